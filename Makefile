@@ -1,4 +1,5 @@
-# Needs GNU make, Go, git and a C compiler (the race detector links with one). Everything else is built under .tools.
+# Needs GNU make, Go, git and a C compiler, which the race detector links with.
+# Everything else is built under .tools.
 
 SHELL         := bash
 .SHELLFLAGS   := -euo pipefail -c
@@ -7,24 +8,32 @@ MAKEFLAGS     += --no-print-directory
 
 TOOLS := .tools/bin
 
-# Passed on to the benchmark program: make bench BENCHFLAGS="-h"
+# Flags of the benchmark program: make bench BENCHFLAGS="-h"
 BENCHFLAGS ?=
 
-# And to the program that tries to break Croft.
+# Flags of the program that tries to break Croft.
 PROOFFLAGS ?=
 
-# And to the program that hunts flaky tests.
+# Flags of the program that hunts flaky tests.
 FLAKESFLAGS ?=
 
-# And to the program that looks for known vulnerabilities.
+# Flags of the program that looks for known vulnerabilities.
 VULNFLAGS ?=
 
 # The race detector watches all packages but two: modernc.org/sqlite/lib is
 # SQLite's C as Go, and modernc.org/libc is the C library that it calls. Their
-# data lies outside the Go heap, where the detector sees nothing. Asking it at
-# every access took more than two thirds of the time of all that uses SQLite.
-# What is handed to them goes through SQLite's driver, which is watched.
+# data is outside the Go heap, where the detector sees nothing. Detection there
+# took more than two thirds of the time of everything that uses SQLite. Data
+# gets there through SQLite's driver, which is watched.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+
+# All packages of the modules in go.work. `./...` would leave out the modules
+# below the top.
+ALL := work
+
+# The modules in bench and below tools are not in go.work: they must not change
+# the versions that Croft is tested with.
+ALONE := GOWORK=off
 
 # The linter needs the compiled form of everything that Croft imports. With the
 # flags of the tests it shares theirs, and nothing is compiled twice.
@@ -40,22 +49,22 @@ test: gotest ## everything: lint, generated files, benchmarks' own tests, all te
 
 .PHONY: quick
 quick: ## vet, and the tests that need no server and no root, within two minutes
-	go vet ./...
-	go test $(RACE) -short ./...
+	go vet $(ALL)
+	go test $(RACE) -short $(ALL)
 
 .PHONY: lint
 lint: golangci-lint ## golangci-lint (built at its pinned version), and types for macOS and Windows
-	$(AS_TESTED) $(TOOLS)/golangci-lint run ./...
-	@if [ -f bench/go.mod ]; then cd bench && $(AS_TESTED) ../$(TOOLS)/golangci-lint run ./...; fi
-	@cd tools/oscheck && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/oscheck .
+	$(AS_TESTED) $(TOOLS)/golangci-lint run $$(go list -m -f '{{.Dir}}/...')
+	@if [ -f bench/go.mod ]; then cd bench && $(ALONE) $(AS_TESTED) ../$(TOOLS)/golangci-lint run ./...; fi
+	@cd tools/oscheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/oscheck .
 	$(TOOLS)/oscheck darwin/arm64 windows/amd64
 
 .PHONY: bench
 bench: ## measure Croft beside its peers and its floor, and write docs/benchmarks.md: make bench BENCHFLAGS=...
-	cd bench && go run . -write ../docs/benchmarks.md $(BENCHFLAGS)
+	cd bench && $(ALONE) go run . -write ../docs/benchmarks.md $(BENCHFLAGS)
 
 .PHONY: proof
-proof: ## try to break it, for 20 minutes: simulator, broken variants, chaos on real servers, power cuts, the model. Writes docs/proof.md: make proof PROOFFLAGS=...
+proof: ## try to break it in every way, for 20 minutes, and write docs/proof.md: make proof PROOFFLAGS="-h"
 	go run ./proof/cmd/proof $(PROOFFLAGS)
 
 .PHONY: mutants
@@ -63,7 +72,7 @@ mutants: ## show every broken variant found, and by which check
 	@go run ./proof/cmd/mutants
 
 .PHONY: flakes
-flakes: ## hunt flaky tests: run every test binary again and again on a busy machine, for 10 minutes: make flakes FLAKESFLAGS="-h"
+flakes: ## hunt flaky tests under load, for 10 minutes: make flakes FLAKESFLAGS="-h"
 	@go build -o $(TOOLS)/flakes ./tools/flakes
 	@exec $(TOOLS)/flakes -build '$(RACE)' $(FLAKESFLAGS)
 
@@ -72,7 +81,7 @@ vuln: govulncheck ## look for known vulnerabilities in all Go modules (needs the
 	@go build -o $(TOOLS)/vuln ./tools/vuln
 	@exec $(TOOLS)/vuln -govulncheck $(TOOLS)/govulncheck $(VULNFLAGS)
 
-# VERSION comes through the environment, where no character in it is special.
+# VERSION comes through the environment, so that no character in it is special.
 .PHONY: dist
 dist: ## build the archives of a release, their checksums and SBOMs into dist: make dist VERSION=v1.2.3
 	@go build -o $(TOOLS)/dist ./tools/dist
@@ -80,37 +89,41 @@ dist: ## build the archives of a release, their checksums and SBOMs into dist: m
 
 .PHONY: generate
 generate: ## write again what is generated from the code
-	go generate ./...
+	go generate $(ALL)
 
 # The stages of `make test`; each also runs alone.
 
-# Most of what tests do is wait, for a lease to end or a server to answer: several of a package run at a time, on however few processors. The timeout is a bound on
-# hanging, not on speed.
+# Tests mostly wait, for a lease to end or a server to answer. So several tests
+# of a package run at a time, even on few processors. The timeout detects
+# hanging, not slowness.
 .PHONY: tests
 tests: gotest
-	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=3 ./...
+	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
 
 .PHONY: bench-tests
 bench-tests: gotest
-	@cd bench && go vet $(RACE) ./... && ../$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m ./...
+	@cd bench && export $(ALONE) && go vet $(RACE) ./... && ../$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m ./...
 
 .PHONY: generated
 generated:
 	@tools/generated
 
-# gotest runs go test and says at the end what failed.
+# gotest runs go test, and lists the failures at the end.
 .PHONY: gotest
 gotest:
 	@go build -o $(TOOLS)/gotest ./tools/gotest
 
-# tools/lint pins golangci-lint and all it is built from, so that a warm cache is enough to build it. Building what is
-# up to date takes a moment; the first time takes a minute or two.
+# tools/lint pins golangci-lint and all its dependencies, so that a warm cache
+# is enough to build it. The first build takes a minute or two, later ones a
+# moment.
 .PHONY: golangci-lint
 golangci-lint:
 	@[ -x $(TOOLS)/golangci-lint ] || echo "building golangci-lint into .tools/bin (a minute or two, once)"
-	@cd tools/lint && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@cd tools/lint && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/golangci-lint \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 # tools/govulncheck pins govulncheck in the same way.
 .PHONY: govulncheck
 govulncheck:
-	@cd tools/govulncheck && GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@cd tools/govulncheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/govulncheck \
+		golang.org/x/vuln/cmd/govulncheck

@@ -8,20 +8,26 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Acquire takes the lease on a key, waiting at most WaitFor while another holds it. On return the fence is up at every guard named. Its error
-// matches ErrHeld when it is not the caller's turn, ErrUnknown when the store could not be reached, is a [*GuardError] when a
-// fence could not be raised, or says what is wrong with the input; the end of ctx is never hidden. Contenders for one key within a client are served in
-// the order in which they came.
+// Acquire takes the lease on a key. While another holds the key, it waits at
+// most WaitFor. When it returns a lease, the fence is up at every guard in o.
+// Callers of one client that wait for one key get it in the order in which they
+// came.
+//
+// The error matches [ErrHeld] if it is not the caller's turn, and [ErrUnknown]
+// if the store did not answer. It is a [*GuardError] if a fence could not be
+// raised, and matches [ErrInvalid] if the input is bad. After Close it matches
+// [ErrClosed]. If ctx has ended, it also matches ctx.Err().
 func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lease, error) {
 	p, err := c.newAcquire(key, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := ended(ctx); err != nil {
+	if err := wait.Ended(ctx); err != nil {
 		return nil, fmt.Errorf("acquire %q: %w", key, err)
 	}
 	c.run(ctx, p)
@@ -31,7 +37,8 @@ func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lea
 	return c.leaseOf(ctx, p), nil
 }
 
-// anySecret stands in for one when the rest of a request is checked.
+// anySecret takes the place of the secret when the rest of a request is
+// checked.
 var anySecret = tenure.NewSecret()
 
 // newAcquire fills in the defaults and checks the input.
@@ -61,7 +68,7 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 	if err := probe.Check(); err != nil {
 		return nil, err
 	}
-	if err := fence.CheckAhead(o.Above, time.Now()); err != nil { // no guard would admit what follows
+	if err := fence.CheckAhead(o.Above, time.Now()); err != nil { // guards would refuse the next token
 		return nil, fmt.Errorf("above: %w", err)
 	}
 	if err := refusals.CheckKey(key); err != nil {
@@ -82,7 +89,8 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 		}
 	}
 	if o.MaxFailures < 0 {
-		return nil, fmt.Errorf("%w MaxFailures %d: it must be 1 or more, or 0 for the default of 3", ErrInvalid, o.MaxFailures)
+		return nil, fmt.Errorf("%w MaxFailures %d: it must be 1 or more, or 0 for the default of 3",
+			ErrInvalid, o.MaxFailures)
 	}
 	return &pending{guards: o.Guards, Call: engine.Call{
 		Request: req, WaitFor: o.WaitFor, Guarded: len(o.Guards) > 0,
@@ -93,7 +101,7 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 }
 
 // raiseFor raises the fence for an acquire that was granted, and tells the
-// engine.
+// engine how that ended.
 func (c *Client) raiseFor(ctx context.Context, p *pending) {
 	l := c.leaseOf(ctx, p)
 	ctx, stop := l.within(ctx)

@@ -55,8 +55,9 @@ func TestBadInputNeverReachesTheStore(t *testing.T) {
 	})
 }
 
-// TestWhoHasGoneAsksForNothing: a context that is over reaches no store, except to give back.
-func TestWhoHasGoneAsksForNothing(t *testing.T) {
+// TestAnEndedContextAsksTheStoreForNothing: a call whose context has ended does
+// not reach the store, unless it is a release.
+func TestAnEndedContextAsksTheStoreForNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)
@@ -85,7 +86,8 @@ func TestWhoHasGoneAsksForNothing(t *testing.T) {
 	})
 }
 
-// TestAReleaseWakesAWaiterElsewhere: at once where the store gives hints, within a poll where it does not.
+// TestAReleaseWakesAWaiterElsewhere: at once if the store gives hints, within a
+// poll if it does not.
 func TestAReleaseWakesAWaiterElsewhere(t *testing.T) {
 	for _, hints := range []bool{true, false} {
 		inBubble(t, func(r *rig) {
@@ -116,7 +118,7 @@ func TestAReleaseWakesAWaiterElsewhere(t *testing.T) {
 	}
 }
 
-// TestHintsThatEndAreReplacedByPolling: a broken watch is not the end of the wait.
+// TestHintsThatEndAreReplacedByPolling: a broken watch does not end the wait.
 func TestHintsThatEndAreReplacedByPolling(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		holder := r.acquire(r.client(nil, nil), "jobs/one", nil)
@@ -138,7 +140,8 @@ func TestHintsThatEndAreReplacedByPolling(t *testing.T) {
 	})
 }
 
-// TestHintsThatEndedAreTriedAgain by whoever is at the head of the line next, and so are those that could not be had; but not those that never come.
+// TestHintsThatEndedAreTriedAgain: the next head of the queue watches again
+// after hints have ended or failed, but not if the store never gives them.
 func TestHintsThatEndedAreTriedAgain(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -170,8 +173,9 @@ func TestHintsThatEndedAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAStoreThatSeesIsNotAskedTwice: whoever was refused by it waits for a hint, also for one that came just as the watch began.
-func TestAStoreThatSeesIsNotAskedTwice(t *testing.T) {
+// TestAStoreThatSeesEarlierChangesIsNotAskedTwice: after the refusal a caller
+// only waits for a hint. A hint that came just as the watch began counts.
+func TestAStoreThatSeesEarlierChangesIsNotAskedTwice(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		inBubble(t, func(r *rig) {
 			holder := r.acquire(r.client(nil, nil), "jobs/one", nil)
@@ -194,7 +198,8 @@ func TestAStoreThatSeesIsNotAskedTwice(t *testing.T) {
 	}
 }
 
-// seeingStore is a store whose watches tell of what happened before they began: with early, that something did.
+// seeingStore is a store whose watches also tell of changes before they began.
+// With early, there is such a change.
 type seeingStore struct {
 	*mem.Store
 	asked atomic.Int64
@@ -228,7 +233,7 @@ func (s *seeingStore) Watch(ctx context.Context, key string) (<-chan struct{}, e
 type shortWatch struct {
 	tap
 	asked atomic.Int64
-	err   error // instead
+	err   error // the error of Watch, if set
 }
 
 func (s *shortWatch) Watch(context.Context, string) (<-chan struct{}, error) {
@@ -241,7 +246,7 @@ func (s *shortWatch) Watch(context.Context, string) (<-chan struct{}, error) {
 	return hints, nil
 }
 
-// TestLaw9AWaiterFollowsACrashedHolder within TTL, margin and two polls.
+// TestLaw9AWaiterFollowsACrashedHolder: within TTL, margin and two polls.
 func TestLaw9AWaiterFollowsACrashedHolder(t *testing.T) {
 	for _, hints := range []bool{true, false} {
 		inBubble(t, func(r *rig) {
@@ -255,7 +260,8 @@ func TestLaw9AWaiterFollowsACrashedHolder(t *testing.T) {
 			got := make(chan *Lease, 1)
 			go func() { got <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
 			time.Sleep(25 * time.Second)
-			if err := holder.Close(); err != nil { // releases nothing: to the store it looks like a crash
+			// Close releases nothing: to the store it looks like a crash.
+			if err := holder.Close(); err != nil {
 				r.Fatal(err)
 			}
 			start := time.Now()
@@ -267,7 +273,8 @@ func TestLaw9AWaiterFollowsACrashedHolder(t *testing.T) {
 	}
 }
 
-// TestLaw6ALostReplyIsNoMystery: whatever the network does to the first messages, there is one grant in the end, and it is the caller's.
+// TestLaw6ALostReplyIsNoMystery: whatever happens to the first messages, there
+// is one grant in the end, and it is the caller's.
 func TestLaw6ALostReplyIsNoMystery(t *testing.T) {
 	acquires := func(req tenure.Request) bool { return req.Verb == tenure.Acquire }
 	networks := map[string]func(store.Store) store.Store{
@@ -298,7 +305,7 @@ func TestLaw6ALostReplyIsNoMystery(t *testing.T) {
 	}
 }
 
-// hangFirst applies the first batch and keeps the reply for a long time.
+// hangFirst applies the first batch and delays its reply for a long time.
 type hangFirst struct {
 	store.Store
 	hung atomic.Bool
@@ -312,14 +319,15 @@ func (s *hangFirst) Apply(ctx context.Context, batch []tenure.Request) []store.A
 	return answers
 }
 
-// TestLaw6AnAbandonedAcquireIsReleased: the caller goes while its request is on its way; it was granted; the key is free again soon, long before it
-// would have lapsed.
+// TestLaw6AnAbandonedAcquireIsReleased: the caller leaves while its request is
+// in flight, and the request is granted. The key is free again soon, long
+// before it would have lapsed.
 func TestLaw6AnAbandonedAcquireIsReleased(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		tap.set(only(tenure.Acquire, func(ctx context.Context, batch []tenure.Request) []store.Answer {
 			answers := r.st.Apply(ctx, batch)
-			time.Sleep(2 * time.Second) // the reply takes its time
+			time.Sleep(2 * time.Second) // the reply is slow
 			return answers
 		}))
 		var seen events
@@ -346,7 +354,8 @@ func TestLaw6AnAbandonedAcquireIsReleased(t *testing.T) {
 	})
 }
 
-// TestLaw6AGrantThatArrivesLateIsReleased: the caller has gone, then the request reaches the store after all.
+// TestLaw6AGrantThatArrivesLateIsReleased: the request reaches the store after
+// the caller has left.
 func TestLaw6AGrantThatArrivesLateIsReleased(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		late := storetest.DeliverLate(r.st, func(req tenure.Request) bool { return req.Verb == tenure.Acquire })
@@ -368,7 +377,8 @@ func TestLaw6AGrantThatArrivesLateIsReleased(t *testing.T) {
 	})
 }
 
-// TestLaw6AnUnreachableStoreGivesNoAuthority: neither a lease nor a refusal, and Close does not hang on it.
+// TestLaw6AnUnreachableStoreGivesNoAuthority: the caller gets neither a lease
+// nor a refusal, and Close does not hang.
 func TestLaw6AnUnreachableStoreGivesNoAuthority(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, []tenure.Request) []store.Answer{"down": down, "hanging": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -392,7 +402,7 @@ func TestLaw6AnUnreachableStoreGivesNoAuthority(t *testing.T) {
 	}
 }
 
-// TestAWaiterOutlastsAnOutage: the store is away for a while, the wait goes on.
+// TestAWaiterOutlastsAnOutage: the wait goes on while the store is away.
 func TestAWaiterOutlastsAnOutage(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -420,7 +430,8 @@ func TestWaitForBoundsTheWait(t *testing.T) {
 	})
 }
 
-// TestAReservationIsForItsOwner, and nobody else's until it lapses.
+// TestAReservationIsForItsOwner: nobody else gets the key until the reservation
+// lapses.
 func TestAReservationIsForItsOwner(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		if _, err := r.client(nil, nil).Reserve(r.Context(), "jobs/one", "ana@box2", ByHand{Actor: "op", Note: "hand over"}); err != nil {
@@ -436,7 +447,8 @@ func TestAReservationIsForItsOwner(t *testing.T) {
 	})
 }
 
-// TestManyClientsOneKey: every grant is exclusive and tokens rise, whoever wins.
+// TestManyClientsOneKey: every grant is exclusive and tokens rise, whichever
+// client wins.
 func TestManyClientsOneKey(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var (

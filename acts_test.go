@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestATakeoverEndsTheHoldersContextAtOnce, and so do a revocation and a
-// reservation, on a store that tells of operators' acts.
+// TestATakeoverEndsTheHoldersContextAtOnce: and so do a revocation and a
+// reservation, on a store that announces operators' acts.
 func TestATakeoverEndsTheHoldersContextAtOnce(t *testing.T) {
 	for name, act := range map[string]func(r *rig, operator *Client) error{
 		"takeover": func(r *rig, operator *Client) error {

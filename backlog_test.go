@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// fill lets as many callers ask as there are batches on their way at most, each of which hangs. Whatever is asked after that waits to be sent.
+// fill makes as many calls as there can be batches in flight, and each hangs.
+// Every later request waits in the outbox.
 func (r *rig) fill(ctx context.Context, c *Client, all *sync.WaitGroup) {
 	for i := range mostInFlight {
 		all.Go(func() { _, _ = c.Acquire(ctx, fmt.Sprint("hangs/", i), &LeaseOptions{WaitFor: Forever}) })
@@ -22,15 +23,16 @@ func (r *rig) fill(ctx context.Context, c *Client, all *sync.WaitGroup) {
 	}
 }
 
-// queued is how many requests wait to be sent.
+// queued returns how many requests wait in the outbox.
 func (c *Client) queued() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.engine.Load().Waiting
 }
 
-// TestWhatWaitsToBeSentWaitsOnce: a store that hangs, and is asked again and again, has not the more to do afterwards the longer it took.
-func TestWhatWaitsToBeSentWaitsOnce(t *testing.T) {
+// TestARequestWaitsInTheOutboxOnlyOnce: while a store hangs, repeated requests
+// do not pile up for later.
+func TestARequestWaitsInTheOutboxOnlyOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, &Options{CallTimeout: time.Minute})
@@ -58,7 +60,8 @@ func TestWhatWaitsToBeSentWaitsOnce(t *testing.T) {
 	})
 }
 
-// TestManyWaitersCostNoLease: a store that is slow, and has more to do than it can, is asked no more for being slow. What is renewed then is renewed in time.
+// TestManyWaitersCostNoLease: a slow, overloaded store does not get more
+// requests because it is slow. Leases are renewed in time.
 func TestManyWaitersCostNoLease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -87,8 +90,9 @@ func TestManyWaitersCostNoLease(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesBeforeItsRequestIsSentLeavesNothing: not a request, nor anything that looks after it.
-func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
+// TestACallerThatLeavesBeforeSendingLeavesNothing: no request, and no attempt
+// that goes on without a caller.
+func TestACallerThatLeavesBeforeSendingLeavesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, &Options{CallTimeout: time.Minute})
@@ -96,7 +100,7 @@ func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(r.Context())
 		var all sync.WaitGroup
 		r.fill(ctx, c, &all)
-		for patience := range 3 { // it is found to hang after the first
+		for patience := range 3 { // after the first, the batch is known to hang
 			brief, cancel := context.WithTimeout(r.Context(), time.Duration(patience)*time.Second+time.Second/2)
 			_, err := c.Acquire(brief, "jobs/one", &LeaseOptions{WaitFor: Forever})
 			cancel()
@@ -130,8 +134,9 @@ func TestWhoLeavesBeforeItsRequestIsSentLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestWhatWasGivenUpBeforeItWasSentDoesNotHappen: an operator's act that was reported to have failed is not done when nobody expects it any more. A release is.
-func TestWhatWasGivenUpBeforeItWasSentDoesNotHappen(t *testing.T) {
+// TestAnActGivenUpBeforeItWasSentIsNotDone: an operator's act that was reported
+// as failed is not done later, when nobody expects it. A release is.
+func TestAnActGivenUpBeforeItWasSentIsNotDone(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, &Options{CallTimeout: time.Minute})
@@ -161,9 +166,10 @@ func TestWhatWasGivenUpBeforeItWasSentDoesNotHappen(t *testing.T) {
 	})
 }
 
-// TestWhoWasRefusedAndLeavesBeforeItAsksAgainLeavesNothing: whatever was sent has been answered. There is nothing to give back, nothing for Close to wait for, and nothing
+// TestARefusedCallerThatLeavesLeavesNothing: all its requests were answered. So
+// there is nothing to release, nothing for Close to wait for, and nothing
 // unknown about a key that is held.
-func TestWhoWasRefusedAndLeavesBeforeItAsksAgainLeavesNothing(t *testing.T) {
+func TestARefusedCallerThatLeavesLeavesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{TTL: time.Hour})
 		tap := &tap{Store: r.st}

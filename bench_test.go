@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// instant grants whatever it is asked for at once, and remembers nothing.
+// instant grants every request at once, and remembers nothing.
 type instant struct{ store.Store }
 
 func (instant) Apply(_ context.Context, batch []tenure.Request) []store.Answer {
@@ -26,7 +26,7 @@ func (instant) Apply(_ context.Context, batch []tenure.Request) []store.Answer {
 	return answers
 }
 
-// afar is instant at the other end of a wire: while it is asked, others gather.
+// afar is instant behind a network: while a call is in flight, others gather.
 type afar struct{ instant }
 
 func (s afar) Apply(ctx context.Context, batch []tenure.Request) []store.Answer {
@@ -34,7 +34,8 @@ func (s afar) Apply(ctx context.Context, batch []tenure.Request) []store.Answer 
 	return s.instant.Apply(ctx, batch)
 }
 
-// BenchmarkAcquireRelease is what the client adds to a store that costs nothing, alone and with others, and in a crowd that waits for it.
+// BenchmarkAcquireRelease measures what the client adds to a store that costs
+// nothing: for one caller, for several, and for a crowd that waits.
 func BenchmarkAcquireRelease(b *testing.B) {
 	keys := make([]string, 1000)
 	for i := range keys {
@@ -74,7 +75,8 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	b.Run("crowd", func(b *testing.B) { many(b, afar{}) })
 }
 
-// BenchmarkTick is one renewal of ten thousand held leases, the store's part included, and one look when none is due.
+// BenchmarkTick measures one renewal of ten thousand leases, the store's part
+// included, and one tick when none is due.
 func BenchmarkTick(b *testing.B) {
 	clk := clock.NewManual(0)
 	now := time.Now()

@@ -16,59 +16,72 @@ import (
 
 // ByHand says who acts on a key by hand, and why. The store keeps both.
 type ByHand struct {
-	// Actor is who acts. Default: Options.Owner.
+	// Actor names the operator. Default: Options.Owner.
 	Actor string
-	// Note is why. It is required.
+	// Note says why the operator acts. It is required.
 	Note string
-	// TTL is how long the operator's lease lasts, or the reservation. Default: 1 minute, for a reservation 10 minutes.
+	// TTL is how long the operator's lease or the reservation lasts. Default: 1
+	// minute, for a reservation 10 minutes.
 	TTL time.Duration
-	// Raise is where the fence may be raised besides the store's own place.
-	// The targets are those that the holder named. They are opened with the
-	// credentials of this process: allow only what you would open yourself.
-	// Default: nowhere else.
+	// Raise says where the fence may be raised, besides the store's own place.
+	// The holder named the targets, and they are opened with the credentials of
+	// this process: allow only what you would open yourself. Default: nowhere
+	// else.
 	Raise guard.Allowed
 }
 
-// Transfer is what an operator's act did.
+// Transfer reports what an operator's act did.
 type Transfer struct {
-	// Deed is the operator's own: after a takeover it is the lease.
+	// Deed is the operator's own. After a takeover it is the deed of the
+	// operator's lease.
 	Deed tenure.Deed
-	// Before is the record as it was read just before the act, zero if there was none; Record is the one that the act made. If that is over already, because
-	// the act's answer was lost and another was granted the key before it was known, Ended says how.
+	// Before is the record just before the act, zero if there was none. Record
+	// is the record that the act made. If the act's answer was lost, its term
+	// may already be over, because another was granted the key. Then
+	// Record.Ended says how it ended.
 	Before, Record tenure.Record
-	// Raised tells for every guard that the term before had named whether the
-	// fence is up there, at the act's token or above. It is empty if none was
-	// named. If nobody remembers which they were, it says so in an entry with an
-	// error.
+	// Raised has an entry for every guard that the term before had named. It
+	// says whether the fence is up there, at the act's token or above. If it is
+	// not known which guards were named, an entry with an error says so.
 	Raised []Raise
 }
 
 // Raise is the outcome of raising the fence at one resource.
 type Raise struct {
 	Target string
-	Err    error // nil: raised
+	Err    error // nil: the fence is up
 }
 
-// Takeover takes the key for the operator, whoever holds it. The deed returned
-// is a lease of the operator's, which this client does not renew.
+// Takeover takes the key for the operator, even from a holder. The returned
+// deed is that of the operator's own lease, which this client does not renew.
 //
-// Every takeover burns a new token. The fence is raised to it at the guards
-// that the holder had named, so that the holder's writes are refused from then
-// on: at those in the store's own place, and at those that h.Raise allows. If
-// it is not up at one of them afterwards, Takeover returns the transfer and an
-// error that matches [ErrUnfenced]; Transfer.Raised has the reasons. If a guard
-// remembers a token that the store has forgotten, the new token is above it.
-// Unknown outcomes are treated as by Renew.
+// A takeover takes a new token. It raises the fence to that token at the guards
+// that the holder had named, so that they refuse the holder's writes from then
+// on. It opens only guards in the store's own place and those that h.Raise
+// allows. If the fence is then not up at every guard, Takeover returns the
+// transfer and an error that matches [ErrUnfenced]; Transfer.Raised has the
+// reasons. If a guard remembers a token that the store has forgotten, the new
+// token is above it.
+//
+// If the store does not answer, Takeover asks again as [Client.Renew] does.
 func (c *Client) Takeover(ctx context.Context, key string, h ByHand) (*Transfer, error) {
-	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Takeover, Key: key, Owner: cmp.Or(h.Actor, c.o.Owner), Instance: c.o.Instance, TTL: cmp.Or(h.TTL, time.Minute)})
+	return c.byHand(ctx, h, tenure.Request{
+		Verb: tenure.Takeover, Key: key, Owner: cmp.Or(h.Actor, c.o.Owner), Instance: c.o.Instance,
+		TTL: cmp.Or(h.TTL, time.Minute),
+	})
 }
 
-// Reserve ends whatever term the key is in and keeps it free for the named owner alone, until the reservation lapses. For the rest it is as Takeover.
+// Reserve ends the key's present term, if there is one. Until the reservation
+// lapses, only the named owner can acquire the key. In all else it is like
+// [Client.Takeover].
 func (c *Client) Reserve(ctx context.Context, key, owner string, h ByHand) (*Transfer, error) {
-	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Reserve, Key: key, Owner: owner, TTL: cmp.Or(h.TTL, 10*time.Minute)})
+	return c.byHand(ctx, h, tenure.Request{
+		Verb: tenure.Reserve, Key: key, Owner: owner, TTL: cmp.Or(h.TTL, 10*time.Minute),
+	})
 }
 
-// Revoke ends whatever term the key is in and frees it for anybody. For the rest it is as Takeover.
+// Revoke ends the key's present term, if there is one, and frees the key for
+// anybody. In all else it is like [Client.Takeover].
 func (c *Client) Revoke(ctx context.Context, key string, h ByHand) (*Transfer, error) {
 	return c.byHand(ctx, h, tenure.Request{Verb: tenure.Revoke, Key: key})
 }
@@ -91,7 +104,8 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		return nil, err
 	}
 	if highest := c.raiser(h.Raise).Highest(ctx, req.Key, before.Guards); highest > before.Token {
-		req.Above = min(highest, tenure.MaxAbove) // raising the fence tells where that is not enough
+		// If this is not enough, raising the fence will say so.
+		req.Above = min(highest, tenure.MaxAbove)
 	}
 	answer, err := c.ask(ctx, req, 2*c.o.CallTimeout)
 	made, missed := answer.Record, fence.Token(0)
@@ -105,28 +119,35 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		Deed:   tenure.Deed{Key: req.Key, Token: made.Token, Secret: req.Secret, TTL: req.TTL},
 		Before: before, Record: made,
 	}
-	// The record keeps the guards of the term that was ended, in the same step: also of one that began after before was read.
+	// In the same step, the record has kept the guards of the term that the act
+	// ended, also if that term began after c.read.
 	t.Raised = c.raiseNamed(ctx, t.Deed.Stamp(), t.Record.Guards, h.Raise)
 	if missed != 0 {
-		t.Raised = append(t.Raised, c.tellRaise(t.Deed.Stamp(), Raise{Target: fmt.Sprintf("guards of token %d", missed), Err: errMissed}))
+		t.Raised = append(t.Raised, c.tellRaise(t.Deed.Stamp(),
+			Raise{Target: fmt.Sprintf("guards of token %d", missed), Err: errMissed}))
 	}
 	return t, unfenced(t.Raised)
 }
 
-var errMissed = errors.New("another owner came just before this act, and the act's answer was lost; which guards that owner named is not known")
+var errMissed = errors.New("another owner came just before this act, and the act's answer was lost; " +
+	"which guards that owner named is not known")
 
-// overtaken is the record that an operator's act made, though its answer was
-// lost and its term was over when it was asked for again. The law answers "not
-// owned" only to an act that was done. It is the refusal if the act is no
-// longer among those the record remembers. If the act ended another term than
-// before's, missed is the token of that term: nobody remembers its guards.
-func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenure.Record, refused error) (made tenure.Record, missed fence.Token, err error) {
+// overtaken reconstructs the record that an operator's act made. It is for an
+// act whose answer was lost and whose term was over when the client asked
+// again. The law answers "not owned" only to an act that was done.
+//
+// overtaken returns the refusal if the record no longer remembers the act. If
+// the act ended another term than that of before, missed is the token of that
+// term: nobody remembers its guards.
+func (c *Client) overtaken(
+	ctx context.Context, req tenure.Request, before tenure.Record, refused error,
+) (made tenure.Record, missed fence.Token, err error) {
 	var refusal *tenure.NotOwnedError
 	if !errors.As(refused, &refusal) {
 		return tenure.Record{}, 0, refused
 	}
 	now := refusal.Record
-	if len(now.History) == 0 { // an answer need not bring it
+	if len(now.History) == 0 { // an answer may lack the history
 		bounded, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
 		defer cancel()
 		if now, err = c.st.Get(bounded, req.Key); err != nil {
@@ -141,11 +162,14 @@ func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenur
 			missed = now.History[i-1].Token
 		}
 		made = tenure.Record{
-			Key: req.Key, Token: term.Token, Grant: term.Grant, Owner: term.Owner, Instance: term.Instance, State: term.State, Cause: term.Cause, Ended: term.Ended,
-			Actor: term.Actor, Note: term.Note, Acquired: term.Acquired, Renewed: term.Acquired, Deadline: term.Acquired.Add(req.TTL), TTL: req.TTL,
+			Key: req.Key, Token: term.Token, Grant: term.Grant, Owner: term.Owner, Instance: term.Instance,
+			State: term.State, Cause: term.Cause, Ended: term.Ended, Actor: term.Actor, Note: term.Note,
+			Acquired: term.Acquired, Renewed: term.Acquired, Deadline: term.Acquired.Add(req.TTL), TTL: req.TTL,
 			Guards: slices.Clone(before.Guards),
 		}
-		for _, target := range now.Guards { // of whoever followed, or still those of the term that was ended
+		// The guards of the next holder, or still those of the term that was
+		// ended.
+		for _, target := range now.Guards {
 			if !slices.Contains(made.Guards, target) {
 				made.Guards = append(made.Guards, target)
 			}
@@ -155,7 +179,7 @@ func (c *Client) overtaken(ctx context.Context, req tenure.Request, before tenur
 	return tenure.Record{}, 0, refused
 }
 
-// read is the record of a key as the store has it now. Nothing was changed if it fails.
+// read returns the key's present record.
 func (c *Client) read(ctx context.Context, key string) (tenure.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
 	defer cancel()

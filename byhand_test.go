@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAnOperatorsActRaisesTheFence at every guard the holder had named and this process can reach, and says which it cannot.
+// TestAnOperatorsActRaisesTheFence: at every guard that the holder had named
+// and this process can reach. It says which it cannot reach.
 func TestAnOperatorsActRaisesTheFence(t *testing.T) {
 	acts := map[tenure.Verb]func(*Client, context.Context) (*Transfer, error){
 		tenure.Takeover: func(c *Client, ctx context.Context) (*Transfer, error) {
@@ -98,7 +99,7 @@ func TestAnOperatorsActNeedsANote(t *testing.T) {
 	})
 }
 
-// TestLaw6AnOperatorsActHappensOnce, however often its replies are lost.
+// TestLaw6AnOperatorsActHappensOnce: however often its replies are lost.
 func TestLaw6AnOperatorsActHappensOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := storetest.DropReply(r.st, storetest.First(3, func(req tenure.Request) bool { return req.Verb.ByHand() }))
@@ -116,8 +117,9 @@ func TestLaw6AnOperatorsActHappensOnce(t *testing.T) {
 	})
 }
 
-// TestTheFenceIsRaisedForWhoeverHeldTheKey: also for a holder that came between the look and the act.
-func TestTheFenceIsRaisedForWhoeverHeldTheKey(t *testing.T) {
+// TestTheFenceIsRaisedAtTheGuardsOfTheLastHolder: also for a holder that came
+// between reading the record and the act.
+func TestTheFenceIsRaisedAtTheGuardsOfTheLastHolder(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		first := r.acquire(r.client(nil, nil), "jobs/one", nil)
 		near := &fencedPlace{name: "crofttest://between"}
@@ -141,10 +143,11 @@ func TestTheFenceIsRaisedForWhoeverHeldTheKey(t *testing.T) {
 	})
 }
 
-// TestLaw6AnOperatorsActIsDoneEvenIfOvertaken: its answer was lost and another was granted the key before it was asked for again. It happened all the same,
-// and the fence is raised with its own token.
+// TestLaw6AnOperatorsActIsDoneEvenIfOvertaken: its answer was lost, and another
+// was granted the key before the client asked again. The act was done
+// nevertheless, and the fence is raised with its own token.
 func TestLaw6AnOperatorsActIsDoneEvenIfOvertaken(t *testing.T) {
-	for _, history := range []bool{true, false} { // in the refusal; it need not be
+	for _, history := range []bool{true, false} { // whether the refusal brings the history
 		inBubble(t, func(r *rig) {
 			place := &fencedPlace{name: "crofttest://overtaken"}
 			places.Store("overtaken", place)
@@ -206,7 +209,8 @@ func TestGuardsThatNobodyRemembersAreReported(t *testing.T) {
 	})
 }
 
-// TestAnOperatorIsNotKeptWaitingForTheHistory of an act that was overtaken: every call of the store is bounded.
+// TestAnOperatorIsNotKeptWaitingForTheHistory: reading it after an act was
+// overtaken takes at most CallTimeout, like every call of the store.
 func TestAnOperatorIsNotKeptWaitingForTheHistory(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := &mute{tap: tap{Store: r.st}}
@@ -222,7 +226,7 @@ func TestAnOperatorIsNotKeptWaitingForTheHistory(t *testing.T) {
 	})
 }
 
-// mute is a store that can be told to hang when it is read.
+// mute is a store whose reads can be made to hang.
 type mute struct {
 	tap
 	hangs atomic.Bool
@@ -236,7 +240,8 @@ func (s *mute) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return s.tap.Get(ctx, key)
 }
 
-// TestAFenceThatIsHigherIsUp: whoever was granted the key after an operator's act may be the first to raise the fence.
+// TestAFenceThatIsHigherIsUp: the next holder may raise the fence before the
+// operator's act does.
 func TestAFenceThatIsHigherIsUp(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		place := &fencedPlace{name: "crofttest://higher"}
@@ -255,7 +260,8 @@ func TestAFenceThatIsHigherIsUp(t *testing.T) {
 	})
 }
 
-// TestByDeed: another process renews, reports, releases; what is not its own is refused with who owns it.
+// TestByDeed: another process renews, reports and releases. If the lease is not
+// its own, the refusal names the owner.
 func TestByDeed(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		holder := r.client(nil, nil)
@@ -283,7 +289,7 @@ func TestByDeed(t *testing.T) {
 	})
 }
 
-// TestLaw6ByDeedIsRepeatedUntilKnown, and given up within its bound.
+// TestLaw6ByDeedIsRepeatedUntilKnown: and given up within its bound.
 func TestLaw6ByDeedIsRepeatedUntilKnown(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		l := r.acquire(r.client(nil, nil), "jobs/one", nil)
@@ -313,8 +319,10 @@ func TestLaw6ByDeedIsRepeatedUntilKnown(t *testing.T) {
 	})
 }
 
-// TestWhatWasWrongIsToldRatherThanThatTimeIsUp: the last copy of a request fails because the caller's time is up; why those before it came to nothing says more.
-func TestWhatWasWrongIsToldRatherThanThatTimeIsUp(t *testing.T) {
+// TestTheErrorTellsTheFaultNotTheTimeout: the last copy of a request fails
+// because the caller's time is up. The reason why the earlier copies failed
+// says more.
+func TestTheErrorTellsTheFaultNotTheTimeout(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		refused, asked := errors.New("connection refused"), 0
 		tap := &tap{Store: r.st}

@@ -17,45 +17,48 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// closeBound is how long Close waits for unknown outcomes. It is more than the
-// engine's own two seconds.
+// closeBound is how long Close waits for unknown outcomes. The engine itself
+// gives up after two seconds.
 const closeBound = 3 * time.Second
 
-// longestCall is the most that CallTimeout can be: twice as long must still be a duration.
+// longestCall is the maximum of CallTimeout. Twice as long must still fit into
+// a Duration.
 const longestCall = 24 * time.Hour
 
-// Client takes and keeps leases in one store. It is safe for concurrent use; one per process and store is enough, and lets its
-// leases be renewed together.
+// Client takes and keeps leases in one store. It is safe for concurrent use.
+// One client per process and store is enough: it renews its leases together.
 type Client struct {
 	st     store.Store
-	owned  bool // the store is the client's to close
+	owned  bool // Close also closes the store
 	o      Options
 	clk    clock.Clock
 	random func() float64 // from 0 up to 1; safe for concurrent use
 
-	// refusals are noted here for operators.
+	// refusals records for operators that requests were refused.
 	refusals *refusals.Recorder
 	wakes    sync.Pool     // of chan struct{}, for pending calls
 	closing  chan struct{} // closed when Close begins
-	idle     chan struct{} // closed when every call has its outcome, after that
-	quiet    chan struct{} // closed when no goroutine is left, after that
-	done     chan struct{} // closed when Close has ended
-	err      error         // of Close
+	idle     chan struct{} // closed after that, when every call has its outcome
+	quiet    chan struct{} // closed after that, when no goroutine is left
+	done     chan struct{} // closed when Close is done
+	err      error         // the result of Close
 	life     context.Context
 	kill     context.CancelFunc
 
+	// mu protects the fields below.
 	mu      sync.Mutex
 	engine  *engine.Engine
 	alarm   *clock.Alarm      // ticks when the engine wants it
 	watches map[string]*watch // by key
-	prompt  bool              // the last call of the store was
+	prompt  bool              // the store answered its last call within 10 ms
 	closed  bool
-	now     clock.Instant // when it was last locked to tell the engine something
+	now     clock.Instant // when lock was last called
 	busy    int           // goroutines of this client, and calls of the store
 }
 
-// New makes a client of a store. The store stays the caller's to close, after the client. A client that has held no lease for two seconds runs no goroutine, but only
-// a closed one is sure to have left nothing behind.
+// New makes a client of a store. The store remains the caller's: close it after
+// the client. A client that has held no lease for two seconds runs no
+// goroutines. To be sure that nothing is left behind, call [Client.Close].
 func New(st store.Store, o *Options) *Client { return newClient(st, o, clock.System(), rand.Float64) }
 
 func newClient(st store.Store, o *Options, clk clock.Clock, random func() float64) *Client {
@@ -87,8 +90,10 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	return c
 }
 
-// Open makes a client of the store a URL names, and closes that store with the client. The URL's scheme must have been registered, by
-// importing its backend.
+// Open makes a client of the store at a URL. The client closes that store when
+// it is closed itself. The URL's scheme must be registered: import the package
+// of its backend. Open returns an error if it is not, or if the store cannot be
+// opened.
 func Open(ctx context.Context, storeURL string, o *Options) (*Client, error) {
 	st, err := store.Open(ctx, storeURL)
 	if err != nil {
@@ -99,12 +104,19 @@ func Open(ctx context.Context, storeURL string, o *Options) (*Client, error) {
 	return c, nil
 }
 
-// Store is the client's store, for reading and watching.
+// Store returns the client's store, for reading and watching.
 func (c *Client) Store() store.Store { return c.st }
 
-// Close ends renewals and waits for what the client runs to end: the context of every open lease ends with cause [Closed], and whoever waits for a
-// key is told [ErrClosed]. It releases no lease (they lapse at their deadline; Release before Close where that matters), but resolves and releases
-// what abandoned acquires may have left behind, for at most 2 seconds; if that is not enough its error matches ErrUnknown. A second Close waits for the first.
+// Close ends the client. The context of every live lease ends with cause
+// [Closed], and callers that wait for a key get [ErrClosed].
+//
+// Close does not release leases: they lapse at their deadline. Release them
+// first where that matters. But it does release what abandoned acquires may
+// have been granted, and waits for that for about 2 seconds. If that is not
+// enough, its error matches [ErrUnknown].
+//
+// At the end, Close waits up to a second for the client's goroutines. A second
+// Close waits for the first and returns its error.
 func (c *Client) Close() error {
 	now := c.lock()
 	if c.closed {
@@ -113,7 +125,7 @@ func (c *Client) Close() error {
 		return c.err
 	}
 	c.closed = true
-	close(c.closing) // a caller that is told ErrClosed finds it so
+	close(c.closing) // before any caller gets ErrClosed
 	c.engine.Close(now, ErrClosed)
 	c.do(c.unlock())
 
@@ -122,7 +134,8 @@ func (c *Client) Close() error {
 	left := !idle || c.engine.Left()
 	c.mu.Unlock()
 	if left {
-		c.err = store.Unknown(errors.New("closed before every request had an outcome; what was granted unnoticed lapses at its deadline"))
+		c.err = store.Unknown(errors.New("closed before every request had an outcome; " +
+			"what was granted unnoticed lapses at its deadline"))
 	}
 	c.refusals.Close()
 	c.kill()
@@ -135,7 +148,7 @@ func (c *Client) Close() error {
 	return c.err
 }
 
-// enter begins an act that is more than one call. Close waits for its leave.
+// enter begins an operation of several calls. Close waits until it calls leave.
 func (c *Client) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +159,7 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// leave notes that a goroutine or an act has ended.
+// leave notes that a goroutine or an operation has ended.
 func (c *Client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,14 +167,14 @@ func (c *Client) leave() {
 	c.settle()
 }
 
-// settle tells Close what is over. The caller holds the mutex.
+// settle tells Close when no goroutine is left. The caller holds the mutex.
 func (c *Client) settle() {
 	if c.closed && c.busy == 0 && isClosed(c.idle) && !isClosed(c.quiet) {
 		close(c.quiet)
 	}
 }
 
-// wait reports whether done is closed within d of the process's own time.
+// wait reports whether done is closed within d. It returns as soon as it is.
 func (c *Client) wait(done <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-done:

@@ -17,14 +17,17 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestCloseEndsEverything: leases, waiters, loops; it releases nothing, and afterwards nothing can be asked.
+// TestCloseEndsEverything: it ends leases, waits and loops, and releases
+// nothing. Afterwards every call fails.
 func TestCloseEndsEverything(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		l := r.acquire(c, "jobs/one", nil)
 		r.acquire(r.client(nil, nil), "jobs/two", nil)
 		var all sync.WaitGroup
-		for _, key := range []string{"jobs/one", "jobs/two", "jobs/two"} { // in line, at the store, behind the one at the store
+		// The first waits for this client's own lease, the second asks the
+		// store, and the third waits behind the second.
+		for _, key := range []string{"jobs/one", "jobs/two", "jobs/two"} {
 			all.Go(func() {
 				if _, err := c.Acquire(r.Context(), key, &LeaseOptions{WaitFor: Forever}); !errors.Is(err, ErrClosed) {
 					r.Errorf("waiting for %s: %v, want that the client is closed", key, err)
@@ -66,11 +69,12 @@ func TestCloseEndsEverything(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// TestALeaseGrantedWhileClosingIsOver from the start.
+// TestALeaseGrantedWhileClosingIsOver: from the start.
 func TestALeaseGrantedWhileClosingIsOver(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
-		g := &slowPlace{fencedPlace{name: "mem://slow"}, 2 * time.Second} // Close comes while the fence is being raised
+		// Close comes while the fence is being raised.
+		g := &slowPlace{fencedPlace{name: "mem://slow"}, 2 * time.Second}
 		done := make(chan error)
 		go func() {
 			_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{Guards: []guard.Guard{g}})
@@ -108,7 +112,8 @@ func TestOpenByURL(t *testing.T) {
 	})
 }
 
-// TestTheSystemsClock: the rest of the tests live in bubbles; this one runs on the machine's own time.
+// TestTheSystemsClock: the other tests run on synctest's time. This one runs on
+// the machine's own.
 func TestTheSystemsClock(t *testing.T) {
 	c := New(mem.New(nil), nil)
 	defer c.Close()
@@ -123,7 +128,7 @@ func TestTheSystemsClock(t *testing.T) {
 	}
 }
 
-func TestWhoHoldsIsKnownByDefault(t *testing.T) {
+func TestTheOwnerHasADefaultName(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		one, two := r.client(nil, nil), r.client(nil, nil)
 		if user, host, ok := strings.Cut(one.o.Owner, "@"); !ok || user == "" || host == "" {
@@ -139,7 +144,7 @@ func TestWhoHoldsIsKnownByDefault(t *testing.T) {
 	})
 }
 
-// TestEventsTellALifeStory: what an observer hears of one lease, and what the log says.
+// TestEventsTellALifeStory: the events and log records of one lease.
 func TestEventsTellALifeStory(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var seen events
@@ -162,8 +167,9 @@ func TestEventsTellALifeStory(t *testing.T) {
 		if got := seen.of(EventRefused); len(got) != 1 || !errors.Is(got[0].Err, ErrHeld) {
 			r.Errorf("refused: %+v", got)
 		}
-		if got := seen.of(EventRenewed); len(got) != 1 || got[0].Margin < 30*time.Second || got[0].Margin > 36*time.Second {
-			r.Errorf("renewed: %+v", got)
+		renewed := seen.of(EventRenewed)
+		if len(renewed) != 1 || renewed[0].Margin < 30*time.Second || renewed[0].Margin > 36*time.Second || renewed[0].Idle == 0 {
+			r.Fatalf("renewed: %+v", renewed)
 		}
 		if got := seen.of(EventRenewFailed); len(got) == 0 || got[0].Failures != 1 || !errors.Is(got[0].Err, errDown) {
 			r.Errorf("renewals failed: %+v", got)
@@ -184,6 +190,7 @@ func TestEventsTellALifeStory(t *testing.T) {
 		for _, want := range []string{
 			"level=INFO msg=acquired key=jobs/one", "level=INFO msg=refused", "level=DEBUG msg=renewed", "level=WARN msg=renew_failed",
 			"level=WARN msg=lost", "loss=unreachable", "level=DEBUG msg=store_call namespace=jobs verb=acquire outcome=ok",
+			" idle=" + renewed[0].Idle.String(),
 		} {
 			if !strings.Contains(text.String(), want) {
 				r.Errorf("the log has no %q:\n%s", want, text.String())
@@ -232,7 +239,7 @@ func TestObserversMayAskTheClient(t *testing.T) {
 	})
 }
 
-// TestErrorsSayWhatToDo: the messages people will see.
+// TestErrorsSayWhatToDo checks the messages that people see.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, loss := range []Loss{Superseded, Expired, TakenOver, Released, Unreachable, Stalled, HeldTooLong, Closed} {
 		err := &LostError{Key: "jobs/one", Token: 7, Loss: loss, Err: errDown}
@@ -247,8 +254,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestWhoIsToldThatTheClientIsClosedFindsItSo: a loop tells by that whether it was its own client.
-func TestWhoIsToldThatTheClientIsClosedFindsItSo(t *testing.T) {
+// TestTheClientIsClosedBeforeCallersLearnIt: a loop decides by that whether its
+// own client was closed.
+func TestTheClientIsClosedBeforeCallersLearnIt(t *testing.T) {
 	st := mem.New(nil)
 	for range 200 {
 		c := New(st, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestReleaseAfterClose answers as it would have before.
+// TestReleaseAfterClose: the answer is the same as before Close.
 func TestReleaseAfterClose(t *testing.T) {
 	t.Run("released before", func(t *testing.T) {
 		inBubble(t, func(r *rig) {
@@ -42,8 +42,8 @@ func TestReleaseAfterClose(t *testing.T) {
 	})
 }
 
-// TestWaitersAtCloseAreToldThatTheClientIsClosed, and not that an outcome is
-// unknown: nothing of theirs was sent.
+// TestWaitersAtCloseAreToldThatTheClientIsClosed: and not that an outcome is
+// unknown, because they have sent nothing.
 func TestWaitersAtCloseAreToldThatTheClientIsClosed(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.acquire(r.client(nil, nil), "jobs/one", nil)
@@ -67,8 +67,8 @@ func TestWaitersAtCloseAreToldThatTheClientIsClosed(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForObservers: when Close returns, observers have been told
-// everything, also of what nobody waits for any more.
+// TestCloseWaitsForObservers: when Close returns, observers have got every
+// event, also those of calls whose callers have left.
 func TestCloseWaitsForObservers(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -94,7 +94,7 @@ func TestCloseWaitsForObservers(t *testing.T) {
 }
 
 // TestAClosedClientDoesNotActByHand: it does not even ask the store, which may
-// be closed, too.
+// be closed too.
 func TestAClosedClientDoesNotActByHand(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
@@ -116,8 +116,8 @@ func (s slowToRead) Get(ctx context.Context, key string) (tenure.Record, error) 
 	return s.tap.Get(ctx, key)
 }
 
-// TestCloseWaitsForActsByHand: a takeover must not be done and its fence left
-// low because the store was closed under it.
+// TestCloseWaitsForActsByHand: otherwise a takeover could be done and its fence
+// stay low, because the store was closed meanwhile.
 func TestCloseWaitsForActsByHand(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(slowToRead{&tap{Store: r.st}}, nil)

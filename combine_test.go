@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// slow makes every call take a time.
+// slow delays every call by d.
 func slow(d time.Duration) func(context.Context, []tenure.Request) []store.Answer {
 	return func(ctx context.Context, batch []tenure.Request) []store.Answer {
 		select {
@@ -43,7 +43,8 @@ func TestALoneRequestIsNotDelayed(t *testing.T) {
 	})
 }
 
-// TestALoneCallerCallsAPromptStoreItself, and one that was slow the last time through a goroutine that it can leave.
+// TestALoneCallerCallsAPromptStoreItself: if the store's last call was slow,
+// the caller uses a goroutine that it can leave behind.
 func TestALoneCallerCallsAPromptStoreItself(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var itself bool
@@ -58,7 +59,7 @@ func TestALoneCallerCallsAPromptStoreItself(t *testing.T) {
 		for i, want := range []struct {
 			delay  time.Duration
 			itself bool
-		}{{0, false}, {0, true}, {promptly, true}, {2 * promptly, true}, {0, false}, {0, true}} {
+		}{{0, false}, {0, true}, {promptWithin, true}, {2 * promptWithin, true}, {0, false}, {0, true}} {
 			delay = want.delay
 			r.acquire(c, fmt.Sprint("jobs/", i), nil)
 			if itself != want.itself {
@@ -68,12 +69,13 @@ func TestALoneCallerCallsAPromptStoreItself(t *testing.T) {
 	})
 }
 
-// TestACallThatHangsHoldsUpNobodyBeyondItsBounds: neither the caller that makes it, whose context counts, nor those that come after.
+// TestACallThatHangsHoldsUpNobodyBeyondItsBounds: neither the caller that makes
+// it, whose context counts, nor the callers after it.
 func TestACallThatHangsHoldsUpNobodyBeyondItsBounds(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)
-		r.acquire(c, "jobs/zero", nil) // the store was prompt
+		r.acquire(c, "jobs/zero", nil) // the store answers quickly
 		tap.set(hang)
 		ctx, cancel := context.WithTimeout(r.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -126,7 +128,7 @@ func TestCallersAreCombined(t *testing.T) {
 func TestAHangingBatchIsOvertaken(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
-		tap.set(only(tenure.Report, hang)) // a batch that hangs until its time is over
+		tap.set(only(tenure.Report, hang)) // a batch hangs until its timeout
 		c := r.client(tap, nil)
 		l := r.acquire(c, "jobs/one", nil)
 		go func() { _ = l.Report(r.Context(), "hangs") }()
@@ -166,8 +168,9 @@ func TestAtMostFourBatchesAreOnTheirWay(t *testing.T) {
 	})
 }
 
-// TestACallerLeavesNothingButAReleaseOnItsWay: whoever leaves while a lone request is on its way has left. Only to give back is worth another message; an
-// operator's act, or a report, might come when others have gone on to something else.
+// TestACallerLeavesNothingButAReleaseOnItsWay: a caller that leaves sends
+// nothing more, except a release. An operator's act or a report could arrive
+// when others have moved on.
 func TestACallerLeavesNothingButAReleaseOnItsWay(t *testing.T) {
 	for verb, act := range map[tenure.Verb]func(context.Context, *Client, *Lease) error{
 		tenure.Release: func(ctx context.Context, _ *Client, l *Lease) error { return l.Release(ctx) },
@@ -217,7 +220,7 @@ func TestAPanicOfTheStoreHoldsUpNobody(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)
-		r.acquire(c, "jobs/zero", nil) // the store was prompt
+		r.acquire(c, "jobs/zero", nil) // the store answers quickly
 		for range mostInFlight + 1 {
 			tap.set(func(context.Context, []tenure.Request) []store.Answer { panic("a bug") })
 			func() {
@@ -261,13 +264,14 @@ func TestCallTimeoutBoundsACall(t *testing.T) {
 	})
 }
 
-// TestACallMayTakeForever, as far as the client is concerned: no bound that is reckoned from it becomes a short one.
+// TestACallMayTakeForever: a huge CallTimeout does not overflow into a short
+// limit.
 func TestACallMayTakeForever(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		l := r.acquire(r.client(tap, &Options{CallTimeout: Forever}), "jobs/one", nil)
 		tap.set(slow(100 * time.Millisecond))
-		for range 2 { // the store was prompt, and is not
+		for range 2 { // first the store is quick, then it is not
 			if err := l.Report(r.Context(), "half"); err != nil {
 				r.Error(err)
 			}

@@ -8,19 +8,26 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Renew renews a lease by its deed, from whatever process, and returns its record; with resume also after its deadline, while nobody else was granted. Its
-// error matches ErrNotOwned when the lease is no longer the holder's. An unknown outcome is asked for again until ctx ends (without a deadline: for twice
-// CallTimeout); then the error matches ErrUnknown and it is safe to repeat. The same goes for Report and Release.
+// Renew renews a lease by its deed, from any process, and returns its record.
+// With resume, it also succeeds after the deadline, as long as nobody else was
+// granted the key.
+//
+// The error matches [ErrNotOwned] if the lease no longer owns the key. If the
+// store does not answer, Renew asks again until ctx ends, or for twice
+// CallTimeout if ctx has no deadline. Then the error matches [ErrUnknown], and
+// the call is safe to repeat. The same holds for Report and Release.
 func (c *Client) Renew(ctx context.Context, d tenure.Deed, resume bool) (tenure.Record, error) {
 	return c.byDeed(ctx, d, tenure.Request{Verb: tenure.Renew, Resume: resume})
 }
 
-// Report reports progress on a lease by its deed, from whatever process. The process that keeps the lease sees it.
+// Report reports progress on a lease by its deed, from any process. The client
+// that keeps the lease notices it.
 func (c *Client) Report(ctx context.Context, d tenure.Deed, marker string) (tenure.Record, error) {
 	return c.byDeed(ctx, d, tenure.Request{Verb: tenure.Report, Progress: marker})
 }
 
-// Release gives back a lease by its deed, from whatever process, after success or failure. Releasing what was released already is success.
+// Release releases a lease by its deed, from any process. failed says that the
+// work did not succeed. Releasing a released lease again succeeds.
 func (c *Client) Release(ctx context.Context, d tenure.Deed, failed bool) (tenure.Record, error) {
 	return c.byDeed(ctx, d, tenure.Request{Verb: tenure.Release, Failed: failed})
 }
@@ -35,15 +42,16 @@ func (c *Client) byDeed(ctx context.Context, d tenure.Deed, req tenure.Request) 
 	return answer.Record, err
 }
 
-// Refused notes in the store, for operators, that a guard refused a write with
-// this stamp: "croft inventory" and "croft watch" show it. target is the guard's.
-// An err that is nil, or no refusal of a fence or of the law, is not noted.
+// Refused records in the store that a guard refused a write with this stamp.
+// target is the guard's. Operators see it with "croft inventory" and "croft
+// watch", programs with package store/refusals. Refused does nothing if err is
+// nil, or is not a refusal by a fence or by the law.
 //
-// It returns at once and cannot fail. Refusals are recorded in the background,
-// and only of keys that the store knows. Like ones are counted together, a client
-// records at most a few every second, and forgets what the store does not take.
-// The client notes by itself when its own renewals, reports and releases are
-// refused. Package store/refusals reads them.
+// It returns at once and cannot fail. The client records refusals in the
+// background, and only for keys that the store knows. It counts equal ones
+// together, records at most a few per second, and drops those that the store
+// does not take. It records by itself when its own renewals, reports and
+// releases are refused.
 func (c *Client) Refused(stamp fence.Stamp, target string, err error) {
 	if err == nil {
 		return
@@ -53,7 +61,7 @@ func (c *Client) Refused(stamp fence.Stamp, target string, err error) {
 	}
 }
 
-// notOwned notes that a request by a lease's holder was refused.
+// notOwned records that the store refused a request of a lease's holder.
 func (c *Client) notOwned(verb tenure.Verb, stamp fence.Stamp, owner string, err error) {
 	if err == nil {
 		return

@@ -10,25 +10,30 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// What errors of this package match, with errors.Is.
+// The errors of this package match these, with errors.Is.
 var (
-	// ErrLost is matched by every [*LostError]: the lease has ended and its work must stop.
+	// ErrLost is matched by every [*LostError]: the lease has ended, and its
+	// work must stop.
 	ErrLost = errors.New("lease lost")
 	// ErrHeld is matched by every [*tenure.HeldError]: it is not your turn.
 	ErrHeld = tenure.ErrHeld
-	// ErrNotOwned is matched by every [*tenure.NotOwnedError]: the lease is not, or no longer, yours.
+	// ErrNotOwned is matched by every [*tenure.NotOwnedError]: the lease is
+	// not, or no longer, yours.
 	ErrNotOwned = tenure.ErrNotOwned
-	// ErrUnknown is matched when the store could not be reached or did not answer: it may or may not have happened.
+	// ErrUnknown is matched if the store could not be reached or did not
+	// answer. The request may or may not have taken effect.
 	ErrUnknown = store.ErrUnknown
-	// ErrStale is matched by every [*fence.StaleError]: a guard has admitted a newer owner.
+	// ErrStale is matched by every [*fence.StaleError]: a guard has admitted a
+	// newer owner.
 	ErrStale = fence.ErrStale
-	// ErrInvalid is matched by errors about bad input: nothing was attempted.
+	// ErrInvalid is matched by errors about bad input. Nothing was attempted.
 	ErrInvalid = fence.ErrInvalid
-	// ErrClosed is matched by what is asked of a client after its Close.
+	// ErrClosed is matched by the errors of a client's methods after its Close.
+	// Its leases return a [*LostError] with [Closed].
 	ErrClosed = errors.New("the client is closed")
-	// ErrUnfenced is matched by the error of Takeover, Reserve and Revoke when
-	// the act was done, and the fence is not up at a guard that the holder had
-	// named: there the holder's writes may still be admitted.
+	// ErrUnfenced is matched by errors of Takeover, Reserve and Revoke. The act
+	// was done, but the fence is not up at a guard that the holder had named.
+	// That guard may still admit the holder's writes.
 	ErrUnfenced = errors.New("done, but the fence is not up everywhere")
 	// ErrNotAllowed is matched by the error of a [Raise] at a target that is
 	// neither in the store's own place nor allowed by the operator.
@@ -40,22 +45,32 @@ type Loss string
 
 // The reasons for which a lease ends.
 const (
-	Superseded  Loss = "superseded"    // the store says that another was granted
-	Expired     Loss = "expired"       // its time ran out, or the store says so: the machine slept, or was too slow
-	TakenOver   Loss = "taken_over"    // an operator took, reserved or revoked it
-	Released    Loss = "released"      // its holder gave it back
-	Unreachable Loss = "unreachable"   // the store could not be asked to renew it
-	Stalled     Loss = "stalled"       // its work reported no progress for StallAfter
-	HeldTooLong Loss = "held_too_long" // it reached MaxHold
-	Closed      Loss = "closed"        // the client was closed
+	// Superseded: the store has granted the key to another.
+	Superseded Loss = "superseded"
+	// Expired: its time ran out, by the local clock or by the store's. The
+	// machine was asleep or too slow.
+	Expired Loss = "expired"
+	// TakenOver: an operator took over, reserved or revoked the key.
+	TakenOver Loss = "taken_over"
+	// Released: its holder released it.
+	Released Loss = "released"
+	// Unreachable: the store could not be reached in time to renew it.
+	Unreachable Loss = "unreachable"
+	// Stalled: its work reported no progress for StallAfter.
+	Stalled Loss = "stalled"
+	// HeldTooLong: it reached MaxHold.
+	HeldTooLong Loss = "held_too_long"
+	// Closed: its client was closed.
+	Closed Loss = "closed"
 )
 
-// LostError is the cause with which a lease's context ends. It matches ErrLost, and what Err matches.
+// LostError is the cause with which a lease's context ends. It matches
+// [ErrLost], and every error that Err matches.
 type LostError struct {
 	Key   string
 	Token fence.Token
 	Loss  Loss
-	// Err is the last answer of the store that led to the loss, if there was one.
+	// Err is the store's answer that led to the loss, if there was one.
 	Err error
 }
 
@@ -67,10 +82,10 @@ func (e *LostError) Error() string {
 	return s
 }
 
-// Is makes every LostError match ErrLost.
+// Is makes every LostError match [ErrLost].
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Unwrap gives the store's last answer.
+// Unwrap returns the store's answer that led to the loss.
 func (e *LostError) Unwrap() error { return e.Err }
 
 // explain says what happened and what to do about it.
@@ -85,7 +100,8 @@ func (l Loss) explain() string {
 	case Released:
 		return "it has been released"
 	case Unreachable:
-		return "the store could not be reached in time to renew it; stop this work, or try Resume when the store is back"
+		return "the store could not be reached in time to renew it; " +
+			"stop this work, or try Resume when the store is back"
 	case Stalled:
 		return "its work reported no progress for too long, so it is no longer renewed"
 	case HeldTooLong:
@@ -96,8 +112,8 @@ func (l Loss) explain() string {
 	return string(l)
 }
 
-// GuardError says that the fence could not be raised at a resource the lease named. The lease has been released: nothing may be written
-// there under it.
+// GuardError says that the fence could not be raised at a resource that the
+// lease named. The lease was released: nothing may be written there under it.
 type GuardError struct {
 	Target string
 	Err    error
@@ -107,5 +123,5 @@ func (e *GuardError) Error() string {
 	return fmt.Sprintf("the fence at %s could not be raised, so the lease was released: %v", e.Target, e.Err)
 }
 
-// Unwrap gives the guard's own error.
+// Unwrap returns the guard's own error.
 func (e *GuardError) Unwrap() error { return e.Err }

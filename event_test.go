@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWithoutObserversEventsCostNothing: no allocation is added to what happens anyway.
+// TestWithoutObserversEventsCostNothing: they add no allocation.
 func TestWithoutObserversEventsCostNothing(t *testing.T) {
 	c := New(mem.New(nil), nil)
 	defer c.Close()
@@ -28,7 +28,7 @@ func TestWithoutObserversEventsCostNothing(t *testing.T) {
 	}
 }
 
-// TestAPanicOfObserveEndsNothing: an observer is not worth the work it observes.
+// TestAPanicOfObserveEndsNothing: it must not end the work that is observed.
 func TestAPanicOfObserveEndsNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var text bytes.Buffer
@@ -47,12 +47,11 @@ func TestAPanicOfObserveEndsNothing(t *testing.T) {
 	})
 }
 
-// TestALeaseIsToldBeforeItsCallerHasIt, so that its release cannot be told
-// first.
+// TestALeaseIsToldBeforeItsCallerHasIt: so its release cannot be told first.
 func TestALeaseIsToldBeforeItsCallerHasIt(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
-		tap.set(slow(20 * time.Millisecond)) // so that no caller makes its own call
+		tap.set(slow(20 * time.Millisecond)) // so that no caller calls the store itself
 		var told atomic.Bool
 		c := r.client(tap, &Options{Observe: func(e Event) {
 			if e.Kind == EventAcquired {

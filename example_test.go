@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
-	"github.com/croft-dev/croft/backend/dir"
+	_ "github.com/croft-dev/croft/backend/dir" // stores in directories
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// One process at a time does the work, and a file that admits nobody older takes the result.
+// One process at a time does the work. The file that takes the result refuses
+// writes by earlier owners.
 func Example() {
 	folder, err := os.MkdirTemp("", "croft-example-")
 	if err != nil {
@@ -34,12 +36,13 @@ func Example() {
 		}
 		defer client.Close()
 
-		report, err := dir.OpenFile(target, nil)
+		report, err := file.Open(target, nil)
 		if err != nil {
 			return err
 		}
 
-		// At most one process at a time gets past this line, and report admits nobody older from then on.
+		// At most one process at a time runs this function. From then on,
+		// report refuses writes by earlier owners.
 		return client.Do(ctx, "reports/daily", &croft.LeaseOptions{TTL: time.Minute, Guards: []guard.Guard{report}},
 			func(ctx context.Context, lease *croft.Lease) error {
 				data, err := generate(ctx) // ctx ends when the lease does
@@ -59,7 +62,7 @@ func Example() {
 	// {"ok": true} <nil>
 }
 
-// Acquire, work, release, step by step. Do is the same in one call.
+// Acquire, work and release step by step. Do is the same in one call.
 func ExampleClient_Acquire() {
 	ctx := context.Background()
 	client := croft.New(mem.New(nil), &croft.Options{Owner: "ana@box1"})
@@ -101,7 +104,8 @@ func ExampleClient_Every() {
 	// done today
 }
 
-// One of all replicas reconciles every interval, until the context ends or the work says that it cannot go on.
+// Of all replicas, one reconciles in every interval, until the context ends or
+// the work says that it cannot go on.
 func ExampleClient_Loop() {
 	client := croft.New(mem.New(nil), nil)
 	defer client.Close()
@@ -117,7 +121,7 @@ func ExampleClient_Loop() {
 	// Output: 3 the schema has changed
 }
 
-// The work's context tells why the lease ended.
+// The cause of the work's context tells why the lease ended.
 func ExampleLostError() {
 	ctx := context.Background()
 	st := mem.New(nil)
@@ -142,7 +146,8 @@ func ExampleLostError() {
 	// Output: taken_over by op@desk because of wrong input
 }
 
-// An operator ends a term by hand. The record keeps who and why, and the fence is raised where the holder wrote.
+// An operator ends a term by hand. The record keeps the operator's name and
+// reason, and the fence is raised where the holder wrote.
 func ExampleClient_Takeover() {
 	ctx := context.Background()
 	client := croft.New(mem.New(nil), &croft.Options{Owner: "op@desk"})

@@ -10,23 +10,27 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Lease is one term of a key, held by this process and renewed by its client until it ends. It is safe for concurrent use.
+// Lease is one term of a key. This process holds it, and its client renews it
+// until it ends. It is safe for concurrent use.
 type Lease struct {
 	c *Client
 
-	// Under the client's mutex.
-	l      *engine.Lease
-	lost   *LostError
-	ctx    context.Context         // its own, once somebody has wanted it; before, the one it was acquired with
-	cancel context.CancelCauseFunc // of its own; nil before
+	// The client's mutex protects these.
+	l    *engine.Lease
+	lost *LostError
+	// Before Context is first called: the context of the acquire. Then: its
+	// own.
+	ctx    context.Context
+	cancel context.CancelCauseFunc // ends its own context; nil before there is one
 }
 
-// leaseOf is the lease that a call was granted.
+// leaseOf returns the lease that a call was granted. It makes only one Lease
+// per grant.
 func (c *Client) leaseOf(ctx context.Context, p *pending) *Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := p.Reply.Lease
-	if made, is := l.Tag.(*Lease); is { // it was made to raise the fence
+	if made, is := l.Tag.(*Lease); is {
 		return made
 	}
 	made := &Lease{c: c, l: l, ctx: ctx}
@@ -34,27 +38,36 @@ func (c *Client) leaseOf(ctx context.Context, p *pending) *Lease {
 	return made
 }
 
-// Key is what the lease is on.
+// Key returns the key that the lease is on.
 func (l *Lease) Key() string { return l.l.Key }
 
-// Token orders the owners of the key: every later grant has a higher one.
+// Token returns the lease's token. Tokens order the owners of a key: every
+// later grant has a higher one.
 func (l *Lease) Token() fence.Token { return l.l.Token }
 
-// Stamp is what every write under the lease carries. It holds no secret.
+// Stamp returns the stamp that every write under the lease carries. It holds no
+// secret.
 func (l *Lease) Stamp() fence.Stamp { return l.l.Stamp() }
 
-// Deed lets another process act on the lease. It holds the secret.
+// Deed returns the lease's deed, with which another process can act on the
+// lease. It holds the secret.
 func (l *Lease) Deed() tenure.Deed { return l.l.Deed }
 
-// Record is the newest record of the lease that the store has confirmed. What it refers to must not be changed.
+// Record returns the newest record of the lease that the store has confirmed.
+// Do not change its slices.
 func (l *Lease) Record() tenure.Record {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	return l.l.Record
 }
 
-// Context carries the values of the context the lease was acquired with. It ends when the lease does, at the latest Notice before the local deadline, also
-// while a call of the store hangs, and within a second of waking from suspend; context.Cause then gives a [*LostError].
+// Context returns a context that ends when the lease does. Then [context.Cause]
+// gives a [*LostError]. The context carries the values of the context with
+// which the lease was acquired.
+//
+// The context ends at the latest Notice before the local deadline, also while a
+// call of the store hangs. After the machine was suspended it ends within a
+// second of waking. It does not end with the context of the acquire.
 func (l *Lease) Context() context.Context {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
@@ -67,10 +80,11 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// Done is closed when the lease has ended.
+// Done returns a channel that is closed when the lease ends.
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
-// Err is nil while the lease lives, and then a [*LostError]. It looks at the clock: after a suspend it is right at once.
+// Err returns nil while the lease lives, and then a [*LostError]. It reads the
+// clock, so that it is right immediately after a suspend.
 func (l *Lease) Err() error {
 	now := l.c.lock()
 	if l.l.Alive(now) {
@@ -85,7 +99,7 @@ func (l *Lease) Err() error {
 	return nil
 }
 
-// end ends the context of a lease that was lost, if somebody has wanted it, and
+// end ends the lease's own context, if it has one and the lease is lost. It
 // returns the loss.
 func (l *Lease) end() *LostError {
 	l.c.mu.Lock()
@@ -97,8 +111,8 @@ func (l *Lease) end() *LostError {
 	return lost
 }
 
-// loss is why the lease is over, or nil: always the same error. The caller holds
-// the mutex.
+// loss returns why the lease is over, or nil. It always returns the same error.
+// The caller holds the mutex.
 func (l *Lease) loss() *LostError {
 	if l.lost == nil && l.l.Lost != nil {
 		l.lost = l.lostBy(l.l.Lost)
@@ -106,7 +120,7 @@ func (l *Lease) loss() *LostError {
 	return l.lost
 }
 
-// lostBy makes an error of a loss.
+// lostBy makes a LostError of the engine's loss.
 func (l *Lease) lostBy(lost *engine.Lost) *LostError {
 	return &LostError{Key: l.l.Key, Token: l.l.Token, Loss: Loss(lost.Loss), Err: lost.Err}
 }
@@ -124,9 +138,13 @@ func (c *Client) over(l *engine.Lease) {
 	}
 }
 
-// Remaining is the time until the local deadline, on a clock that runs during suspend. It may be more than zero when the context has already ended (by
-// Notice, MaxHold, MaxFailures or Close): until then the store keeps the key from others, which is the time there is to stop the work. It is zero or less
-// when the deadline has passed, and when the key is known to be no longer the lease's.
+// Remaining returns the time until the local deadline, by a clock that runs on
+// during suspend. Until then the store keeps the key from others. It can be
+// more than zero after the context has ended (by Notice, MaxHold, MaxFailures
+// or Close). That is the time left to stop the work.
+//
+// It is zero or less once the deadline has passed, or once the lease is known
+// not to own the key any more.
 func (l *Lease) Remaining() time.Duration {
 	now := l.c.lock()
 	defer l.c.mu.Unlock()
@@ -137,9 +155,12 @@ func (l *Lease) Remaining() time.Duration {
 	return left
 }
 
-// Report tells that the work has got somewhere, and the store how far: with StallAfter set, the lease is renewed only as long as Report is called. The
-// marker is for people to read. Its error matches ErrLost if the lease is over; when the store cannot be reached it matches ErrUnknown, and the
-// progress counts all the same.
+// Report tells the client and the store that the work has made progress. With
+// StallAfter, the lease is only renewed as long as the work reports. The marker
+// is a text for people to read.
+//
+// The error matches [ErrLost] if the lease is over. It matches [ErrUnknown] if
+// the store did not answer; the progress counts nevertheless.
 func (l *Lease) Report(ctx context.Context, marker string) error {
 	if err := l.Err(); err != nil {
 		return err
@@ -148,7 +169,8 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 	if err := req.Check(); err != nil {
 		return err
 	}
-	if ctx.Err() != nil { // the store is not told, but the progress counts
+	// The store is not told, but the progress counts.
+	if ctx.Err() != nil {
 		now := l.c.lock()
 		l.c.engine.Progressed(now, l.l)
 		l.c.do(l.c.unlock())
@@ -156,7 +178,7 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 	return l.act(ctx, &pending{Call: engine.Call{Request: req, Lease: l.l}}, 2*l.c.o.CallTimeout)
 }
 
-// act makes a call that is about the lease.
+// act makes a call about the lease.
 func (l *Lease) act(ctx context.Context, p *pending, bound time.Duration) error {
 	if err := l.c.try(ctx, p, bound); err != nil {
 		return err
@@ -173,9 +195,14 @@ func (l *Lease) act(ctx context.Context, p *pending, bound time.Duration) error 
 	return l.lostBy(lost)
 }
 
-// Resume takes up a lease that was lost by time (expired or unreachable), if nobody was granted the key meanwhile: it returns a new lease with the same
-// token, whose writes count like those of the old one. After any other loss its error is that loss, after Release or Fail, whatever came of it, one as
-// [Released], and of a lease that still lives it is ErrInvalid.
+// Resume takes up a lease that was lost by time ([Expired] or [Unreachable]),
+// if nobody was granted the key meanwhile. It returns a new lease with the same
+// token. Its writes count like those of the old one.
+//
+// After any other loss, Resume returns that loss. After Release or Fail, even
+// without a known outcome, it returns a [*LostError] with [Released]. If the
+// lease still lives, the error matches [ErrInvalid]. If the store did not
+// answer, it matches [ErrUnknown].
 func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
 	var lost *LostError
 	switch err := l.Err(); {

@@ -12,7 +12,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// emit tells the observer and the log. It is called without locks held.
+// emit passes an event to the observer and the log. No lock is held.
 func (c *Client) emit(e Event) {
 	if c.o.Observe != nil {
 		c.observe(e)
@@ -26,8 +26,8 @@ func (c *Client) emit(e Event) {
 	}
 }
 
-// observe calls the observer. If that panics, the lease's work must not end with
-// it: the panic is logged.
+// observe calls the observer. If that panics, the panic is logged: it must not
+// end the lease's work.
 func (c *Client) observe(e Event) {
 	defer func() {
 		if p := recover(); p != nil && c.o.Logger != nil {
@@ -37,7 +37,7 @@ func (c *Client) observe(e Event) {
 	c.o.Observe(e)
 }
 
-// eventOf is an event of the engine.
+// eventOf converts an event of the engine.
 func eventOf(e engine.Event) Event {
 	return Event{
 		Kind: EventKind(e.Kind), Key: e.Key, Token: e.Token, Verb: e.Verb, Outcome: Outcome(e.Outcome),
@@ -46,7 +46,8 @@ func eventOf(e engine.Event) Event {
 	}
 }
 
-// level is how loud an event is: what happens all the time is for debugging, what ends a lease or leaves something open is a warning.
+// level returns the log level of an event. Frequent events are for debugging.
+// Events that end a lease or leave something open are warnings.
 func (k EventKind) level() slog.Level {
 	switch k {
 	case EventCall, EventRenewed, EventReported:
@@ -57,7 +58,7 @@ func (k EventKind) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// attrs are the event's fields that are set.
+// attrs returns the fields that are set as log attributes.
 func (e Event) attrs() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
 	text := func(name, value string) {
@@ -87,6 +88,7 @@ func (e Event) attrs() []slog.Attr {
 	text("cause", string(e.Cause))
 	span("ttl", e.TTL)
 	span("margin", e.Margin)
+	span("idle", e.Idle)
 	number("failures", int64(e.Failures))
 	text("loss", string(e.Loss))
 	span("held", e.Held)
@@ -103,8 +105,8 @@ func (e Event) attrs() []slog.Attr {
 // observed reports whether somebody wants the events.
 func (c *Client) observed() bool { return c.o.Observe != nil || c.o.Logger != nil }
 
-// report tells of one call of the store: one event for each namespace, verb and
-// outcome in its batch, however many requests had it.
+// report emits the events of one call of the store: one for each namespace,
+// verb and outcome in its batch.
 func (c *Client) report(requests []tenure.Request, answers []store.Answer, took time.Duration) {
 	type sort struct {
 		namespace string
@@ -120,6 +122,9 @@ func (c *Client) report(requests []tenure.Request, answers []store.Answer, took 
 		counts[sort{fence.Namespace(requests[i].Key), requests[i].Verb, outcome}]++
 	}
 	for s, n := range counts {
-		c.emit(Event{Kind: EventCall, Namespace: s.namespace, Verb: s.verb, Outcome: s.outcome, Count: n, Batch: len(requests), Took: took})
+		c.emit(Event{
+			Kind: EventCall, Namespace: s.namespace, Verb: s.verb, Outcome: s.outcome,
+			Count: n, Batch: len(requests), Took: took,
+		})
 	}
 }

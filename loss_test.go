@@ -18,14 +18,15 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestEveryLossHasItsCause: the context ends, with a typed cause, when it should.
+// TestEveryLossHasItsCause: the context ends at the right time, with a typed
+// cause.
 func TestEveryLossHasItsCause(t *testing.T) {
 	minute := &LeaseOptions{TTL: time.Minute}
 	cases := []struct {
 		loss  Loss
 		o     *LeaseOptions
 		cause func(r *rig, c *Client, tap *tap, l *Lease)
-		least time.Duration // after the grant
+		least time.Duration // counted from the grant
 		most  time.Duration
 	}{
 		{Released, minute, func(r *rig, _ *Client, _ *tap, l *Lease) {
@@ -44,7 +45,7 @@ func TestEveryLossHasItsCause(t *testing.T) {
 			}
 		}, 15 * time.Second, 20 * time.Second},
 		{Superseded, minute, func(r *rig, _ *Client, _ *tap, l *Lease) {
-			r.st.Wipe() // the store forgets, and somebody else comes
+			r.st.Wipe() // the store forgets the key, and another client takes it
 			r.acquire(r.client(nil, nil), l.Key(), nil)
 		}, 15 * time.Second, 20 * time.Second},
 		{Unreachable, minute, func(_ *rig, _ *Client, tap *tap, _ *Lease) { tap.set(down) }, 53 * time.Second, 54 * time.Second},
@@ -79,8 +80,9 @@ func TestEveryLossHasItsCause(t *testing.T) {
 	}
 }
 
-// TestLaw5ASuspendEndsTheLease: the machine sleeps past the deadline, during which no timer of the process runs. Within a second of its waking the
-// context ends, and Err is right at once.
+// TestLaw5ASuspendEndsTheLease: the machine sleeps past the deadline, and no
+// timer of the process runs meanwhile. Within a second of its waking the
+// context ends. Err is right at once.
 func TestLaw5ASuspendEndsTheLease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, clk := r.sleeper(nil, nil)
@@ -100,7 +102,7 @@ func TestLaw5ASuspendEndsTheLease(t *testing.T) {
 	})
 }
 
-// TestAShortSuspendEndsNothing: a sleep that leaves time to renew is slept and forgotten.
+// TestAShortSuspendEndsNothing: a sleep that leaves time to renew does no harm.
 func TestAShortSuspendEndsNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, clk := r.sleeper(nil, nil)
@@ -117,22 +119,24 @@ func TestAShortSuspendEndsNothing(t *testing.T) {
 	})
 }
 
-// TestALeaseTakenAfterASuspendIsRenewedInTime: also a short one, though the timers have stood still and the client still sleeps on one of them.
+// TestALeaseTakenAfterASuspendIsRenewedInTime: even a short one, though the
+// timers have stood still and the client still waits for one of them.
 func TestALeaseTakenAfterASuspendIsRenewedInTime(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, clk := r.sleeper(nil, nil)
 		r.acquire(c, "jobs/long", &LeaseOptions{TTL: time.Hour})
-		time.Sleep(glance / 2)
+		time.Sleep(maxSleep / 2)
 		clk.Suspend(time.Minute)
-		l := r.acquire(c, "jobs/short", &LeaseOptions{TTL: glance / 4})
-		time.Sleep(2 * glance)
+		l := r.acquire(c, "jobs/short", &LeaseOptions{TTL: maxSleep / 4})
+		time.Sleep(2 * maxSleep)
 		if err := l.Err(); err != nil {
 			r.Error(err)
 		}
 	})
 }
 
-// TestAHangingRenewalDoesNotHoldTheLease: the context ends in time while calls of the store hang for ever, and the client can still be closed.
+// TestAHangingRenewalDoesNotHoldTheLease: the context ends in time while calls
+// of the store hang forever, and the client can still be closed.
 func TestAHangingRenewalDoesNotHoldTheLease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -148,7 +152,8 @@ func TestAHangingRenewalDoesNotHoldTheLease(t *testing.T) {
 	})
 }
 
-// TestTheContextCarriesValuesAndNotTheEndOfAcquire: the context that Acquire was called with bounds Acquire, not the lease.
+// TestTheContextCarriesValuesAndNotTheEndOfAcquire: the context passed to
+// Acquire limits Acquire, not the lease.
 func TestTheContextCarriesValuesAndNotTheEndOfAcquire(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		type name struct{}
@@ -165,7 +170,8 @@ func TestTheContextCarriesValuesAndNotTheEndOfAcquire(t *testing.T) {
 	})
 }
 
-// TestAContextAskedForLateTellsTheLoss: it is made when somebody wants it, and that may be when the lease is over.
+// TestAContextAskedForLateTellsTheLoss: the context is made at the first call
+// of Context, which may come after the end of the lease.
 func TestAContextAskedForLateTellsTheLoss(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		l := r.acquire(r.client(nil, nil), "jobs/one", nil)
@@ -179,7 +185,8 @@ func TestAContextAskedForLateTellsTheLoss(t *testing.T) {
 	})
 }
 
-// TestAContextWantedAsTheLeaseEndsEndsWithIt: whoever wants it first, and however the lease ends at that moment, there is one context and one cause.
+// TestAContextWantedAsTheLeaseEndsEndsWithIt: several callers ask for the
+// context while the lease ends. There is one context and one cause.
 func TestAContextWantedAsTheLeaseEndsEndsWithIt(t *testing.T) {
 	ends := map[Loss]func(r *rig, c *Client, l *Lease){
 		Released: func(r *rig, _ *Client, l *Lease) { _ = l.Release(r.Context()) },
@@ -222,14 +229,15 @@ func TestAContextWantedAsTheLeaseEndsEndsWithIt(t *testing.T) {
 					if err := c.Close(); err != nil {
 						r.Fatal(err)
 					}
-					time.Sleep(time.Hour) // what was not given back lapses
+					time.Sleep(time.Hour) // leases that were not released lapse
 				}
 			})
 		})
 	}
 }
 
-// TestProgressKeepsALeaseFromStalling: reported here, or by another process with the deed.
+// TestProgressKeepsALeaseFromStalling: reported by this process, or by another
+// process with the deed.
 func TestProgressKeepsALeaseFromStalling(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		inBubble(t, func(r *rig) {
@@ -258,7 +266,8 @@ func TestProgressKeepsALeaseFromStalling(t *testing.T) {
 	}
 }
 
-// TestManyLeasesAreLookedAtInTime: their work is elsewhere, and has reported to the store in time, but reading the records takes a while.
+// TestManyLeasesAreLookedAtInTime: their work runs elsewhere and has reported
+// to the store in time, but reading the records takes a while.
 func TestManyLeasesAreLookedAtInTime(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := &slowReads{Store: r.st}
@@ -281,7 +290,7 @@ func TestManyLeasesAreLookedAtInTime(t *testing.T) {
 	})
 }
 
-// slowReads takes a while to read a record.
+// slowReads is a store that takes a while to read a record.
 type slowReads struct {
 	store.Store
 	reads atomic.Int64
@@ -293,7 +302,8 @@ func (s *slowReads) Get(ctx context.Context, key string) (tenure.Record, error) 
 	return s.Store.Get(ctx, key)
 }
 
-// TestReportOnALostLeaseSaysSo: the store's word ends the lease at once, and the work learns of it.
+// TestReportOnALostLeaseSaysSo: the store's refusal ends the lease at once, and
+// Report returns the loss.
 func TestReportOnALostLeaseSaysSo(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		l := r.acquire(r.client(nil, nil), "jobs/one", nil)
@@ -313,7 +323,7 @@ func TestReportOnALostLeaseSaysSo(t *testing.T) {
 	})
 }
 
-// TestNoticeLeavesTimeToStop: the context ends, the deadline is still to come.
+// TestNoticeLeavesTimeToStop: the context ends before the deadline.
 func TestNoticeLeavesTimeToStop(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -326,8 +336,8 @@ func TestNoticeLeavesTimeToStop(t *testing.T) {
 	})
 }
 
-// TestAReportCountsThoughItsCallerHasGone: the work got somewhere, whether or
-// not the store could be told.
+// TestAReportCountsThoughItsCallerHasGone: progress counts even if the store
+// could not be told.
 func TestAReportCountsThoughItsCallerHasGone(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		o := &LeaseOptions{TTL: time.Minute, StallAfter: 30 * time.Second}
@@ -360,8 +370,8 @@ func (s hangsOn) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return s.tap.Get(ctx, key)
 }
 
-// TestARecordThatCannotBeReadCostsNoOtherLease: before a lease is given up as
-// stalled its record is read, and another process may have reported there.
+// TestARecordThatCannotBeReadCostsNoOtherLease: before a lease ends as stalled,
+// its record is read, because another process may have reported.
 func TestARecordThatCannotBeReadCostsNoOtherLease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, other := r.client(hangsOn{&tap{Store: r.st}, "jobs/bad"}, nil), r.client(nil, nil)
@@ -387,7 +397,7 @@ func TestARecordThatCannotBeReadCostsNoOtherLease(t *testing.T) {
 	})
 }
 
-// TestDoTellsALossOnce, though both the work and the lease's end bring it.
+// TestDoTellsALossOnce: though both the work and the lease return it.
 func TestDoTellsALossOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		err := r.client(nil, nil).Do(r.Context(), "jobs/one", nil, func(ctx context.Context, l *Lease) error {

@@ -13,9 +13,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhoWaitsLongKeepsNothingOfOthers: a contender that was refused may wait for
-// days, and a thousand others may have been in the batch with it.
-func TestWhoWaitsLongKeepsNothingOfOthers(t *testing.T) {
+// TestALongWaitKeepsNoBatchInMemory: a refused caller may wait for days. It
+// must not keep the answers of a thousand others, which came in the same batch.
+func TestALongWaitKeepsNoBatchInMemory(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		other := r.client(nil, nil)
 		r.acquire(other, "jobs/held", &LeaseOptions{TTL: time.Hour})

@@ -30,7 +30,7 @@ func TestAGuardThatHangsDoesNotHideWhatAnActDid(t *testing.T) {
 	})
 }
 
-// trusted are the guards of these tests that an operator trusts.
+// trusted allows the guards of these tests.
 var trusted = func() guard.Allowed {
 	a, err := guard.Allow("crofttest://near", "crofttest://between", "crofttest://overtaken", "crofttest://higher", "crofttest://ahead", "crofttest://new", "crofttest://hangs")
 	if err != nil {
@@ -57,8 +57,9 @@ func TestTargetsInARecordAreNotOpenedUnlessAllowed(t *testing.T) {
 	})
 }
 
-// TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt: the store was set back
-// while its holder had a token of its future. That holder is shut out, too.
+// TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt: the store was restored
+// to an earlier state, but its last holder has a later token. That holder is
+// shut out too.
 func TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		place := &fencedPlace{name: "crofttest://ahead"}
@@ -82,8 +83,8 @@ func TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt(t *testing.T) {
 	})
 }
 
-// TestAMarkThatNoClockExplainsIsReported: the key's tokens are not taken to
-// wherever a forged mark says.
+// TestAMarkThatNoClockExplainsIsReported: the operator's act does not follow a
+// forged mark with the key's tokens.
 func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		place := &fencedPlace{name: "crofttest://ahead"}
@@ -91,7 +92,8 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
 		forged := l.Stamp()
 		forged.Token = tenure.MaxAbove - 1
-		fence.SetMaxAhead(200 * fence.DefaultMaxAhead) // as if it were from before there was a bound
+		// As if the mark dated from before there was a limit.
+		fence.SetMaxAhead(200 * fence.DefaultMaxAhead)
 		_, err := place.Raise(r.Context(), forged)
 		fence.SetMaxAhead(0)
 		if err != nil {
@@ -101,8 +103,8 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 		if !errors.Is(err, ErrUnfenced) || !errors.Is(err, ErrStale) || got == nil || got.Deed.Token >= forged.Token {
 			r.Errorf("%+v, %v; want it done, and the fence reported as not up", got, err)
 		}
-		// Where the bound is that wide, the mark is above what can be asked
-		// for.
+		// With so wide a limit, the mark is above every token that a request
+		// can ask for.
 		fence.SetMaxAhead(250 * fence.DefaultMaxAhead)
 		defer fence.SetMaxAhead(0)
 		forged.Token = tenure.MaxAbove + 1
@@ -124,7 +126,8 @@ func TestEveryMarkThatAGuardAdmitsIsFollowed(t *testing.T) {
 		places.Store("ahead", place)
 		c := r.client(nil, nil)
 		forged := r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}}).Stamp()
-		// Guards take the bubble's clock, of 2000, to show the first day of 2026.
+		// The test's clock shows 2000, which guards take for the first day of
+		// 2026.
 		forged.Token = fence.Token(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, 300).UnixMicro())
 		if _, err := place.Raise(r.Context(), forged); err != nil {
 			r.Fatal(err)
@@ -143,7 +146,7 @@ func TestEveryMarkThatAGuardAdmitsIsFollowed(t *testing.T) {
 	})
 }
 
-// TestNothingIsMadeWhereARecordSays: a target without a mark is left as it is.
+// TestNothingIsMadeWhereARecordSays: a target without a mark stays as it is.
 func TestNothingIsMadeWhereARecordSays(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		named, there := &fencedPlace{name: "crofttest://new"}, &fencedPlace{name: "crofttest://new"}

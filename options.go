@@ -9,47 +9,69 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// Forever is a WaitFor without bound: only the end of the context ends the wait.
+// Forever is a WaitFor without limit: only the end of the context ends the
+// wait.
 const Forever time.Duration = math.MaxInt64
 
-// Options shape a [Client]. A nil *Options and the zero Options are the defaults.
+// Options configure a [Client]. A nil *Options and the zero Options are the
+// defaults.
 type Options struct {
-	// Owner is who holds the leases, as people know it. Default: user@host.
+	// Owner names the holder of the leases, for people. Default: user@host.
 	Owner string
-	// Instance tells this run of the owner from others. Default: host, process id and a random part, unique per process.
+	// Instance tells this run of the owner from others. Default: host, process
+	// id and a random part, unique per process.
 	Instance string
-	// Logger receives what happens, under event names that stay as they are. Default: nothing is logged.
+	// Logger receives every [Event] as a log record. The record's message is
+	// the event's kind, and these names do not change. Default: nothing is
+	// logged.
 	Logger *slog.Logger
-	// Observe is called for every [Event], without locks held, on the goroutine where it happens: it must be quick and safe for
-	// concurrent use. It may look at the client and its leases, but must not wait for either. Default: nothing is called.
+	// Observe is called for every [Event], without locks held, on the goroutine
+	// where it happens. It must be quick and safe for concurrent use. It may
+	// look at the client and its leases, but must not wait for them. Default:
+	// nothing is called.
 	Observe func(Event)
-	// CallTimeout bounds one call of the store. Default: 5 seconds. More than a day is a day.
+	// CallTimeout limits one call of the store. Default: 5 seconds. Maximum:
+	// one day.
 	CallTimeout time.Duration
 }
 
-// LeaseOptions shape one lease. A nil *LeaseOptions and the zero LeaseOptions are the defaults.
+// LeaseOptions configure one lease. A nil *LeaseOptions and the zero
+// LeaseOptions are the defaults.
 type LeaseOptions struct {
-	// TTL is how long the store keeps the key for a holder it does not hear from. Default: 1 minute.
+	// TTL is how long the store keeps the key for a holder that does not renew.
+	// Default: 1 minute.
 	TTL time.Duration
-	// WaitFor is how long to wait for a key that another holds: 0 is one try, [Forever] waits until the context ends.
+	// WaitFor is how long to wait for a key that another holds. [Forever] waits
+	// until the context ends. Default: 0, one try.
 	WaitFor time.Duration
-	// Every refuses the lease while the last term that ended in success began less than half of it ago. Default: 0, no period.
+	// Every is the period of work that is done once per period. The store
+	// refuses the lease if the last successful term began less than half of
+	// Every ago. Default: 0, no period.
 	Every time.Duration
-	// HoldFor keeps the key from everybody for this long after it was acquired, if the work ends in success earlier. Default: 0.
+	// HoldFor keeps the key from everybody until this long after it was
+	// acquired, if the work succeeds before that. Default: 0, no hold.
 	HoldFor time.Duration
 	// Above asks for a token above this one. Default: 0.
 	Above fence.Token
-	// Guards are the resources the work will write to. The fence is raised there at the grant, before Acquire returns, and their targets go
-	// into the record, so that an operator's takeover can raise it too. They stay the caller's to close.
+	// Guards are the resources that the work will write to. Acquire raises the
+	// fence at each of them before it returns. The record names them, so that
+	// an operator's takeover can raise the fence there too. The caller closes
+	// them. Default: none.
 	Guards []guard.Guard
-	// StallAfter withholds renewal when the work has reported no progress for this long, here or by the deed: unless it does before the local deadline, the
-	// lease ends there as stalled. Default: 0, never.
+	// StallAfter stops the renewal of a lease whose work has reported no
+	// progress for this long, by [Lease.Report] or [Client.Report]. If no
+	// progress comes before the local deadline either, the lease ends as
+	// [Stalled]. Default: 0, never.
 	StallAfter time.Duration
-	// MaxHold ends the lease this long after it was acquired, whatever the work does. Default: 0, no bound.
+	// MaxHold ends the lease this long after it was acquired, as [HeldTooLong].
+	// Default: 0, no limit.
 	MaxHold time.Duration
-	// MaxFailures ends the lease after this many renewal intervals (a third of the TTL) in a row without an answer of the store, if the local deadline does
-	// not end it before. Within an interval an unanswered renewal is sent again and again. Default: 3.
+	// MaxFailures ends the lease after this many renewal intervals in a row
+	// without an answer of the store, as [Unreachable]. An interval is at most
+	// a third of the TTL. Within it, an unanswered renewal is sent again. The
+	// local deadline may end the lease earlier. Default: 3.
 	MaxFailures int
-	// Notice ends the context this long before the local deadline, for work that takes a while to stop. At most TTL/2. Default: 0.
+	// Notice ends the context this long before the local deadline, for work
+	// that takes a while to stop. At most TTL/2. Default: 0.
 	Notice time.Duration
 }

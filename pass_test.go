@@ -18,7 +18,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAReleasedKeyIsPassedOnInOneCall: the next contender's request goes along with the release.
+// TestAReleasedKeyIsPassedOnInOneCall: the next waiter's request travels in the
+// same batch as the release.
 func TestAReleasedKeyIsPassedOnInOneCall(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -45,7 +46,8 @@ func TestAReleasedKeyIsPassedOnInOneCall(t *testing.T) {
 	})
 }
 
-// TestLaw6APassedKeyWithLostRepliesHasOneHolder: what is passed on while the store's replies, or requests, are lost comes to one truth.
+// TestLaw6APassedKeyWithLostRepliesHasOneHolder: requests or replies are lost
+// while a key is passed on.
 func TestLaw6APassedKeyWithLostRepliesHasOneHolder(t *testing.T) {
 	faults := map[string]func(store.Store, storetest.When) store.Store{
 		"replies":  storetest.DropReply,
@@ -80,8 +82,9 @@ func TestLaw6APassedKeyWithLostRepliesHasOneHolder(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind: whatever the moment, the key is free in the end.
-func TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind(t *testing.T) {
+// TestAWaiterThatLeavesAsItGetsTheKeyLeavesNothing: whenever the waiter leaves,
+// the key is free in the end.
+func TestAWaiterThatLeavesAsItGetsTheKeyLeavesNothing(t *testing.T) {
 	st := mem.New(nil)
 	c := New(st, nil)
 	defer c.Close()
@@ -111,13 +114,15 @@ func TestWhoLeavesAsItIsPassedTheKeyLeavesNothingBehind(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if load := c.engine.Load(); load.Queues+load.Leases != 0 { // what was left may yet be resolved
+	// An attempt without a caller may still be resolving.
+	if load := c.engine.Load(); load.Queues+load.Leases != 0 {
 		t.Errorf("left in the client: %+v", load)
 	}
 }
 
-// oneStep carries out a whole batch in one step, as a script in a server does: nobody comes between a release and what goes along with it. It tells who releases
-// whether somebody waits elsewhere, if it was told so itself.
+// oneStep carries out a whole batch in one step, as a script in a server does.
+// Nobody comes between a release and the acquire that travels with it. With
+// awaited, it tells every release that another client waits.
 type oneStep struct {
 	*mem.Store
 	mu      sync.Mutex
@@ -134,7 +139,8 @@ func (s *oneStep) Apply(ctx context.Context, batch []tenure.Request) []store.Ans
 	return answers
 }
 
-// TestAClientWithManyContendersLeavesOthersTheirTurn, where the store tells it that they wait, however long each works.
+// TestAClientWithManyContendersLeavesOthersTheirTurn: if the store says that
+// others wait, however long each holds the key.
 func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
 	for _, contenders := range []int{1, 5} {
 		for _, work := range []time.Duration{time.Millisecond, 4 * engine.PollFirst} {
@@ -161,7 +167,7 @@ func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
 					}
 					time.Sleep(100 * work)
 					const turns = 10
-					elsewhere := r.client(st, nil) // it gets hints, and so does the other
+					elsewhere := r.client(st, nil) // both clients get hints
 					before, start := terms.Load(), time.Now()
 					for range turns {
 						other := r.acquire(elsewhere, "jobs/one", &LeaseOptions{WaitFor: time.Minute})
@@ -173,7 +179,8 @@ func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
 					if n := terms.Load() - before; n > 3*turns {
 						r.Errorf("%d contenders in one client had %d more turns before another client had %d", contenders, n, turns)
 					}
-					wantAfter(r, start, turns*work, turns*(4*work+4*engine.Courtesy)) // nobody waits long for who does not come
+					// Nobody waits long for a client that does not come.
+					wantAfter(r, start, turns*work, turns*(4*work+4*engine.Courtesy))
 					st.awaited.Store(false)
 					time.Sleep(100 * work)
 					before = terms.Load()
@@ -189,7 +196,8 @@ func TestAClientWithManyContendersLeavesOthersTheirTurn(t *testing.T) {
 	}
 }
 
-// TestAKeyIsNotPassedOnForever: now and then it is free for a moment, because a store may not know who waits elsewhere.
+// TestAKeyIsNotPassedOnForever: now and then it is free for a moment, because a
+// store may not know that another client waits.
 func TestAKeyIsNotPassedOnForever(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -219,8 +227,9 @@ func TestAKeyIsNotPassedOnForever(t *testing.T) {
 	})
 }
 
-// TestALineKeptForOthersIsForgotten, also when the lease it was kept through is not released but lost.
-func TestALineKeptForOthersIsForgotten(t *testing.T) {
+// TestAQueueThatYieldedIsForgotten: also if the lease meanwhile was lost
+// instead of released.
+func TestAQueueThatYieldedIsForgotten(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := &oneStep{Store: r.st}
 		st.awaited.Store(true)
@@ -234,7 +243,7 @@ func TestALineKeptForOthersIsForgotten(t *testing.T) {
 		}
 		l = <-next
 		clk.Suspend(time.Hour)
-		time.Sleep(glance)
+		time.Sleep(maxSleep)
 		r.wantLost(l, Expired)
 		resumed, err := l.Resume(r.Context())
 		if err != nil {
@@ -250,7 +259,7 @@ func TestALineKeptForOthersIsForgotten(t *testing.T) {
 }
 
 // TestAKeyPassedOnAtTheEndOfTheWaitIsTaken: the caller waits for the store's
-// answer, though its patience ends meanwhile.
+// answer, though its WaitFor ends meanwhile.
 func TestAKeyPassedOnAtTheEndOfTheWaitIsTaken(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -260,7 +269,7 @@ func TestAKeyPassedOnAtTheEndOfTheWaitIsTaken(t *testing.T) {
 		waiting.Go(func() { r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: 10 * time.Second}) })
 		time.Sleep(9900 * time.Millisecond)
 		tap.set(slow(50 * time.Millisecond))
-		r.acquire(c, "jobs/two", nil) // so that no caller makes its own call
+		r.acquire(c, "jobs/two", nil) // so that no caller calls the store itself
 		tap.set(slow(1500 * time.Millisecond))
 		if err := l.Release(r.Context()); err != nil {
 			r.Error(err)

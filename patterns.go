@@ -5,19 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// Work is what is done under a lease. Its context ends when the lease or the caller's context does, and context.Cause tells which; it should return soon
-// after that. Every write that matters carries [Lease.Stamp].
+// Work is a function that runs under a lease. Its context ends when the lease
+// or the caller's context ends, and [context.Cause] says which. The function
+// should return soon after that. Every write that matters carries
+// [Lease.Stamp].
 type Work = func(ctx context.Context, l *Lease) error
 
-// Do acquires the lease, does the work, and releases the lease when the work has
-// returned. The release says failure if the work returned an error or panicked,
-// otherwise success. The work never begins after ctx has ended.
+// Do acquires the lease, runs fn, and releases the lease when fn has returned.
+// The release reports failure if fn returned an error or panicked, and success
+// otherwise. fn does not begin after ctx has ended.
 //
-// If the lease was lost on the way, the error matches ErrLost, even if the work
-// returned nil. It also matches the work's own error. If the work returned nil
-// and the error matches ErrUnknown, the release could not be confirmed.
+// If Acquire fails, Do returns its error. If the lease is lost meanwhile, the
+// error matches [ErrLost], even if fn returned nil. It also matches fn's own
+// error. If fn returned nil and the error matches [ErrUnknown], the work is
+// done but its release is not confirmed.
 func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) error {
 	l, err := c.Acquire(ctx, key, o)
 	if err != nil {
@@ -26,8 +31,9 @@ func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) e
 	return l.do(ctx, fn)
 }
 
-// Every is Do once per period: its error matches ErrHeld while the last term that ended in success began less than half a period ago, so that a
-// start that comes early or late by less never skips a slot.
+// Every is [Client.Do] once per period. Its error matches [ErrHeld] if the last
+// successful term began less than half a period ago. So starts that come up to
+// a quarter of a period early or late never skip a slot.
 func (c *Client) Every(ctx context.Context, key string, period time.Duration, o *LeaseOptions, fn Work) error {
 	if period <= 0 {
 		return fmt.Errorf("%w period %s: it must be more than 0", ErrInvalid, period)
@@ -37,7 +43,8 @@ func (c *Client) Every(ctx context.Context, key string, period time.Duration, o 
 	return c.Do(ctx, key, with, fn)
 }
 
-// HoldFor is Do, and keeps the key from everybody for hold after it was acquired, if the work succeeds sooner.
+// HoldFor is [Client.Do], but it keeps the key from everybody until hold after
+// it was acquired, if fn succeeds before that.
 func (c *Client) HoldFor(ctx context.Context, key string, hold time.Duration, o *LeaseOptions, fn Work) error {
 	if hold <= 0 {
 		return fmt.Errorf("%w hold %s: it must be more than 0", ErrInvalid, hold)
@@ -47,9 +54,14 @@ func (c *Client) HoldFor(ctx context.Context, key string, hold time.Duration, o 
 	return c.Do(ctx, key, with, fn)
 }
 
-// Loop does the work again and again: in every interval one of all replicas that call Loop does it. It returns when ctx ends (ctx.Err), when the
-// client is closed, when the input is bad, or when the work returns an error made by [Fatal]. Any other failure, a lost lease included, is an
-// [EventWorkFailed]: another replica may try at once, this one tries again after an interval. WaitFor and HoldFor in o are not used.
+// Loop runs fn again and again. Of all replicas that call Loop with the same
+// key, one runs fn in every interval.
+//
+// Loop returns when ctx ends, when the client is closed, when the input is bad,
+// or when fn returns an error made by [Fatal]. Any other failure, a lost lease
+// included, is an [EventWorkFailed]. Then another replica may try at once, and
+// this one tries again after an interval. Loop does not use WaitFor and HoldFor
+// in o.
 func (c *Client) Loop(ctx context.Context, key string, interval time.Duration, o *LeaseOptions, fn Work) error {
 	if interval <= 0 {
 		return fmt.Errorf("%w interval %s: it must be more than 0", ErrInvalid, interval)
@@ -68,8 +80,9 @@ func (c *Client) Loop(ctx context.Context, key string, interval time.Duration, o
 		case errors.As(err, &fatal):
 			return fatal.err
 		case ctx.Err() != nil:
-			return ended(ctx)
-		case isClosed(c.closing) && (errors.Is(err, ErrClosed) || lossIn(err) == Closed): // and not another client that the work uses
+			return wait.Ended(ctx)
+		// This client is closed, not another client that fn uses.
+		case isClosed(c.closing) && (errors.Is(err, ErrClosed) || lossIn(err) == Closed):
 			return err
 		case err != nil:
 			c.emit(Event{Kind: EventWorkFailed, Key: key, Err: err})
@@ -78,7 +91,7 @@ func (c *Client) Loop(ctx context.Context, key string, interval time.Duration, o
 	}
 }
 
-// rest lets an interval pass, a little less so that replicas drift apart.
+// rest waits for an interval, or a little less, so that replicas drift apart.
 func (c *Client) rest(ctx context.Context, interval time.Duration) {
 	timer := c.clk.Timer(interval - time.Duration(float64(interval/10)*c.random()))
 	defer timer.Stop()
@@ -90,6 +103,7 @@ func (c *Client) rest(ctx context.Context, interval time.Duration) {
 }
 
 // Fatal makes an error that ends a [Client.Loop], which then returns err.
+// Fatal(nil) is nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -102,18 +116,21 @@ type fatalError struct{ err error }
 func (e *fatalError) Error() string { return e.err.Error() }
 func (e *fatalError) Unwrap() error { return e.err }
 
-// do is the part of Do after the grant.
+// do is Do after the grant.
 func (l *Lease) do(ctx context.Context, fn Work) error {
 	work, stop := l.within(ctx)
 	defer stop()
-	after := context.WithoutCancel(ctx) // the release is owed even if the caller has gone
+	// Release even if the caller's context has ended.
+	after := context.WithoutCancel(ctx)
 	returned := false
 	defer func() {
-		if !returned { // a panic, or the end of the goroutine: do not leave the key held
+		// fn has panicked or ended the goroutine: do not leave the key held.
+		if !returned {
 			_ = l.Fail(after)
 		}
 	}()
-	err := ended(ctx) // it may have ended since the grant: then the work does not begin
+	// If ctx has ended since the grant, fn does not begin.
+	err := wait.Ended(ctx)
 	if err == nil {
 		err = fn(work, l)
 	}
@@ -124,7 +141,7 @@ func (l *Lease) do(ctx context.Context, fn Work) error {
 		if refused := l.refused(); refused != nil {
 			return lose(refused, err)
 		}
-		return err // the work released it by itself
+		return err // fn has released it
 	}
 	switch {
 	case lost != nil:
@@ -140,12 +157,13 @@ func (l *Lease) do(ctx context.Context, fn Work) error {
 		if errors.Is(err, ErrLost) {
 			return err
 		}
-		return fmt.Errorf("the work on %q is done, but its release is not confirmed; the key frees itself: %w", l.Key(), err)
+		return fmt.Errorf("the work on %q is done, but its release is not confirmed; the key frees itself: %w",
+			l.Key(), err)
 	}
 	return nil
 }
 
-// within is a context that ends when ctx or the lease does.
+// within returns a context that ends when ctx or the lease does.
 func (l *Lease) within(ctx context.Context) (context.Context, func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	own := l.Context()
@@ -156,7 +174,7 @@ func (l *Lease) within(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// copied is a copy to change; of nil, the defaults.
+// copied returns a copy of o, or the defaults if o is nil.
 func (o *LeaseOptions) copied() *LeaseOptions {
 	if o == nil {
 		return &LeaseOptions{}

@@ -65,8 +65,8 @@ func TestDoAfterALossMatchesBoth(t *testing.T) {
 	}
 }
 
-// TestNoWorkBeginsAfterTheEndOfItsContext: the context ends while the grant is
-// on its way. The key is free for others at once.
+// TestNoWorkBeginsAfterTheEndOfItsContext: the context ends while the request
+// is in flight. The key is free for others at once.
 func TestNoWorkBeginsAfterTheEndOfItsContext(t *testing.T) {
 	never := func(context.Context, *Lease) error {
 		t.Error("the work began")
@@ -100,7 +100,8 @@ func TestNoWorkBeginsAfterTheEndOfItsContext(t *testing.T) {
 	}
 }
 
-// TestDoFreesTheKeyAfterALossByTime if the store still keeps it: others need not wait for the deadline.
+// TestDoFreesTheKeyAfterALossByTime: if the store still keeps it, so that
+// others need not wait for the deadline.
 func TestDoFreesTheKeyAfterALossByTime(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		err := r.client(nil, nil).Do(r.Context(), "jobs/one", &LeaseOptions{MaxHold: 30 * time.Second}, func(ctx context.Context, _ *Lease) error {
@@ -194,7 +195,8 @@ func TestALossFoundAtTheReleaseIsALoss(t *testing.T) {
 	}
 }
 
-// TestALossFoundWhenTheWorkReleasesIsALoss: the work need not look at what its own Release says.
+// TestALossFoundWhenTheWorkReleasesIsALoss: also if the work ignores the error
+// of its own Release.
 func TestALossFoundWhenTheWorkReleasesIsALoss(t *testing.T) {
 	for _, work := range []error{nil, errWork} {
 		inBubble(t, func(r *rig) {
@@ -213,7 +215,7 @@ func TestALossFoundWhenTheWorkReleasesIsALoss(t *testing.T) {
 	}
 }
 
-// TestEveryRunsOncePerPeriod, also when starts come a little early or late.
+// TestEveryRunsOncePerPeriod: also if starts come a little early or late.
 func TestEveryRunsOncePerPeriod(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
@@ -263,7 +265,7 @@ func TestHoldForKeepsTheKey(t *testing.T) {
 	})
 }
 
-// TestLoopRunsOnceAnIntervalAmongReplicas, and in every interval.
+// TestLoopRunsOnceAnIntervalAmongReplicas: once in every interval.
 func TestLoopRunsOnceAnIntervalAmongReplicas(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Hour)
@@ -325,7 +327,7 @@ func TestLoopOutlivesFailuresAndEndsWhenTold(t *testing.T) {
 		if Fatal(nil) != nil {
 			r.Error("nothing is fatal")
 		}
-		// Close ends it, wherever it is.
+		// Close ends the loop, wherever it is.
 		done := make(chan error)
 		go func() {
 			done <- c.Loop(r.Context(), "jobs/tick", time.Minute, nil, func(ctx context.Context, _ *Lease) error {
@@ -343,8 +345,9 @@ func TestLoopOutlivesFailuresAndEndsWhenTold(t *testing.T) {
 	})
 }
 
-// TestWhatTheWorkSaysOfALossIsNotLost: it may tell of the loss by itself, and of something else.
-func TestWhatTheWorkSaysOfALossIsNotLost(t *testing.T) {
+// TestTheWorksOwnErrorIsKeptWithTheLoss: the work may return the loss itself,
+// together with another error.
+func TestTheWorksOwnErrorIsKeptWithTheLoss(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		o := &LeaseOptions{MaxHold: time.Second}
@@ -367,7 +370,7 @@ func TestWhatTheWorkSaysOfALossIsNotLost(t *testing.T) {
 	})
 }
 
-// TestLoopOutlivesTheEndOfAnotherClient that its work uses.
+// TestLoopOutlivesTheEndOfAnotherClient: of a client that its work uses.
 func TestLoopOutlivesTheEndOfAnotherClient(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, other := r.client(nil, nil), r.client(nil, nil)
@@ -388,7 +391,7 @@ func TestLoopOutlivesTheEndOfAnotherClient(t *testing.T) {
 	})
 }
 
-// TestOptionsAreLeftAlone: the patterns fill in a copy.
+// TestOptionsAreLeftAlone: the patterns change only a copy.
 func TestOptionsAreLeftAlone(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		o := &LeaseOptions{TTL: time.Minute}

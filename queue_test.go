@@ -39,7 +39,7 @@ func TestContendersAreServedInOrder(t *testing.T) {
 					r.Error(err)
 				}
 			})
-			synctest.Wait() // it is in line before the next comes
+			synctest.Wait() // it has joined the queue before the next comes
 		}
 		start := time.Now()
 		if err := holder.Release(r.Context()); err != nil {
@@ -49,11 +49,13 @@ func TestContendersAreServedInOrder(t *testing.T) {
 		if !slices.Equal(served, want) {
 			r.Errorf("served in the order %v", served)
 		}
-		wantAfter(r, start, many*time.Millisecond, many*time.Millisecond) // each goes on the moment the one before has released
+		// Each gets the key the moment the one before has released it.
+		wantAfter(r, start, many*time.Millisecond, many*time.Millisecond)
 	})
 }
 
-// TestAThousandWaitersAreOneToTheStore: it is asked no more often than by one.
+// TestAThousandWaitersAreOneToTheStore: they cost the store no more requests
+// than one.
 func TestAThousandWaitersAreOneToTheStore(t *testing.T) {
 	asked := func(waiters int) (requests int) {
 		inBubble(t, func(r *rig) {
@@ -83,7 +85,7 @@ func TestAThousandWaitersAreOneToTheStore(t *testing.T) {
 	}
 }
 
-func TestWaitForHoldsInLine(t *testing.T) {
+func TestWaitForLimitsTheWaitInTheQueue(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		r.acquire(c, "jobs/one", nil)
@@ -97,8 +99,9 @@ func TestWaitForHoldsInLine(t *testing.T) {
 	})
 }
 
-// TestTimeInLineIsPartOfTheWait: whoever gets the turn does not begin to wait anew.
-func TestTimeInLineIsPartOfTheWait(t *testing.T) {
+// TestTimeInTheQueueIsPartOfTheWait: a caller that becomes the head does not
+// begin its WaitFor anew.
+func TestTimeInTheQueueIsPartOfTheWait(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.acquire(r.client(nil, nil), "jobs/one", nil)
 		c := r.client(nil, nil)
@@ -117,8 +120,9 @@ func TestTimeInLineIsPartOfTheWait(t *testing.T) {
 	})
 }
 
-// TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld, also if it is handed from one to the next at that moment: the store can be reached, and nothing is unknown.
-func TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld(t *testing.T) {
+// TestAWaiterWhoseTimeIsUpIsToldThatTheKeyIsHeld: also if the key is passed on
+// at that moment. The store can be reached, so nothing is unknown.
+func TestAWaiterWhoseTimeIsUpIsToldThatTheKeyIsHeld(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		tap.set(slow(5 * time.Millisecond))
@@ -154,7 +158,7 @@ func TestWhoseTimeIsOverInLineIsToldThatTheKeyIsHeld(t *testing.T) {
 	})
 }
 
-func TestTheContextHoldsInLine(t *testing.T) {
+func TestTheContextLimitsTheWaitInTheQueue(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		r.acquire(c, "jobs/one", nil)
@@ -169,7 +173,8 @@ func TestTheContextHoldsInLine(t *testing.T) {
 	})
 }
 
-// TestOneTryNextToALocalHolder asks the store once: an operator may have ended the lease that this client still believes in.
+// TestOneTryNextToALocalHolder: it asks the store once, because an operator may
+// have ended the lease that this client still believes in.
 func TestOneTryNextToALocalHolder(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -191,7 +196,8 @@ func TestOneTryNextToALocalHolder(t *testing.T) {
 	})
 }
 
-// TestOneTryBehindAWaiter learns what the head of the line learns, and does not overtake it.
+// TestOneTryBehindAWaiter: it gets the answer of the head of the queue, and
+// does not overtake it.
 func TestOneTryBehindAWaiter(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		elsewhere := r.acquire(r.client(nil, nil), "jobs/one", nil)
@@ -214,8 +220,9 @@ func TestOneTryBehindAWaiter(t *testing.T) {
 	})
 }
 
-// TestALostLeaseFreesTheLine: its work may still run, but the next in line may ask the store.
-func TestALostLeaseFreesTheLine(t *testing.T) {
+// TestALostLeaseLetsTheNextWaiterAsk: its work may still run, but the next
+// waiter may ask the store.
+func TestALostLeaseLetsTheNextWaiterAsk(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		lost := r.acquire(c, "jobs/one", &LeaseOptions{TTL: 10 * time.Second, MaxHold: 30 * time.Second})
@@ -229,8 +236,9 @@ func TestALostLeaseFreesTheLine(t *testing.T) {
 	})
 }
 
-// TestALeaseReleasedElsewhereFreesTheLine as soon as that is noticed, whatever becomes of the work that held it.
-func TestALeaseReleasedElsewhereFreesTheLine(t *testing.T) {
+// TestALeaseReleasedElsewhereLetsTheNextWaiterAsk: as soon as the client
+// notices the release, even if the work that held the lease still runs.
+func TestALeaseReleasedElsewhereLetsTheNextWaiterAsk(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		given := r.acquire(c, "jobs/one", &LeaseOptions{TTL: 30 * time.Second})
@@ -248,7 +256,8 @@ func TestALeaseReleasedElsewhereFreesTheLine(t *testing.T) {
 	})
 }
 
-// TestAfterASuspendOneTryAsksTheStore: a lease whose time is over speaks for nobody, even if nobody has noticed yet.
+// TestAfterASuspendOneTryAsksTheStore: an expired lease refuses nobody, even if
+// its end has not been noticed yet.
 func TestAfterASuspendOneTryAsksTheStore(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var slept atomic.Int64
@@ -262,8 +271,8 @@ func TestAfterASuspendOneTryAsksTheStore(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesTheLineBlocksNobody, wherever it stood.
-func TestWhoLeavesTheLineBlocksNobody(t *testing.T) {
+// TestAWaiterThatLeavesBlocksNobody: wherever in the queue it was.
+func TestAWaiterThatLeavesBlocksNobody(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		elsewhere := r.acquire(r.client(nil, nil), "jobs/one", nil)
 		c := r.client(nil, nil)
@@ -294,7 +303,8 @@ func TestWhoLeavesTheLineBlocksNobody(t *testing.T) {
 	})
 }
 
-// TestAHangingHeadDoesNotSpeakForTheOthers: they wait as long as they are willing to, and learn that nothing is known.
+// TestAHangingHeadDoesNotSpeakForTheOthers: they wait until their own WaitFor
+// ends, and then the outcome is unknown.
 func TestAHangingHeadDoesNotSpeakForTheOthers(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -316,8 +326,9 @@ func TestAHangingHeadDoesNotSpeakForTheOthers(t *testing.T) {
 	})
 }
 
-// TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt: what a lease of this client came after is no news while that lease is given back, which may take a while.
-func TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt(t *testing.T) {
+// TestAnEarlierHolderIsNotNamedAsTheHolder: an old refusal, from before this
+// client's own lease, must not be repeated while that lease is slowly released.
+func TestAnEarlierHolderIsNotNamedAsTheHolder(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		before := r.acquire(r.client(nil, &Options{Owner: "before"}), "jobs/one", nil)
 		tap := &tap{Store: r.st}
@@ -351,7 +362,7 @@ func TestWhoHeldTheKeyBeforeIsNotSaidToHoldIt(t *testing.T) {
 }
 
 // TestAClientWhoseLeaseWasTakenAwayGetsTheKeyLikeAnybodyElse: it asks the store
-// before it refuses, also if it still believes in its own lease.
+// before it refuses, even if it still believes in its own lease.
 func TestAClientWhoseLeaseWasTakenAwayGetsTheKeyLikeAnybodyElse(t *testing.T) {
 	for name, away := range map[string]func(r *rig, operator *Client, l *Lease) error{
 		"revoked": func(r *rig, operator *Client, l *Lease) error {
@@ -374,7 +385,7 @@ func TestAClientWhoseLeaseWasTakenAwayGetsTheKeyLikeAnybodyElse(t *testing.T) {
 					}
 					start := time.Now()
 					next := r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: patience})
-					wantAfter(r, start, 0, 2*time.Second) // and not at the next renewal, after 20 s
+					wantAfter(r, start, 0, 2*time.Second) // not only at the next renewal, after 20 s
 					if next.Token() <= l.Token() {
 						r.Errorf("token %d after %d", next.Token(), l.Token())
 					}
@@ -384,8 +395,8 @@ func TestAClientWhoseLeaseWasTakenAwayGetsTheKeyLikeAnybodyElse(t *testing.T) {
 	}
 }
 
-// TestOneTryBehindAWaiterWithAnotherPeriod is refused for its own period, in
-// few requests.
+// TestOneTryBehindAWaiterWithAnotherPeriod: it is refused for its own period,
+// in few requests.
 func TestOneTryBehindAWaiterWithAnotherPeriod(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}

@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// raise raises the fence at some guards, all at the same time, each within CallTimeout.
+// raise raises the fence at all guards at the same time, each within
+// CallTimeout.
 func (c *Client) raise(ctx context.Context, stamp fence.Stamp, guards []guard.Guard) []Raise {
 	raised := make([]Raise, len(guards))
 	var wait sync.WaitGroup
@@ -30,7 +31,7 @@ func (c *Client) raiseOne(ctx context.Context, stamp fence.Stamp, g guard.Guard)
 	return Raise{Target: g.Target(), Err: err}
 }
 
-// raiser raises the fence at guards that a record names.
+// raiser returns a Raiser for guards that a record names.
 func (c *Client) raiser(allowed guard.Allowed) raise.Raiser {
 	return raise.Raiser{Store: c.st, Allowed: allowed, Timeout: c.o.CallTimeout}
 }
@@ -44,7 +45,7 @@ func (c *Client) raiseNamed(ctx context.Context, stamp fence.Stamp, targets []st
 	return raised
 }
 
-// unfenced is the error about guards at which the fence is not up, or nil.
+// unfenced returns the error about guards at which the fence is not up, or nil.
 func unfenced(raised []Raise) error {
 	var all []error
 	for _, r := range raised {

@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// fencedPlace is a guard in memory with a name, that may fail.
+// fencedPlace is a guard in memory. It has a name, and can be made to fail.
 type fencedPlace struct {
 	guardtest.Memory
 	name string
@@ -107,14 +107,15 @@ func TestAGuardOfAnotherKeyIsSaidToBe(t *testing.T) {
 	})
 }
 
-// TestAHolderRefusedAsStaleAcquiresAbove: the guard remembers a token the store does not, from another store or a later clock.
+// TestAHolderRefusedAsStaleAcquiresAbove: the guard remembers a token that the
+// store does not, from another store or a later clock.
 func TestAHolderRefusedAsStaleAcquiresAbove(t *testing.T) {
 	for name, collision := range map[string]bool{"stale": false, "collision": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				old := fence.Stamp{Key: "jobs/one", Token: fence.Token(time.Now().Add(time.Hour).UnixMicro()), Grant: tenure.NewSecret().Grant()}
 				if collision {
-					old.Token = fence.Token(time.Now().UnixMicro()) // what the store will issue
+					old.Token = fence.Token(time.Now().UnixMicro()) // the token that the store will issue
 				}
 				g := &fencedPlace{name: "mem://one"}
 				if _, err := g.Memory.Raise(r.Context(), old); err != nil {
@@ -135,7 +136,7 @@ func TestAHolderRefusedAsStaleAcquiresAbove(t *testing.T) {
 	}
 }
 
-// TestARecoveryIsTriedOnce: a guard that refuses every token is not chased.
+// TestARecoveryIsTriedOnce: a guard that refuses every token is not followed.
 func TestARecoveryIsTriedOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		g := &fencedPlace{name: "mem://one"}
@@ -147,7 +148,7 @@ func TestARecoveryIsTriedOnce(t *testing.T) {
 		if rec := r.record("jobs/one"); rec.Terms != 2 || rec.State != tenure.Free {
 			r.Errorf("%d terms, %s; want two, and released", rec.Terms, rec.State)
 		}
-		// A made-up token would use up those of the key.
+		// Following a made-up token would use up the key's tokens.
 		g.setFail(&fence.StaleError{Newest: fence.Mark{Key: "jobs/two", Token: 1 << 51}})
 		_, err = r.client(nil, nil).Acquire(r.Context(), "jobs/two", &LeaseOptions{Guards: []guard.Guard{g}})
 		if rec := r.record("jobs/two"); !errors.Is(err, ErrStale) || rec.Terms != 1 || rec.State != tenure.Free {
@@ -167,7 +168,8 @@ func TestALeaseIsKeptWhileItsFencesAreRaised(t *testing.T) {
 	})
 }
 
-// TestAKeyIsHeldWhileItsFencesAreRaised, also to others of the same client: nothing about it is unknown.
+// TestAKeyIsHeldWhileItsFencesAreRaised: also for other callers of the same
+// client, whose answer is "held", not "unknown".
 func TestAKeyIsHeldWhileItsFencesAreRaised(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		g := &slowPlace{fencedPlace{name: "mem://slow"}, 20 * time.Second}
@@ -200,7 +202,8 @@ func (p *slowPlace) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error
 	}
 }
 
-// TestAGuardThatHangsIsGivenUp after CallTimeout, and at once when the caller goes.
+// TestAGuardThatHangsIsGivenUp: after CallTimeout, and at once when the caller
+// leaves.
 func TestAGuardThatHangsIsGivenUp(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		g := &slowPlace{fencedPlace{name: "mem://slow"}, time.Hour}
@@ -226,8 +229,8 @@ func TestAGuardThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// places are the guards that the tests' own scheme opens, by host, or functions
-// that keep the opener from answering. opened are the hosts that were asked for.
+// places has, by host, the guards that the tests' own URL scheme opens, or
+// functions that delay the opener. opened has the hosts that were asked for.
 var places, opened sync.Map
 
 func init() {

@@ -16,14 +16,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The bounds of package store/refusals.
+// The limits of package store/refusals.
 const (
 	recordEvery  = time.Second
 	mostRefusals = 8
 	recordBound  = 500 * time.Millisecond
 )
 
-// refusals are what the store remembers.
+// refusals returns the refusals that the store remembers.
 func (r *rig) refusals(prefix string) []refusals.Refusal {
 	r.Helper()
 	all, err := refusals.Read(r.Context(), r.st, prefix)
@@ -43,7 +43,7 @@ func (r *rig) known(c *Client, keys ...string) {
 	}
 }
 
-// stale is what a guard says to a stamp that is older than newest.
+// stale is a guard's refusal of a stamp that is older than newest.
 func stale(s fence.Stamp, newest fence.Token) error {
 	return fmt.Errorf("out.json: %w", &fence.StaleError{Presented: s, Newest: fence.Mark{Key: s.Key, Token: newest}})
 }
@@ -78,8 +78,8 @@ func TestARefusedWriteIsRememberedWithItsOwnerAndTheKeyIsUntouched(t *testing.T)
 	})
 }
 
-// TestAMadeUpStampIsNobodys: it has the owner's token and another grant. The
-// owner's own refusal, of the same moment, is told apart from it.
+// TestAMadeUpStampIsNobodys: it has the owner's token and another grant. A
+// refusal of the owner's own, at the same moment, is recorded apart from it.
 func TestAMadeUpStampIsNobodys(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, &Options{Owner: "ann"})
@@ -100,20 +100,21 @@ func TestAMadeUpStampIsNobodys(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoRefusalIsNotRemembered(t *testing.T) {
+func TestOtherErrorsAreNotRememberedAsRefusals(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		l := r.acquire(c, "jobs/a", nil)
 		for _, err := range []error{nil, errors.New("disk full"), store.Unknown(errors.New("gone")), fence.ErrInvalid, &tenure.HeldError{}} {
 			c.Refused(l.Stamp(), "out", err)
 		}
-		c.Refused(fence.Stamp{}, "out", fence.ErrStale) // nobody's
+		c.Refused(fence.Stamp{}, "out", fence.ErrStale) // a stamp of no owner
 		never := fence.Stamp{Key: "made/up", Token: 1, Grant: l.Stamp().Grant}
 		c.Refused(never, "out", stale(never, 2)) // of a key that nobody ever had
 		if _, err := c.Release(r.Context(), l.Deed(), false); err != nil {
 			r.Fatal(err)
 		}
-		if _, err := c.Renew(r.Context(), l.Deed(), false); !errors.Is(err, ErrNotOwned) { // it was given back in order
+		// It was released properly.
+		if _, err := c.Renew(r.Context(), l.Deed(), false); !errors.Is(err, ErrNotOwned) {
 			r.Fatal(err)
 		}
 		synctest.Wait()
@@ -186,14 +187,15 @@ func TestAStormOfRefusalsIsAFewCallsAndStillCounted(t *testing.T) {
 		for _, x := range r.refusals("storm/") {
 			count += x.Count
 		}
-		// The record keeps the last 32: a part of the first seconds may be forgotten by now, the last are there in full.
+		// The record keeps the last 32. Some of the first seconds may be
+		// forgotten by now. The last seconds are complete.
 		if count < 2*loud || count > seconds*loud {
 			r.Errorf("%d refusals are remembered of %d", count, seconds*loud)
 		}
 	})
 }
 
-func TestAStoreThatHangsDelaysNobodyWhoIsRefused(t *testing.T) {
+func TestAHangingStoreDelaysNoRefusal(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := &tap{Store: r.st}
 		c := r.client(st, nil)
@@ -212,7 +214,7 @@ func TestAStoreThatHangsDelaysNobodyWhoIsRefused(t *testing.T) {
 			r.Errorf("Close: %v", err)
 		}
 		wantAfter(r, start, 0, recordBound)
-		c.Refused(s, "out", stale(s, 2)) // and later it is as if nothing had been said
+		c.Refused(s, "out", stale(s, 2)) // after Close, this does nothing
 	})
 }
 
@@ -235,7 +237,7 @@ func TestCloseRecordsWhatWaits(t *testing.T) {
 	})
 }
 
-// TestCloseLeavesNoRecordUnderWay: the store may be closed next.
+// TestCloseLeavesNoRecordUnderWay: the caller may close the store next.
 func TestCloseLeavesNoRecordUnderWay(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var under atomic.Int64
@@ -244,7 +246,7 @@ func TestCloseLeavesNoRecordUnderWay(t *testing.T) {
 			under.Add(1)
 			defer under.Add(-1)
 			<-ctx.Done()
-			time.Sleep(100 * time.Millisecond) // soon after its end
+			time.Sleep(100 * time.Millisecond) // it ends soon after its context
 			return store.Failed(len(batch), ctx.Err())
 		})
 		r.known(r.client(nil, nil), "jobs/a")
@@ -305,7 +307,8 @@ func TestRefusalsAreFoundByPrefix(t *testing.T) {
 	})
 }
 
-// TestAReleaseThatWasNotSentIsNotNotedAsRefused: the lease was known to be lost.
+// TestAReleaseThatWasNotSentIsNotNotedAsRefused: the lease was known to be
+// lost.
 func TestAReleaseThatWasNotSentIsNotNotedAsRefused(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}

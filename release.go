@@ -10,16 +10,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// releaseBound is how long a release may take when the caller sets no bound.
+// releaseBound is how long a release may take if ctx has no deadline.
 const releaseBound = 2 * time.Second
 
-// Release ends the lease and gives the key back after success: HoldFor and Every apply. Call it when the work has returned, not before. It takes at
-// most 2 seconds if ctx has no deadline; if the store could not be reached by then its error matches ErrUnknown, the key frees itself at its
-// deadline, and Release may be called again. Its error matches ErrLost if the key was no longer the lease's to give back. Once it has succeeded it
-// goes on succeeding.
+// Release ends the lease and gives the key back after success: HoldFor and
+// Every apply. Call it after the work has returned, not before.
+//
+// If ctx has no deadline, Release takes at most 2 seconds. If the store has not
+// answered by then, the error matches [ErrUnknown]. The key then frees itself
+// at its deadline, and Release may be called again. The error matches [ErrLost]
+// if the lease no longer owned the key. After a success, further calls succeed
+// too.
 func (l *Lease) Release(ctx context.Context) error { return l.finish(ctx, false) }
 
-// Fail is Release after failure: HoldFor and Every do not apply, so that the work can be tried again at once.
+// Fail is Release after failure: HoldFor and Every do not apply, so that the
+// work can be tried again at once.
 func (l *Lease) Fail(ctx context.Context) error { return l.finish(ctx, true) }
 
 func (l *Lease) finish(ctx context.Context, failed bool) error {
@@ -37,14 +42,14 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	req := tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.l.Secret, Failed: failed}
 	p := &pending{Call: engine.Call{Request: req, Lease: l.l}}
 	err := l.act(ctx, p, releaseBound)
-	if p.Reply.Answer != nil { // this very release was refused
+	if p.Reply.Answer != nil { // the store refused this very release
 		l.c.notOwned(tenure.Release, l.Stamp(), l.c.o.Owner, err)
 	}
 	return err
 }
 
-// refused is why the store did not take the lease back, or nil if it did, has
-// not been asked or has not answered.
+// refused returns why the store refused the release. It is nil if the store
+// accepted it, was not asked, or has not answered.
 func (l *Lease) refused() error {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
@@ -54,7 +59,9 @@ func (l *Lease) refused() error {
 	return nil
 }
 
-// outlasting is ctx, except that the end of a lease's own context does not end it: work may release with that, or one made from it.
+// outlasting returns a context like ctx that does not end when own, the lease's
+// own context, ends. Work may release with that context, or with one derived
+// from it.
 func outlasting(ctx, own context.Context) (context.Context, func()) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := func() { cancel(nil) }
@@ -64,18 +71,18 @@ func outlasting(ctx, own context.Context) (context.Context, func()) {
 		stop = func() { free(); cancel(nil) }
 	}
 	end := func() {
-		if cause := context.Cause(ctx); cause != context.Cause(own) { //nolint:errorlint // the very same, not one like it
+		if cause := context.Cause(ctx); cause != context.Cause(own) { //nolint:errorlint // the very same error
 			cancel(cause)
 		}
 	}
 	if ctx.Err() != nil {
-		end() // now, and not when the call of the store has begun
+		end() // before the call of the store begins
 	}
 	unhook := context.AfterFunc(ctx, end)
 	return out, func() { unhook(); stop() }
 }
 
-// lossIn finds the loss in an error, or "".
+// lossIn returns the loss in an error, or "".
 func lossIn(err error) Loss {
 	var lost *LostError
 	if errors.As(err, &lost) {
@@ -84,7 +91,8 @@ func lossIn(err error) Loss {
 	return ""
 }
 
-// lose is how a lease's error reads when the work has an error of its own: it matches both.
+// lose combines the error of a lost lease with the work's own error. The result
+// matches both.
 func lose(lost, work error) error {
 	switch {
 	case work == nil:
@@ -95,8 +103,8 @@ func lose(lost, work error) error {
 	return fmt.Errorf("%w; the work returned: %w", lost, work)
 }
 
-// errGave refuses to resume a lease whose release may still be on its way.
-var errGave = errors.New("it was to be given back, and that may yet come to pass; acquire again")
+// errGave refuses to resume a lease whose release may still be in flight.
+var errGave = errors.New("its release was requested and may still take effect; acquire again")
 
 // errAlive refuses to resume a lease that was not lost.
 var errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", ErrInvalid)

@@ -76,7 +76,7 @@ func TestReleaseIsBounded(t *testing.T) {
 			r.Errorf("%v, want unknown", err)
 		}
 		wantAfter(r, start, 2*time.Second, 2*time.Second)
-		r.wantLost(l, Released) // the lease is over, whatever the store thinks
+		r.wantLost(l, Released) // the lease is over, whatever the store says
 		if len(seen.of(EventReleaseLeft)) != 1 {
 			r.Error("nobody was told that the key frees itself")
 		}
@@ -95,7 +95,8 @@ func TestReleaseIsBounded(t *testing.T) {
 	})
 }
 
-// TestAReleaseThatHangsIsSentAgain: within its bound, in a call of its own.
+// TestAReleaseThatHangsIsSentAgain: within its limit, in another call of the
+// store.
 func TestAReleaseThatHangsIsSentAgain(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		st := &hangFirst{Store: r.st}
@@ -110,8 +111,9 @@ func TestAReleaseThatHangsIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestAReleaseByWhoHasGoneIsOneMessage, which is not cut off half way: that would cost many a store its connection.
-func TestAReleaseByWhoHasGoneIsOneMessage(t *testing.T) {
+// TestAReleaseWithAnEndedContextIsOneMessage: and its call is not cut off half
+// way, which would cost many stores their connection.
+func TestAReleaseWithAnEndedContextIsOneMessage(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c := r.client(tap, nil)
@@ -143,7 +145,7 @@ func TestLaw6AReleaseWithLostRepliesIsOneRelease(t *testing.T) {
 	})
 }
 
-// TestLaw7ReleasingWhatAnotherOwnsChangesNothing and says so.
+// TestLaw7ReleasingWhatAnotherOwnsChangesNothing: and the error says so.
 func TestLaw7ReleasingWhatAnotherOwnsChangesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, clk := r.sleeper(nil, nil)
@@ -189,7 +191,8 @@ func TestALeaseLostToAnotherIsNotReleased(t *testing.T) {
 	})
 }
 
-// TestWorkMayReleaseWithItsOwnContext: that the lease ends it ends the context, and not the release.
+// TestWorkMayReleaseWithItsOwnContext: the end of the lease ends that context,
+// but not the release.
 func TestWorkMayReleaseWithItsOwnContext(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -214,8 +217,8 @@ func TestWorkMayReleaseWithItsOwnContext(t *testing.T) {
 	})
 }
 
-// TestReleasingNoLeaseDoesNothing: a deferred release needs no look at the error
-// of the acquire.
+// TestReleasingNoLeaseDoesNothing: a deferred release need not look at the
+// error of the acquire.
 func TestReleasingNoLeaseDoesNothing(t *testing.T) {
 	var l *Lease
 	if err := errors.Join(l.Release(t.Context()), l.Fail(t.Context())); err != nil {

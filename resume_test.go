@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestResumeTakesUpWhatNobodyTook: a new lease, the same token.
+// TestResumeTakesUpWhatNobodyTook: a new lease with the same token.
 func TestResumeTakesUpWhatNobodyTook(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
@@ -19,7 +19,7 @@ func TestResumeTakesUpWhatNobodyTook(t *testing.T) {
 			r.Errorf("resuming a lease that lives: %v, want invalid", err)
 		}
 		clk.Suspend(time.Hour)
-		time.Sleep(2 * time.Minute) // at the store it lapsed as well
+		time.Sleep(2 * time.Minute) // it has lapsed at the store too
 		r.wantLost(l, Expired)
 		resumed, err := l.Resume(r.Context())
 		if err != nil {
@@ -64,7 +64,8 @@ func TestResumeIsRefusedWhenAnotherWasGranted(t *testing.T) {
 	})
 }
 
-// TestResumeIsOfTheSameTerm: a store that has forgotten the lease grants a late copy of its request anew. That is another token, and no resumption.
+// TestResumeIsOfTheSameTerm: a store that has forgotten the lease grants a late
+// copy of its request anew. That gives another token, and is no resumption.
 func TestResumeIsOfTheSameTerm(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c, clk := r.sleeper(nil, nil)
@@ -80,7 +81,7 @@ func TestResumeIsOfTheSameTerm(t *testing.T) {
 		if resumed, err := l.Resume(r.Context()); lossIn(err) != Superseded {
 			r.Errorf("resumed as %v, %v", resumed, err)
 		}
-		r.acquire(c, "jobs/one", nil) // nobody is kept from it
+		r.acquire(c, "jobs/one", nil) // the key is free for others
 	})
 }
 
@@ -127,7 +128,9 @@ func TestMaxHoldBoundsTheWholeOfAResumedLease(t *testing.T) {
 	})
 }
 
-// TestLaw5WhatIsOnItsWayBackIsNotResumed: a release that nobody waits for any more may arrive after the renewal, and then the store would keep the key for nobody.
+// TestLaw5WhatIsOnItsWayBackIsNotResumed: a release that nobody waits for any
+// more may arrive after the renewal. Then the store would keep the key for
+// nobody.
 func TestLaw5WhatIsOnItsWayBackIsNotResumed(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}

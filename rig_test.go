@@ -17,26 +17,28 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// rig is a store in memory under a bubble's time, and clients of it whose clocks can sleep. When the bubble ends no goroutine may be left: that is
-// checked by synctest in every test.
+// rig is a store in memory on the time of a synctest bubble, with clients whose
+// clocks can be suspended. synctest checks in every test that no goroutine is
+// left at the end.
 type rig struct {
 	*testing.T
 	st *mem.Store
 }
 
-// inBubble runs a test in a bubble of time.
+// inBubble runs a test in a synctest bubble.
 func inBubble(t *testing.T, test func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(&rig{T: t, st: mem.New(nil)}) })
 }
 
-// client makes a client of a store, by default the rig's own, that is closed with the test.
+// client makes a client of a store, by default the rig's own. It is closed with
+// the test.
 func (r *rig) client(st store.Store, o *Options) *Client {
 	c, _ := r.sleeper(st, o)
 	return c
 }
 
-// sleeper is client, with the clock that can sleep.
+// sleeper is client, and also returns the clock, which can be suspended.
 func (r *rig) sleeper(st store.Store, o *Options) (*Client, *clock.Process) {
 	r.Helper()
 	if st == nil {
@@ -52,7 +54,7 @@ func (r *rig) sleeper(st store.Store, o *Options) (*Client, *clock.Process) {
 	return c, clk
 }
 
-// acquire takes a lease that must be had.
+// acquire takes a lease. The test fails if it cannot.
 func (r *rig) acquire(c *Client, key string, o *LeaseOptions) *Lease {
 	r.Helper()
 	l, err := c.Acquire(r.Context(), key, o)
@@ -62,7 +64,7 @@ func (r *rig) acquire(c *Client, key string, o *LeaseOptions) *Lease {
 	return l
 }
 
-// record is what the store has of a key.
+// record returns the store's record of a key.
 func (r *rig) record(key string) tenure.Record {
 	r.Helper()
 	rec, err := r.st.Get(r.Context(), key)
@@ -96,12 +98,14 @@ func wantAfter(t testing.TB, start time.Time, least, most time.Duration) {
 	}
 }
 
-// tap is a store that counts what it is asked, and can be told to do otherwise. It has no hints to give.
+// tap is a store that counts its requests and can be made to fail. It gives no
+// hints.
 type tap struct {
 	store.Store
 	mu    sync.Mutex
 	calls [][]tenure.Request
-	// on is called for every batch, if set; nil answers let the store behind decide.
+	// on is called for every batch, if set. If it returns nil, the real store
+	// answers.
 	on func(ctx context.Context, batch []tenure.Request) []store.Answer
 }
 
@@ -118,14 +122,15 @@ func (s *tap) Apply(ctx context.Context, batch []tenure.Request) []store.Answer 
 	return s.Store.Apply(ctx, batch)
 }
 
-// set changes what happens on the next calls.
+// set changes the behaviour from the next call on.
 func (s *tap) set(on func(ctx context.Context, batch []tenure.Request) []store.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.on = on
 }
 
-// count is how many requests with a verb the store was asked, and in how many calls.
+// count returns how many requests with a verb the store got, and in how many
+// calls.
 func (s *tap) count(verb tenure.Verb) (requests, calls int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +147,7 @@ func (s *tap) count(verb tenure.Verb) (requests, calls int) {
 	return requests, calls
 }
 
-// all is every call so far.
+// all returns every call so far.
 func (s *tap) all() [][]tenure.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +160,7 @@ func (s *tap) forget() {
 	s.calls = nil
 }
 
-// The faults a tap can be set to.
+// The faults that a tap can have.
 
 var errDown = errors.New("connection refused")
 
@@ -168,7 +173,7 @@ func hang(ctx context.Context, batch []tenure.Request) []store.Answer {
 	return store.Failed(len(batch), ctx.Err())
 }
 
-// only lets a fault befall batches with a verb in them.
+// only applies a fault to batches with this verb.
 func only(verb tenure.Verb, fault func(context.Context, []tenure.Request) []store.Answer) func(context.Context, []tenure.Request) []store.Answer {
 	return func(ctx context.Context, batch []tenure.Request) []store.Answer {
 		if slices.ContainsFunc(batch, func(req tenure.Request) bool { return req.Verb == verb }) {
@@ -178,7 +183,7 @@ func only(verb tenure.Verb, fault func(context.Context, []tenure.Request) []stor
 	}
 }
 
-// events collects what a client tells.
+// events collects the events of a client.
 type events struct {
 	mu   sync.Mutex
 	seen []Event
@@ -190,7 +195,7 @@ func (e *events) observe(ev Event) {
 	e.seen = append(e.seen, ev)
 }
 
-// of lists the events of a kind.
+// of returns the events of a kind.
 func (e *events) of(kind EventKind) []Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,9 +220,9 @@ func (l *locked) Uint64() uint64 {
 	return l.src.Uint64()
 }
 
-// The engine's own numbers, as tests of its promises know them.
+// Numbers of the engine and the clock, repeated here because they are promises.
 const (
-	glance       = time.Second // of the clock's alarm
+	maxSleep     = time.Second // between two looks of the clock's alarm
 	patientFor   = time.Second
 	mostInFlight = 4
 	mostInBatch  = 1000

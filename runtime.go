@@ -11,18 +11,36 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
+// This file runs the engine on a real store. All decisions are made by
+// internal/engine, a state machine without I/O.
+//
+// The client's mutex protects the engine, and everything that callers and
+// goroutines share. A goroutine that has news calls lock, tells the engine, and
+// calls unlock. unlock returns the work that the engine wants done, and do
+// carries it out without the lock. So no lock is held during a call of the
+// store, of a guard or of an observer.
+//
+// A caller waits in await, on its own goroutine. If the store answers quickly
+// and nothing else is in flight, the caller also makes the store's call. Other
+// goroutines exist only as long as they are needed: one per batch in flight,
+// one per watch, and some to read the records of stalled leases. The alarm
+// calls tick when the engine wants it. busy counts these goroutines and the
+// calls of the store. Close waits until it is zero, and for the alarm.
+
 const (
-	// promptly is how soon a store answers if a caller may call it on its own
-	// goroutine. For slower ones another goroutine costs nothing.
-	promptly = 10 * time.Millisecond
-	// lone bounds a call of the store on the caller's own goroutine. After that
-	// the caller must be able to look at something else.
-	lone = time.Second
-	// maxLooks bounds how many records are read at a time.
+	// promptWithin is how fast a store must answer for callers to call it on
+	// their own goroutine. For a slower store, another goroutine costs nothing
+	// in comparison.
+	promptWithin = 10 * time.Millisecond
+	// inlineTimeout limits a call of the store on the caller's own goroutine.
+	// After that the caller must be able to notice the end of its context.
+	inlineTimeout = time.Second
+	// maxLooks limits how many records are read at the same time.
 	maxLooks = 16
 )
 
@@ -30,18 +48,20 @@ const (
 type pending struct {
 	engine.Call
 	guards []guard.Guard // of an acquire
-	wake   chan struct{} // has room for one
-	raise  bool          // the fence is to be raised, then it goes on
+	wake   chan struct{} // has room for one token
+	raise  bool          // the caller must raise the fence and go on waiting
 }
 
-// lock begins to tell the engine something. It returns the present time.
+// lock locks the client to tell the engine something. It returns the present
+// time.
 func (c *Client) lock() clock.Instant {
 	c.mu.Lock()
 	c.now = c.clk.Now()
 	return c.now
 }
 
-// unlock ends what lock began. The caller passes what it returns to do.
+// unlock takes the engine's work and unlocks the client. The caller passes the
+// result to do.
 func (c *Client) unlock() engine.Ready {
 	ready := c.engine.Ready()
 	for _, key := range ready.Watch {
@@ -66,7 +86,7 @@ func (c *Client) unlock() engine.Ready {
 	return ready
 }
 
-// do carries out what the engine wants.
+// do carries out the engine's work. No lock is held.
 func (c *Client) do(ready engine.Ready) {
 	for _, b := range ready.Send {
 		go c.send(b)
@@ -82,7 +102,8 @@ func (c *Client) do(ready engine.Ready) {
 		p.raise = true
 		p.wake <- struct{}{}
 	}
-	for _, e := range ready.Events { // before the replies: that a lease began is told before its end
+	// Before the replies: the begin of a lease must be told before its end.
+	for _, e := range ready.Events {
 		c.emit(eventOf(e))
 	}
 	for _, call := range ready.Replies {
@@ -104,12 +125,12 @@ func (c *Client) run(ctx context.Context, p *pending) {
 	prompt := c.prompt
 	ready := c.unlock()
 	if prompt && len(ready.Send) == 1 && ready.Send[0].Caller == &p.Call && ctx.Err() == nil {
-		// Handing the call to a goroutine, and the answer back, would take as
-		// long again as many a store.
+		// Handing the call to a goroutine, and the answer back, can take as
+		// long as the store itself.
 		b := ready.Send[0]
 		ready.Send = nil
 		c.do(ready)
-		c.do(c.apply(ctx, min(lone, c.o.CallTimeout), b))
+		c.do(c.apply(ctx, min(inlineTimeout, c.o.CallTimeout), b))
 		c.leave()
 	} else {
 		c.do(ready)
@@ -118,7 +139,8 @@ func (c *Client) run(ctx context.Context, p *pending) {
 	c.wakes.Put(p.wake)
 }
 
-// await waits for the reply to a call. On the way it raises the fence.
+// await waits for the reply to a call. If the engine asks for it, it raises the
+// fence meanwhile.
 func (c *Client) await(ctx context.Context, p *pending) {
 	left := ctx.Done()
 	for {
@@ -132,14 +154,14 @@ func (c *Client) await(ctx context.Context, p *pending) {
 		case <-left:
 			left = nil
 			now := c.lock()
-			c.engine.Abandon(now, &p.Call, ended(ctx))
+			c.engine.Abandon(now, &p.Call, wait.Ended(ctx))
 			c.do(c.unlock())
 		}
 	}
 }
 
-// ask makes a call that is one request, and returns the store's answer. Without
-// a deadline in ctx it gives up after bound.
+// ask makes a call of one request and returns the store's answer. If ctx has no
+// deadline, it gives up after bound.
 func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duration) (store.Answer, error) {
 	p := &pending{Call: engine.Call{Request: req}}
 	if err := c.try(ctx, p, bound); err != nil {
@@ -151,10 +173,10 @@ func (c *Client) ask(ctx context.Context, req tenure.Request, bound time.Duratio
 	return *p.Reply.Answer, p.Reply.Err
 }
 
-// try runs a plain call, unless ctx is over. A release is tried all the same:
-// giving back is worth a message.
+// try runs a plain call, unless ctx has ended. A release is tried even then:
+// one message may free the key.
 func (c *Client) try(ctx context.Context, p *pending, bound time.Duration) error {
-	if err := ended(ctx); err != nil && p.Request.Verb != tenure.Release {
+	if err := wait.Ended(ctx); err != nil && p.Request.Verb != tenure.Release {
 		return fmt.Errorf("%s of %q was not tried: %w", p.Request.Verb, p.Request.Key, err)
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -164,7 +186,7 @@ func (c *Client) try(ctx context.Context, p *pending, bound time.Duration) error
 	return nil
 }
 
-// send carries out a batch, and then those that have gathered meanwhile.
+// send carries out a batch, and then the batches that have formed meanwhile.
 func (c *Client) send(b *engine.Batch) {
 	for {
 		ready := c.apply(c.life, c.o.CallTimeout, b)
@@ -173,7 +195,7 @@ func (c *Client) send(b *engine.Batch) {
 			c.leave()
 			return
 		}
-		// The next batch goes first: it takes a while to wake all callers.
+		// Send the next batch first: waking all callers takes a while.
 		b, ready.Send = ready.Send[0], ready.Send[1:]
 		go func() {
 			defer c.leave()
@@ -182,8 +204,9 @@ func (c *Client) send(b *engine.Batch) {
 	}
 }
 
-// apply calls the store with a batch, and brings the engine its answers. It
-// returns what the engine wants then. When that is done, the caller calls leave.
+// apply calls the store with a batch and gives the engine its answers. It
+// returns the engine's next work. The caller carries that out, and then calls
+// leave.
 func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch) (ready engine.Ready) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -191,13 +214,13 @@ func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch
 	var answers []store.Answer
 	defer func() {
 		now := c.lock()
-		c.prompt = now.Sub(start) <= promptly
+		c.prompt = now.Sub(start) <= promptWithin
 		c.engine.Answered(now, b, answers)
 		if !returned && b.Caller != nil { // the store has panicked
 			c.engine.Forget(now, b.Caller, errPanicked)
 		}
 		ready = c.unlock()
-		if !returned { // others go on, if the caller recovers
+		if !returned { // other calls go on if the caller recovers
 			c.do(ready)
 			c.leave()
 		}
@@ -210,13 +233,14 @@ func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch
 	return ready
 }
 
-// look reads the records of stalled leases: another process may have reported
-// progress.
+// look reads the records of stalled leases, because another process may have
+// reported progress.
 func (c *Client) look(leases []*engine.Lease) {
 	defer c.leave()
 	var wait sync.WaitGroup
 	var next atomic.Int64
-	for range min(len(leases), maxLooks) { // a record that cannot be read holds up no other
+	// In parallel: a record that cannot be read delays no other.
+	for range min(len(leases), maxLooks) {
 		wait.Go(func() {
 			for i := next.Add(1); i <= int64(len(leases)); i = next.Add(1) {
 				c.lookAt(leases[i-1])
@@ -242,8 +266,8 @@ func (c *Client) lookAt(l *engine.Lease) {
 	c.do(c.unlock())
 }
 
-// startWatch passes the store's hints about a key to the engine, or those about
-// operators' acts. The caller holds the mutex.
+// startWatch starts a goroutine that passes the store's hints about a key, or
+// about operators' acts, to the engine. The caller holds the mutex.
 func (c *Client) startWatch(key string) {
 	ctx, cancel := context.WithCancel(c.life)
 	w := &watch{cancel}
@@ -309,13 +333,13 @@ func (c *Client) stopWatch(key string, w *watch) {
 	}
 }
 
-// errPanicked is why a call has no outcome if the store panics.
+// errPanicked says why a call has no outcome after the store has panicked.
 var errPanicked = errors.New("the store has panicked")
 
-// errHintsEnded is told of a watch that broke.
+// errHintsEnded says that a watch broke off.
 var errHintsEnded = errors.New("the store's hints have ended")
 
-// hint tells the engine of a hint, unless nobody waits for it any more.
+// hint passes a hint to the engine, unless its watch was stopped.
 func (c *Client) hint(ctx context.Context, key string, h engine.Hint, err error) {
 	now := c.lock()
 	if ctx.Err() == nil {
@@ -329,13 +353,4 @@ func (c *Client) tick() {
 	now := c.lock()
 	c.engine.Tick(now)
 	c.do(c.unlock())
-}
-
-// ended is why a context is over, with its cause, or nil.
-func ended(ctx context.Context) error {
-	err := ctx.Err()
-	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, err) {
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-	return err
 }

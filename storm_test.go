@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// stormy loses some requests and some replies, hangs now and then, and tells at random that others wait.
+// stormy loses some requests and some replies, hangs now and then, and says at
+// random that other clients wait.
 type stormy struct {
 	*mem.Store
 	pipelines bool
@@ -34,7 +35,8 @@ func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answ
 	case n < 6:
 		s.Store.Apply(ctx, batch)
 		return store.Failed(len(batch), errDown)
-	case n < 8: // what arrives after its caller has gone is carried out all the same
+	// A request that arrives after its caller has left is still carried out.
+	case n < 8:
 		select {
 		case <-ctx.Done():
 		case <-time.After(rand.N(1500 * time.Millisecond)):
@@ -44,7 +46,7 @@ func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answ
 			return store.Failed(len(batch), ctx.Err())
 		}
 		return answers
-	case n < 10: // a reply that takes its time
+	case n < 10: // a slow reply
 		answers := s.Store.Apply(ctx, batch)
 		select {
 		case <-ctx.Done():
@@ -65,8 +67,11 @@ func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answ
 	return answers
 }
 
-// TestAStormLeavesOneTruth: three clients with many contenders, who leave and give back at any moment, on a store that fails in every way. There are never
-// two who may work, nobody counts on more time than the store gives, tokens rise, and when the storm is over everybody can have every key and nothing is left in the clients.
+// TestAStormLeavesOneTruth runs three clients with many contenders on a store
+// that fails in every way. Contenders leave and release at any moment. No key
+// ever has two live leases, no local deadline is later than the store's, and
+// tokens rise. When the storm is over, every key can be had, and nothing is
+// left in the clients.
 func TestAStormLeavesOneTruth(t *testing.T) {
 	t.Run("one batch at a time", func(t *testing.T) { inBubble(t, func(r *rig) { storm(r, false) }) })
 	t.Run("two", func(t *testing.T) { inBubble(t, func(r *rig) { storm(r, true) }) })
@@ -93,7 +98,7 @@ func storm(r *rig, pipelines bool) {
 	all.Wait()
 
 	st.calm.Store(true)
-	time.Sleep(time.Minute) // what was left lapses
+	time.Sleep(time.Minute) // leases that were not released lapse
 	for _, c := range clients {
 		for k := range keys {
 			if err := r.acquire(c, fmt.Sprint("jobs/", k), &LeaseOptions{WaitFor: time.Second}).Release(r.Context()); err != nil {
@@ -104,7 +109,8 @@ func storm(r *rig, pipelines bool) {
 	}
 }
 
-// contend is one contender's try: it may leave at any moment, and gives back what it got in one way or another.
+// contend is one try of one contender. It may leave at any moment, and releases
+// in one of several ways.
 func contend(r *rig, c *Client, key string, newest *atomic.Pointer[Lease]) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -140,7 +146,7 @@ func contend(r *rig, c *Client, key string, newest *atomic.Pointer[Lease]) {
 	if rand.IntN(4) == 0 {
 		_ = l.Report(ctx, "half way")
 	}
-	switch rand.IntN(4) { // those that are not confirmed lapse
+	switch rand.IntN(4) { // releases that are not confirmed lapse
 	case 0:
 		_ = l.Release(ctx)
 	case 1:

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The benchmarks are code that people trust: they must at least run to their end. Times are not looked at.
+// The benchmarks must at least run to their end. The tests ignore times.
 func TestEveryWorkloadRuns(t *testing.T) {
 	tiny := func(t *testing.T, pick string) (*bench, string) {
 		t.Helper()

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// contest is one engine's rivals in one workload.
+// contest compares the rivals on one server in one workload.
 type contest struct {
 	b      *bench
 	engine *engine
 	rivals []rival
 }
 
-// reading is what has been used and sent so far.
+// reading is a reading of all meters: CPU time used, and commands and round
+// trips sent.
 type reading struct {
 	at              time.Time
 	client, server  time.Duration
@@ -24,12 +25,15 @@ type reading struct {
 }
 
 func (c *contest) read(o *opened) reading {
-	r := reading{server: c.engine.cpu(), client: cpuTime(), commands: o.meter.commands.Load(), trips: o.meter.trips.Load()}
+	r := reading{
+		server: c.engine.cpu(), client: cpuTime(), commands: o.meter.commands.Load(),
+		trips: o.meter.trips.Load(),
+	}
 	r.at = time.Now()
 	return r
 }
 
-// since is what happened after an earlier reading.
+// since returns the difference to an earlier reading.
 func (c *contest) since(from reading, o *opened) reading {
 	elapsed := time.Since(from.at)
 	to := c.read(o)
@@ -56,8 +60,12 @@ func (m medians) values() map[string]float64 {
 	return values
 }
 
-// rounds lets the rivals alternate: each runs for the bench's span in every round, after one that does not count. run returns how many operations it did.
-func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ctx context.Context, o *opened, until time.Time) (int, error)) error {
+// rounds lets the rivals alternate, after a warm-up round. In every round each
+// runs for the span of the bench. run returns how many operations it did.
+func (c *contest) rounds(
+	ctx context.Context, t *table, workers int,
+	run func(ctx context.Context, o *opened, until time.Time) (int, error),
+) error {
 	all, end, err := openAll(ctx, c.rivals, workers)
 	if err != nil {
 		return err
@@ -66,7 +74,7 @@ func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ct
 	seen, stuck := make([]medians, len(all)), make([]int, len(all))
 	for round := range c.b.rounds + 1 {
 		for i := range all {
-			if round%2 == 1 { // nobody always runs after the same neighbour
+			if round%2 == 1 { // so that no rival always runs after the same one
 				i = len(all) - 1 - i
 			}
 			if seen[i] == nil {
@@ -75,7 +83,7 @@ func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ct
 			runtime.GC()
 			from := c.read(all[i])
 			bounded, cancel := context.WithTimeout(ctx, c.b.span+c.b.patience)
-			if c.rivals[i].name == croftName { // ours may not be excused
+			if c.rivals[i].name == croftName { // Croft gets no such limit
 				bounded = ctx
 			}
 			n, err := run(bounded, all[i], time.Now().Add(c.b.span))
@@ -112,7 +120,10 @@ func (c *contest) rounds(ctx context.Context, t *table, workers int, run func(ct
 	for i, r := range c.rivals {
 		t.Rows = append(t.Rows, row{r.name, seen[i].values()})
 		if stuck[i] > 0 {
-			t.Notes = append(t.Notes, fmt.Sprintf("%s did not get a free key within %s in %d of %d rounds; they are not counted", r.name, c.b.patience, stuck[i], c.b.rounds+1))
+			t.Notes = append(t.Notes, fmt.Sprintf(
+				"%s did not get a free key within %s in %d of %d rounds; they are not counted",
+				r.name, c.b.patience, stuck[i], c.b.rounds+1,
+			))
 		}
 	}
 	return nil
@@ -135,10 +146,10 @@ func (c *contest) lone(ctx context.Context, t *table) error {
 	return err
 }
 
-// crowdSize is how many goroutines work at once on keys of their own.
+// crowdSize is how many goroutines work at once, each on its own key.
 const crowdSize = 64
 
-// crowd measures many goroutines, each on a key of its own.
+// crowd measures many goroutines, each on its own key.
 func (c *contest) crowd(ctx context.Context, t *table) error {
 	err := c.rounds(ctx, t, crowdSize, func(ctx context.Context, o *opened, until time.Time) (int, error) {
 		done := make([]int, crowdSize)
@@ -165,7 +176,8 @@ func (c *contest) crowd(ctx context.Context, t *table) error {
 	return err
 }
 
-// handoff measures the time from the beginning of a release to the return of the next acquire, of another worker. The key is held for holdFor each time.
+// handoff measures the time from the beginning of a release to the return of
+// the next acquire, by another worker. The key is held for holdFor each time.
 func (c *contest) handoff(ctx context.Context, t *table, workers int) error {
 	all, end, err := openAll(ctx, c.rivals, workers)
 	if err != nil {
@@ -213,19 +225,23 @@ func (c *contest) handoff(ctx context.Context, t *table, workers int) error {
 	return nil
 }
 
-// holdFor is how long a key is held before it is handed on: time enough for the others to stand in line.
+// holdFor is how long a key is held before it is handed on. The other workers
+// have time to queue.
 const holdFor = 2 * time.Millisecond
 
-// pass hands a key around among workers until it has been handed on so many times, or the time is over. Whoever has released stands back until the next has it: a
-// hand-off is always to another.
-func pass(ctx context.Context, o *opened, key string, workers, passes int, most time.Duration) ([]time.Duration, error) {
+// pass hands a key around among workers, until it has been handed on passes
+// times or the time is over. A worker that has released waits until another has
+// acquired, so a hand-off is always to another worker.
+func pass(
+	ctx context.Context, o *opened, key string, workers, passes int, most time.Duration,
+) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var (
 		mu       sync.Mutex
 		samples  []time.Duration
 		released time.Time
-		next     = make(chan struct{}) // closed when the key has been acquired
+		next     = make(chan struct{}) // closed at the next acquire
 	)
 	err := together(workers, func(w int) error {
 		for {
@@ -272,7 +288,7 @@ func pass(ctx context.Context, o *opened, key string, workers, passes int, most 
 	return samples, err
 }
 
-// held measures what it costs to keep many leases, with a TTL of 10 seconds.
+// held measures the cost of keeping many leases with a TTL of 10 seconds.
 func (c *contest) held(ctx context.Context, t *table) error {
 	for _, r := range c.rivals {
 		values, err := c.holdMany(ctx, r)
@@ -282,7 +298,10 @@ func (c *contest) held(ctx context.Context, t *table) error {
 		t.Rows = append(t.Rows, row{r.name, values})
 	}
 	t.columns = []column{
-		{"commands", "commands/s", digits}, {"trips", "round trips/s", digits}, {"client", "client cores", asCores}, {"server", "server cores", asCores},
+		{"commands", "commands/s", digits},
+		{"trips", "round trips/s", digits},
+		{"client", "client cores", asCores},
+		{"server", "server cores", asCores},
 	}
 	return nil
 }
@@ -322,7 +341,10 @@ func (c *contest) holdMany(ctx context.Context, r rival) (map[string]float64, er
 		}
 	}
 	s := got.elapsed().Seconds()
-	values := map[string]float64{"commands": float64(got.commands) / s, "trips": float64(got.trips) / s, "client": got.client.Seconds() / s}
+	values := map[string]float64{
+		"commands": float64(got.commands) / s, "trips": float64(got.trips) / s,
+		"client": got.client.Seconds() / s,
+	}
 	if got.server > 0 {
 		values["server"] = got.server.Seconds() / s
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	_ "github.com/croft-dev/croft/backend/file" // the proxy keeps its marks in files
 	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -22,8 +23,9 @@ import (
 // currentKeys is how many owners write in turn.
 const currentKeys = 100
 
-// benchCurrent measures what the current check costs a proxy. It writes through
-// a proxy that asks the store, and through one that does not, in turn.
+// benchCurrent measures the cost of the current-owner check in a proxy. It
+// writes through a proxy that asks the store, and through one that does not, in
+// turn.
 func benchCurrent(ctx context.Context, b *bench) error {
 	stores, err := b.telling(ctx)
 	if err != nil {
@@ -48,7 +50,7 @@ func benchCurrent(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// questions counts what a follower asks a store.
+// questions counts a follower's reads of a store.
 type questions struct {
 	store.Store
 	n atomic.Int64
@@ -59,7 +61,7 @@ func (q *questions) Get(ctx context.Context, key string) (tenure.Record, error) 
 	return q.Store.Get(ctx, key)
 }
 
-// Acts passes on what the store announces.
+// Acts passes on the store's announcements.
 func (q *questions) Acts(ctx context.Context) (<-chan string, error) {
 	return q.Store.(store.Announcer).Acts(ctx)
 }
@@ -98,7 +100,7 @@ func (b *bench) currentOn(ctx context.Context, name, at string) (map[string]floa
 	writes := b.count(20000)
 	before, start := int64(0), time.Now()
 	for i := range writes + len(stamps) {
-		if i == len(stamps) { // both proxies have the resources by then
+		if i == len(stamps) { // by now both proxies know all resources
 			before, start = asked.n.Load(), time.Now()
 			took = [2][]time.Duration{}
 		}
@@ -119,8 +121,8 @@ func (b *bench) currentOn(ctx context.Context, name, at string) (map[string]floa
 	return values, nil
 }
 
-// fenced starts a proxy in front of a service that does nothing. Its marks are
-// files.
+// fenced starts a proxy in front of a service that does nothing. It keeps its
+// marks in files.
 func (b *bench) fenced(name string, client *croft.Client, who guard.Current) (address string, end func(), err error) {
 	folder, err := b.folder("current-" + name)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/croft-dev/croft/backend/dir"
 )
 
-// benchDir compares a lone acquire+release with the steps on disk that it cannot do without: a grant and a release are each one file
-// created, written and synced, one link, and one folder synced.
+// benchDir compares a lone acquire and release with the disk operations that
+// they need. A grant and a release are each one file created, written and
+// synced, one link, and one folder synced.
 func benchDir(ctx context.Context, b *bench) error {
 	floorDir, err := b.folder("floor")
 	if err != nil {
@@ -24,9 +25,16 @@ func benchDir(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer end()
-	return b.compare(ctx, func(t *table, r []result) { t.atMost("acquire + release to the floor", ratio(r[1], r[0]), 1.5) },
-		contender{"floor: 2 × (create, fsync, link, folder fsync)", 200, func(_ context.Context, n int) error { return floor(floorDir, n) }},
-		contender{"croft: acquire + release", 200, func(ctx context.Context, n int) error { return cycle(ctx, client, "bench/lone", n) }},
+	return b.compare(ctx, func(t *table, r []result) {
+		t.atMost("acquire + release to the floor", ratio(r[1], r[0]), 1.5)
+	},
+		contender{
+			"floor: 2 × (create, fsync, link, folder fsync)", 200,
+			func(_ context.Context, n int) error { return floor(floorDir, n) },
+		},
+		contender{"croft: acquire + release", 200, func(ctx context.Context, n int) error {
+			return cycle(ctx, client, "bench/lone", n)
+		}},
 	)
 }
 
@@ -61,7 +69,7 @@ func cycle(ctx context.Context, client *croft.Client, key string, n int) error {
 	return nil
 }
 
-// floor does n times, twice, what a grant or a release must do on disk.
+// floor does, n times twice, the disk operations of a grant or a release.
 func floor(root string, n int) error {
 	body := make([]byte, 8500) // a record with a full history
 	key := filepath.Join(root, "key")
@@ -111,7 +119,8 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// benchCombine compares one goroutine with many on keys of their own: the client combines their calls, the disk their syncs.
+// benchCombine compares one goroutine with many, each on its own key. The
+// client combines their calls, and the disk combines their syncs.
 func benchCombine(ctx context.Context, b *bench) error {
 	const goroutines = 64
 	client, end, err := b.client("combine")
@@ -120,7 +129,9 @@ func benchCombine(ctx context.Context, b *bench) error {
 	}
 	defer end()
 	return b.compare(ctx, func(*table, []result) {},
-		contender{"one goroutine", 128, func(ctx context.Context, n int) error { return cycle(ctx, client, "bench/one", n) }},
+		contender{"one goroutine", 128, func(ctx context.Context, n int) error {
+			return cycle(ctx, client, "bench/one", n)
+		}},
 		contender{"64 goroutines, distinct keys", 512, func(ctx context.Context, n int) error {
 			var wg sync.WaitGroup
 			errs := make(chan error, goroutines)

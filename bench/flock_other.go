@@ -2,5 +2,5 @@
 
 package main
 
-// flockRivals are there where the kernel has such locks.
+// flockRivals returns none: this system has no such locks.
 func flockRivals(string) []rival { return nil }

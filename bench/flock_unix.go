@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flockRivals are locks of the kernel: gone with their process, without an owner's name, a deadline or a token, and nothing of them is on the disk.
+// flockRivals are locks of the kernel. They end with their process, have no
+// owner's name, deadline or token, and leave nothing on disk.
 func flockRivals(dir string) []rival {
 	t := func(_ context.Context, key string) (func(context.Context) error, error) {
 		f, err := os.OpenFile(filepath.Join(dir, key+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -18,7 +19,7 @@ func flockRivals(dir string) []rival {
 			return nil, err
 		}
 		for {
-			if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR { //nolint:errorlint // a number of the kernel's
+			if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR { //nolint:errorlint // an errno
 				break
 			}
 		}

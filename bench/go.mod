@@ -5,7 +5,11 @@ go 1.26.0
 require (
 	cirello.io/pglock v1.16.1
 	github.com/bsm/redislock v0.9.4
-	github.com/croft-dev/croft v0.0.0
+	github.com/croft-dev/croft v0.1.0
+	github.com/croft-dev/croft/backend/etcd v0.1.0
+	github.com/croft-dev/croft/backend/postgres v0.1.0
+	github.com/croft-dev/croft/backend/redis v0.1.0
+	github.com/croft-dev/croft/backend/sqlite v0.1.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/jackc/pgx/v5 v5.11.0
 	github.com/lib/pq v1.10.9
@@ -56,4 +60,10 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 )
 
-replace github.com/croft-dev/croft => ../
+replace (
+	github.com/croft-dev/croft => ../
+	github.com/croft-dev/croft/backend/etcd => ../backend/etcd
+	github.com/croft-dev/croft/backend/postgres => ../backend/postgres
+	github.com/croft-dev/croft/backend/redis => ../backend/redis
+	github.com/croft-dev/croft/backend/sqlite => ../backend/sqlite
+)

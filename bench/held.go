@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// counted is a store that counts what is asked of it.
+// counted is a store that counts calls, requests, errors and the time in it.
 type counted struct {
 	store.Store
 	calls, requests, lost atomic.Int64
@@ -34,7 +34,8 @@ func (c *counted) Apply(ctx context.Context, requests []tenure.Request) []store.
 	return answers
 }
 
-// benchHeld holds many leases in one client through a few renewal intervals and reports what that costs.
+// benchHeld holds many leases in one client for a few renewal intervals, and
+// reports the cost.
 func benchHeld(ctx context.Context, b *bench) error {
 	const ttl = 30 * time.Second
 	t := b.newTable()
@@ -69,7 +70,10 @@ func benchHeld(ctx context.Context, b *bench) error {
 	if err := failed.Load(); err != nil {
 		return *err
 	}
-	t.Notes = append(t.Notes, fmt.Sprintf("%d leases with a TTL of %s were acquired in %s by 64 goroutines", b.leases, ttl, short(time.Since(start))))
+	t.Notes = append(t.Notes, fmt.Sprintf(
+		"%d leases with a TTL of %s were acquired in %s by 64 goroutines", b.leases, ttl,
+		short(time.Since(start)),
+	))
 
 	const intervals = 3
 	calls, requests, busy, cpu := st.calls.Load(), st.requests.Load(), st.busy.Load(), cpuTime()
@@ -81,7 +85,8 @@ func benchHeld(ctx context.Context, b *bench) error {
 	calls, requests, busy, cpu = st.calls.Load()-calls, st.requests.Load()-requests, st.busy.Load()-busy, cpuTime()-cpu
 	each := func(v int64) float64 { return float64(v) / intervals }
 	t.Rows = []row{{fmt.Sprintf("per renewal interval of %s", ttl/3), map[string]float64{
-		"calls": each(calls), "requests": each(requests), "busy": each(busy), "cpu": each(int64(cpu)), "lost": float64(st.lost.Load()),
+		"calls": each(calls), "requests": each(requests), "busy": each(busy),
+		"cpu": each(int64(cpu)), "lost": float64(st.lost.Load()),
 		"cores": cpu.Seconds() / (intervals * ttl / 3).Seconds(),
 	}}}
 	t.columns = []column{

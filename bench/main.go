@@ -1,6 +1,12 @@
-// Command bench measures Croft beside the bare operations it is made of, and beside other libraries for the same task.
+// Command bench measures Croft beside the bare operations it is made of, and
+// beside other libraries for the same task.
 //
-// Machines are noisy, so contenders alternate within one run and what counts is the ratio of their medians, never a time alone.
+// Machines are noisy. So contenders alternate within one run, and only the
+// ratio of their medians counts, never a time alone.
+//
+// Workloads run one after the other, on the main goroutine. A contender's
+// workers are goroutines, which all end before the next contender's turn. The
+// clients of all contenders stay open for the whole workload.
 package main
 
 import (
@@ -21,40 +27,121 @@ type workload struct {
 	run               func(ctx context.Context, b *bench) error
 }
 
-// workloads lists them all. A new one is a file and a line here.
+// workloads lists all workloads. To add one, write a file and add a line here.
 var workloads = []workload{
-	{"redis-lone", "Redis: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onRedis(redisRivals, loneWithin(1.25))},
-	{"redis-crowd", "Redis: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again; all share a client.", onRedis(redisRivals, crowdAtLeast(1.5, 0))},
+	{
+		"redis-lone", "Redis: one acquire and release",
+		"One goroutine acquires and releases a key that nobody else wants.",
+		onRedis(redisRivals, loneWithin(1.25)),
+	},
+	{
+		"redis-crowd", "Redis: 64 goroutines, distinct keys",
+		"Each goroutine acquires and releases a key of its own, again and again. All\n" +
+			"share a client.",
+		onRedis(redisRivals, crowdAtLeast(1.5, 0)),
+	},
 	{"redis-handoff-16", "Redis: hand-off among 16 waiters", handoffWhat, onRedis(redisWaiters, handoffAmong(16))},
 	{"redis-handoff-2", "Redis: hand-off between two", handoffWhat, onRedis(redisWaiters, handoffAmong(2))},
 	{"redis-held", "Redis: keeping 5,000 leases", heldWhat, onRedis(redisHolders, heldByMany)},
-	{"postgres-lone", "PostgreSQL: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onPostgres(postgresRivals, loneWithin(1.25))},
-	{"postgres-crowd", "PostgreSQL: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again. The floor and the peers have a connection for each goroutine.", onPostgres(postgresRivals, crowdAtLeast(1, 0.5))},
-	{"postgres-handoff-16", "PostgreSQL: hand-off among 16 waiters", handoffWhat, onPostgres(postgresWaiters, handoffAmong(16))},
-	{"postgres-handoff-2", "PostgreSQL: hand-off between two", handoffWhat, onPostgres(postgresWaiters, handoffAmong(2))},
+	{
+		"postgres-lone", "PostgreSQL: one acquire and release",
+		"One goroutine acquires and releases a key that nobody else wants.",
+		onPostgres(postgresRivals, loneWithin(1.25)),
+	},
+	{
+		"postgres-crowd", "PostgreSQL: 64 goroutines, distinct keys",
+		"Each goroutine acquires and releases a key of its own, again and again. The\n" +
+			"floor and the peers have a connection for each goroutine.",
+		onPostgres(postgresRivals, crowdAtLeast(1, 0.5)),
+	},
+	{
+		"postgres-handoff-16", "PostgreSQL: hand-off among 16 waiters",
+		handoffWhat, onPostgres(postgresWaiters, handoffAmong(16)),
+	},
+	{
+		"postgres-handoff-2", "PostgreSQL: hand-off between two",
+		handoffWhat, onPostgres(postgresWaiters, handoffAmong(2)),
+	},
 	{"postgres-held", "PostgreSQL: keeping 5,000 leases", heldWhat, onPostgres(postgresHolders, heldByMany)},
-	{"etcd-lone", "etcd: one acquire and release", "One goroutine acquires and releases a key that nobody else wants.", onEtcd(etcdRivals, loneWithin(1.25))},
-	{"etcd-crowd", "etcd: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again; all share a client.", onEtcd(etcdRivals, crowdAtLeast(1.5, 0))},
+	{
+		"etcd-lone", "etcd: one acquire and release",
+		"One goroutine acquires and releases a key that nobody else wants.",
+		onEtcd(etcdRivals, loneWithin(1.25)),
+	},
+	{
+		"etcd-crowd", "etcd: 64 goroutines, distinct keys",
+		"Each goroutine acquires and releases a key of its own, again and again. All\n" +
+			"share a client.",
+		onEtcd(etcdRivals, crowdAtLeast(1.5, 0)),
+	},
 	{"etcd-handoff-16", "etcd: hand-off among 16 waiters", handoffWhat, onEtcd(etcdWaiters, handoffAmong(16))},
 	{"etcd-handoff-2", "etcd: hand-off between two", handoffWhat, onEtcd(etcdWaiters, handoffAmong(2))},
 	{"etcd-held", "etcd: keeping 5,000 leases", heldWhat, onEtcd(etcdHolders, heldByMany)},
-	{"sqlite-lone", "SQLite: one acquire and release", "One goroutine acquires and releases a key that nobody else wants. The floor is two bare commits of the same durability.", onSQLite(sqliteRivals, loneWithin(1.3))},
-	{"sqlite-crowd", "SQLite: 64 goroutines, distinct keys", "Each acquires and releases a key of its own, again and again. The floor is one commit for each operation.", onSQLite(sqliteRivals, crowdAtLeast(8, 0))},
+	{
+		"sqlite-lone", "SQLite: one acquire and release",
+		"One goroutine acquires and releases a key that nobody else wants. The floor is\n" +
+			"two bare commits of the same durability.",
+		onSQLite(sqliteRivals, loneWithin(1.3)),
+	},
+	{
+		"sqlite-crowd", "SQLite: 64 goroutines, distinct keys",
+		"Each goroutine acquires and releases a key of its own, again and again. The\n" +
+			"floor is one commit for each operation.",
+		onSQLite(sqliteRivals, crowdAtLeast(8, 0)),
+	},
 	{"sqlite-handoff-16", "SQLite: hand-off among 16 waiters", handoffWhat, onSQLite(sqliteWaiters, handoffAmong(16))},
-	{"postgres-work", "PostgreSQL: items that do nothing", "5,000 items are added, then worked on by 500 at once. An item counts when its completion is confirmed.", benchWork},
-	{"postgres-claims", "PostgreSQL: claims beside finished items", "One item is claimed, then completed, again and again.", benchClaims},
-	{"sqlite-work", "SQLite: items that do nothing", "2,000 items are added, then worked on by 500 at once. An item counts when its completion is confirmed.", benchWorkSQLite},
-	{"dir", "Directory: one acquire and release", "A grant and a release are each one file created, written and synced, one link, and one folder synced.", benchDir},
-	{"combine", "Directory: 64 goroutines, distinct keys", "The client combines their calls, the disk their syncs.", benchCombine},
+	{
+		"postgres-work", "PostgreSQL: items that do nothing",
+		"The program adds 5,000 items, then works on 500 at once. An item counts when its\n" +
+			"completion is confirmed.",
+		benchWork,
+	},
+	{
+		"postgres-claims", "PostgreSQL: claims beside finished items",
+		"The program claims one item, then completes it, again and again.",
+		benchClaims,
+	},
+	{
+		"sqlite-work", "SQLite: items that do nothing",
+		"The program adds 2,000 items, then works on 500 at once. An item counts when its\n" +
+			"completion is confirmed.",
+		benchWorkSQLite,
+	},
+	{
+		"dir", "Directory: one acquire and release",
+		"A grant creates, writes and syncs one file, makes one link, and syncs one\n" +
+			"folder. So does a release.",
+		benchDir,
+	},
+	{
+		"combine", "Directory: 64 goroutines, distinct keys",
+		"The client combines the calls of the goroutines, and the disk combines their\n" +
+			"syncs.",
+		benchCombine,
+	},
 	{"held", "Directory: keeping 10,000 leases", "One client holds them all.", benchHeld},
-	{"told", "A takeover reaches the holder", "From the beginning of a takeover to the end of the holder's context, in another client. The next renewal would be due 20 s after the grant.", benchTold},
-	{"current", "A proxy that knows the current owner", "100 owners write in turn through a proxy, each to a resource of its own: beside a proxy that asks only its marks.", benchCurrent},
-	{"run", "croft run", "A command under a lease in a directory, beside the same command alone.", benchRun},
+	{
+		"told", "A takeover reaches the holder",
+		"The time from the beginning of a takeover to the end of the holder's context, in\n" +
+			"another client. The holder's next renewal would be due 20 s after the grant.",
+		benchTold,
+	},
+	{
+		"current", "A proxy that knows the current owner",
+		"100 owners write in turn through a proxy, each to a resource of its own: beside a proxy that asks " +
+			"only its marks.",
+		benchCurrent,
+	},
+	{"run", "croft run", "A command under a lease in a directory store, beside the same command alone.", benchRun},
 }
 
 const (
-	handoffWhat = "From the beginning of a release to the return of the next acquire, by another worker. The key is held for 2 ms each time; peers ask again as they do by default. Over the hand-offs of three rounds."
-	heldWhat    = "Leases with a TTL of 10 s, each renewed every third of it. Where a library leaves renewing to its user, a goroutine for each lock does it. Seen for 15 s."
+	handoffWhat = "The time from the beginning of a release to the return of the next acquire, by\n" +
+		"another worker. Each worker holds the key for 2 ms. Peers ask again as they do\n" +
+		"by default. The figures are from all hand-offs of three rounds."
+	heldWhat = "Each lease has a TTL of 10 s, and is renewed every third of it. If a library\n" +
+		"leaves renewing to its user, a goroutine for each lock does it. Measured\n" +
+		"for 15 s."
 )
 
 func main() {
@@ -73,14 +160,14 @@ func main() {
 	page := flags.String("write", "", "write the page for people to this file")
 	profile := flags.String("cpuprofile", "", "write a profile of this program to this file")
 	list := flags.Bool("list", false, "list the workloads and end")
-	_ = flags.Parse(os.Args[1:]) // it ends the program itself
+	_ = flags.Parse(os.Args[1:]) // ends the program on an error
 	if *list {
 		for _, w := range workloads {
 			fmt.Printf("%-20s %s\n", w.name, w.title)
 		}
 		return
 	}
-	// The servers are those of the tests, which ask whether tests are to be short.
+	// The servers come from the tests' environment, which asks for -test.short.
 	testing.Init()
 	_ = flag.CommandLine.Parse(nil)
 	if err := b.write(*pick, *asJSON, *page, *profile); err != nil {
@@ -89,7 +176,7 @@ func main() {
 	}
 }
 
-// write runs the workloads that match and writes what was asked for.
+// write runs the matching workloads, and writes the files that were asked for.
 func (b *bench) write(pick, asJSON, page, profile string) error {
 	if page != "" && pick != "" {
 		b.printf("%s stays as it is: the page is of a whole run, and -run picks some workloads\n", page)
@@ -120,7 +207,7 @@ func (b *bench) write(pick, asJSON, page, profile string) error {
 	return nil
 }
 
-// all runs the workloads that match.
+// all runs the matching workloads.
 func (b *bench) all(pick string) error {
 	match, err := regexp.Compile(pick)
 	if err != nil {

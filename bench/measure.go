@@ -17,61 +17,64 @@ type bench struct {
 	out    io.Writer
 	dir    string
 	rounds int
-	leases int // held by the directory store
+	leases int // for the held workload of the directory store
 	made   int
 
-	// On servers.
-	span    time.Duration // of one round of a contender
-	passes  int           // hand-offs in a round,
-	passFor time.Duration // and the longest that it may take
-	kept    int           // leases held,
-	keepFor time.Duration // and for how long
-	// patience is how much longer than its span a peer's round may take. One that waits that long for a key nobody holds would wait for ever.
+	// For workloads on servers.
+	span    time.Duration // length of one turn of a contender
+	passes  int           // hand-offs in a round
+	passFor time.Duration // longest round of hand-offs
+	kept    int           // leases to hold
+	keepFor time.Duration // how long to hold them
+	// patience is how much longer than its span a peer's turn may take. A peer
+	// that waits that long for a free key would wait for ever.
 	patience time.Duration
-	// divide makes all fixed counts so many times smaller. Tests set it: they
-	// ask whether a workload runs, not how fast. Default: 1.
+	// divide makes all fixed counts that many times smaller; default 1. Tests
+	// set it: they check that a workload runs, not how fast.
 	divide int
 
-	tb             testing.TB // what servers are started under
+	tb             testing.TB // servers are started under it
 	redisEngine    *engine
 	postgresEngine *engine
 	etcdEngine     *engine
 
-	load   string // of the machine before the run
+	load   string // load average before the run
 	report report
-	title  workload // the one that runs
+	title  workload // the current workload
 }
 
-// contender is one way to do a thing: do performs n operations.
+// contender is one way to do a thing. do performs n operations.
 type contender struct {
 	name string
 	n    int
 	do   func(ctx context.Context, n int) error
 }
 
-// result is what was seen of a contender: medians over the rounds, per operation.
+// result has a contender's medians over the rounds, per operation.
 type result struct {
 	name      string
 	wall, cpu time.Duration
 }
 
-// count is a fixed count of operations or rows.
+// count returns a fixed count of operations or rows, divided by divide.
 func (b *bench) count(n int) int { return max(n/max(b.divide, 1), 2) }
 
-// folder makes a fresh folder on the disk that is measured.
+// folder makes a fresh folder on the measured disk.
 func (b *bench) folder(name string) (string, error) {
 	b.made++
 	dir := filepath.Join(b.dir, fmt.Sprintf("%s-%d", name, b.made))
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// compare lets the contenders alternate for the given rounds, after one that does not count, and reports them as ratios to the first.
-// conclude adds what follows from the results.
+// compare lets the contenders alternate for all rounds, after a warm-up round,
+// and reports them as ratios to the first. conclude adds aims and notes to the
+// table.
 func (b *bench) compare(ctx context.Context, conclude func(*table, []result), contenders ...contender) error {
 	walls, cpus := make([][]time.Duration, len(contenders)), make([][]time.Duration, len(contenders))
 	for round := range b.rounds + 1 {
 		for i := range contenders {
-			// Every other round backwards, so that nobody always runs after the same neighbour.
+			// Go backwards in every other round, so that no contender always
+			// runs after the same one.
 			if round%2 == 1 {
 				i = len(contenders) - 1 - i
 			}
@@ -92,14 +95,17 @@ func (b *bench) compare(ctx context.Context, conclude func(*table, []result), co
 	t.columns = []column{{"wall", "each", asTime}, {"cpu", "CPU each", asTime}, {"ratio", "to the first", asRatio}}
 	for i, c := range contenders {
 		results[i] = result{name: c.name, wall: median(walls[i]), cpu: median(cpus[i])}
-		t.Rows = append(t.Rows, row{c.name, map[string]float64{"wall": float64(results[i].wall), "cpu": float64(results[i].cpu), "ratio": ratio(results[i], results[0])}})
+		t.Rows = append(t.Rows, row{c.name, map[string]float64{
+			"wall": float64(results[i].wall), "cpu": float64(results[i].cpu),
+			"ratio": ratio(results[i], results[0]),
+		}})
 	}
 	conclude(t, results)
 	b.add(t)
 	return nil
 }
 
-// printf reports. What cannot be printed is nobody's loss.
+// printf prints. Errors of writing are ignored.
 func (b *bench) printf(format string, args ...any) { _, _ = fmt.Fprintf(b.out, format, args...) }
 
 func ratio(a, to result) float64 { return float64(a.wall) / float64(max(to.wall, 1)) }
@@ -110,7 +116,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// short is a duration in three digits.
+// short formats a duration with about three digits.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Second:
@@ -122,7 +128,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// cpuTime is what this process has used.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

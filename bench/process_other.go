@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Where other processes' clocks cannot be read, what the servers use is not shown.
+// This system does not show the CPU time of other processes, so the report
+// omits that of servers.
 
 func processTime(int) time.Duration { return 0 }
 

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// report is what a run has found.
+// report is the result of a run.
 type report struct {
 	Machine machine  `json:"machine"`
 	Tables  []*table `json:"tables"`
 }
 
-// machine is what a reader must know to read the numbers, and nothing that tells one machine from another of its kind.
+// machine has what a reader needs to judge the numbers. It has nothing that
+// identifies the machine.
 type machine struct {
 	Cores     int      `json:"cores"`
 	System    string   `json:"system"`
@@ -27,7 +28,7 @@ type machine struct {
 	Load      string   `json:"load_before,omitempty"`
 }
 
-// table is the outcome of one workload.
+// table is the result of one workload.
 type table struct {
 	Name    string   `json:"name"`
 	Title   string   `json:"title"`
@@ -38,19 +39,20 @@ type table struct {
 	columns []column
 }
 
-// row is one contender. Times are in nanoseconds; a value that was not measured is absent.
+// row is one contender. Times are in nanoseconds. A value that was not measured
+// is absent.
 type row struct {
 	Name   string             `json:"name"`
 	Values map[string]float64 `json:"values"`
 }
 
-// column is a value that is shown.
+// column is a column of the printed table.
 type column struct {
 	key, title string
 	show       func(float64) string
 }
 
-// aim is a ratio that Croft has set itself.
+// aim is a ratio that Croft aims at.
 type aim struct {
 	What    string  `json:"what"`
 	Got     float64 `json:"got"`
@@ -63,7 +65,7 @@ func asTime(v float64) string  { return short(time.Duration(v)) }
 func asRatio(v float64) string { return digits(v) + "×" }
 func asCores(v float64) string { return fmt.Sprintf("%.3f", v) }
 
-// digits is a number in about three digits.
+// digits formats a number with about three digits.
 func digits(v float64) string {
 	switch {
 	case v >= 10000:
@@ -79,12 +81,12 @@ func digits(v float64) string {
 	}
 }
 
-// newTable begins the table of the workload that runs.
+// newTable begins the table of the current workload.
 func (b *bench) newTable() *table {
 	return &table{Name: b.title.name, Title: b.title.title, What: b.title.what}
 }
 
-// value is what a contender reached in a column, 0 if nothing was measured.
+// value returns a contender's value in a column, 0 if it was not measured.
 func (t *table) value(name, key string) float64 {
 	for _, r := range t.Rows {
 		if r.Name == name {
@@ -94,7 +96,7 @@ func (t *table) value(name, key string) float64 {
 	return 0
 }
 
-// rate compares every contender with the first.
+// rate adds the ratio of every contender to the first.
 func (t *table) rate(key, into string) {
 	for _, r := range t.Rows {
 		if first := t.Rows[0].Values[key]; first > 0 {
@@ -122,7 +124,7 @@ func (a aim) String() string {
 	return fmt.Sprintf("%s: %s, the aim is %s %s: %s", a.What, asRatio(a.Got), than, asRatio(a.Bound), verdict)
 }
 
-// cells are a row as it is shown.
+// cells formats a row.
 func (t *table) cells(r row) []string {
 	cells := []string{r.Name}
 	for _, c := range t.columns {
@@ -135,7 +137,7 @@ func (t *table) cells(r row) []string {
 	return cells
 }
 
-// add prints a table and keeps it.
+// add prints a table and adds it to the report.
 func (b *bench) add(t *table) {
 	b.report.Tables = append(b.report.Tables, t)
 	b.printf("  %-48s", "")
@@ -159,10 +161,13 @@ func (b *bench) add(t *table) {
 	}
 }
 
-// describe fills in what is known of the machine at the end of a run.
+// describe fills in the facts about the machine, at the end of a run.
 func (b *bench) describe() {
 	m := &b.report.Machine
-	*m = machine{Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Rounds: b.rounds, Load: b.load}
+	*m = machine{
+		Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		Rounds: b.rounds, Load: b.load,
+	}
 	for _, e := range []*engine{b.redisEngine, b.postgresEngine, b.etcdEngine} {
 		if e != nil {
 			m.Servers = append(m.Servers, e.setup)
@@ -177,13 +182,20 @@ func (b *bench) describe() {
 	}
 }
 
-// libraries are what is compared and what they talk with, by module.
+// libraries are the compared libraries and their drivers, by module.
 var libraries = map[string]string{
-	"github.com/go-redsync/redsync/v4": "redsync", "github.com/bsm/redislock": "redislock", "github.com/redis/rueidis": "rueidislock",
-	"cirello.io/pglock": "pglock", "go.etcd.io/etcd/client/v3": "etcd client", "modernc.org/sqlite": "modernc sqlite", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx", "github.com/lib/pq": "pq",
+	"github.com/go-redsync/redsync/v4": "redsync",
+	"github.com/bsm/redislock":         "redislock",
+	"github.com/redis/rueidis":         "rueidislock",
+	"cirello.io/pglock":                "pglock",
+	"go.etcd.io/etcd/client/v3":        "etcd client",
+	"modernc.org/sqlite":               "modernc sqlite",
+	"github.com/redis/go-redis/v9":     "go-redis",
+	"github.com/jackc/pgx/v5":          "pgx",
+	"github.com/lib/pq":                "pq",
 }
 
-// writeJSON writes all that was found.
+// writeJSON writes the whole report.
 func (r *report) writeJSON(path string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -199,10 +211,18 @@ func (r *report) writePage(path string) error {
 	m := r.Machine
 	p("# Benchmarks\n\n")
 	p("Written by `make bench`; do not edit.\n\n")
-	p("Machines differ and are noisy: contenders alternate within one run, each figure is the median of %d rounds unless it says otherwise, and what counts are the ratios.\n\n", m.Rounds)
-	p("- %d cores, %s, %s; clients and servers on one machine, over the loopback interface\n", m.Cores, m.System, m.Go)
+	p(
+		"Machines differ and are noisy. So contenders alternate within one run, and each\n"+
+			"figure is the median of %d rounds unless the text says otherwise. Compare the\n"+
+			"ratios, not the times.\n\n",
+		m.Rounds,
+	)
+	p(
+		"- %d cores, %s, %s; clients and servers on one machine, over\n  the loopback interface\n",
+		m.Cores, m.System, m.Go,
+	)
 	if m.Load != "" {
-		p("- load average before the run: %s; where it is not near 0, others used the machine, too\n", m.Load)
+		p("- load average before the run: %s; if it is not near 0, other programs used\n  the machine, too\n", m.Load)
 	}
 	for _, s := range m.Servers {
 		p("- %s\n", s)
@@ -210,8 +230,9 @@ func (r *report) writePage(path string) error {
 	if len(m.Libraries) > 0 {
 		p("- %s\n", strings.Join(m.Libraries, ", "))
 	}
-	p("- the floor is what nobody can do without: the same number of round trips of the same kind of statement, at the same durability\n")
-	p("- round trips and commands are counted on the wire, CPU is the client's and the server's\n")
+	p("- the floor is the least that a lock needs: the same number of round trips with\n" +
+		"  the same kind of statement, at the same durability\n")
+	p("- round trips and commands are counted on the wire; CPU time is the client's and\n  the server's\n")
 	for _, t := range r.Tables {
 		p("\n## %s\n\n%s\n\n|  |", t.Title, t.What)
 		for _, c := range t.columns {

@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// take acquires a key, waiting for it, and returns how to give it back.
+// take acquires a key, waiting for it, and returns a function that releases it.
 type take func(ctx context.Context, key string) (give func(ctx context.Context) error, err error)
 
-// rival is one way to have locks in an engine.
+// rival is one way to have locks on a server.
 type rival struct {
 	name string
-	// open connects, for so many workers at once.
+	// open connects, for that many workers at once.
 	open func(ctx context.Context, workers int) (*opened, error)
 }
 
-// opened is a rival at work.
+// opened is a connected rival.
 type opened struct {
-	// takes has one for each worker, or one that all share.
+	// takes has one take for each worker, or a single one for all.
 	takes []take
-	// hold acquires a key and keeps it until ctx ends; check says whether it is still held. nil if the rival cannot.
+	// hold acquires a key and keeps it until ctx ends. check reports whether it
+	// is still held. hold is nil if the rival cannot do that.
 	hold  func(ctx context.Context, key string) (check func() error, err error)
 	meter *meter
 	close func()
@@ -31,19 +32,20 @@ type opened struct {
 
 func (o *opened) take(worker int) take { return o.takes[worker%len(o.takes)] }
 
-// Terms that all contenders share.
+// The TTL and the renewal interval of all contenders.
 const (
 	ttl   = 10 * time.Second
 	renew = ttl / 3
 )
 
-// floorName is the contender that others are compared with, croftName ours.
+// floorName is the contender that the others are compared with. croftName is
+// ours.
 const (
 	floorName = "floor"
 	croftName = "croft"
 )
 
-// openAll opens rivals; the function it returns closes them.
+// openAll opens all rivals. The function that it returns closes them.
 func openAll(ctx context.Context, rivals []rival, workers int) (all []*opened, end func(), err error) {
 	end = func() {
 		for _, o := range all {
@@ -61,7 +63,8 @@ func openAll(ctx context.Context, rivals []rival, workers int) (all []*opened, e
 	return all, end, nil
 }
 
-// cycles acquires and gives back a key until the time is over, and returns how often. At least once.
+// cycles acquires and releases a key until the time is over, but at least once.
+// It returns how often.
 func cycles(ctx context.Context, t take, key string, until time.Time) (n int, err error) {
 	for n == 0 || time.Now().Before(until) {
 		give, err := t(ctx, key)
@@ -76,7 +79,7 @@ func cycles(ctx context.Context, t take, key string, until time.Time) (n int, er
 	return n, nil
 }
 
-// together runs f for every worker and joins what they say.
+// together runs f for every worker at once, and joins their errors.
 func together(workers int, f func(worker int) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, workers)
@@ -87,7 +90,8 @@ func together(workers int, f func(worker int) error) error {
 	return errors.Join(errs...)
 }
 
-// keepUp calls extend again and again, for a library that leaves renewing to its user. check says whether that has failed.
+// keepUp calls extend at every renewal interval, for libraries that leave
+// renewing to their user. check returns the error if that has failed.
 func keepUp(ctx context.Context, extend func(ctx context.Context) error) (check func() error) {
 	var failed atomic.Pointer[error]
 	go func() {

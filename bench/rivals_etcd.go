@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// etcd is the run's etcd: one member, durable, as it comes.
+// etcd returns the etcd of this run: one member, with its default durability.
 func (b *bench) etcd(ctx context.Context) (*engine, error) {
 	if b.etcdEngine != nil {
 		return b.etcdEngine, nil
@@ -47,7 +47,8 @@ func (b *bench) etcd(ctx context.Context) (*engine, error) {
 	return e, nil
 }
 
-// etcdClient is a client that is metered: calls as they are made, and messages on streams.
+// etcdClient returns a metered client. It counts calls, and messages on
+// streams.
 func etcdClient(e *engine, m *meter) (*clientv3.Client, error) {
 	count := func() {
 		m.commands.Add(1)
@@ -56,11 +57,17 @@ func etcdClient(e *engine, m *meter) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: e.hosts, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{
-			grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			grpc.WithChainUnaryInterceptor(func(
+				ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+				invoke grpc.UnaryInvoker, o ...grpc.CallOption,
+			) error {
 				count()
 				return invoke(ctx, method, req, reply, conn, o...)
 			}),
-			grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			grpc.WithChainStreamInterceptor(func(
+				ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+				open grpc.Streamer, o ...grpc.CallOption,
+			) (grpc.ClientStream, error) {
 				s, err := open(ctx, desc, conn, method, o...)
 				return &meteredStream{s, count}, err
 			}),
@@ -78,8 +85,11 @@ func (s *meteredStream) SendMsg(msg any) error {
 	return s.ClientStream.SendMsg(msg)
 }
 
-// onEtcd makes a workload of a contest between rivals on etcd.
-func onEtcd(rivals func(e *engine) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+// onEtcd makes a workload of a contest on etcd.
+func onEtcd(
+	rivals func(e *engine) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		e, err := b.etcd(ctx)
 		if err != nil {
@@ -101,7 +111,8 @@ func etcdHolders(e *engine) []rival {
 	return []rival{croftEtcd(e, false), mutexRival(e, false)}
 }
 
-// croftEtcd is Croft with one client for all workers; or, apart, with one for each, as if each were a process.
+// croftEtcd is Croft with one client for all workers. With apart it has one for
+// each, as if each were a process.
 func croftEtcd(e *engine, apart bool) rival {
 	name := croftName
 	if apart {
@@ -134,7 +145,8 @@ func closeAll(clients *[]*clientv3.Client) func() {
 	}
 }
 
-// floorEtcd is two transactions by hand, with a lease that exists already: as many as a lock cannot do without.
+// floorEtcd is two handwritten transactions under an existing lease. A lock
+// cannot do with fewer.
 func floorEtcd(e *engine) rival {
 	return rival{floorName, func(ctx context.Context, _ int) (*opened, error) {
 		m := &meter{}
@@ -158,7 +170,9 @@ func floorEtcd(e *engine) rival {
 				return nil, fmt.Errorf("%s is held", key)
 			}
 			return func(ctx context.Context) error {
-				_, err := client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", secret)).Then(clientv3.OpDelete(key)).Commit()
+				_, err := client.Txn(ctx).If(
+					clientv3.Compare(clientv3.Value(key), "=", secret),
+				).Then(clientv3.OpDelete(key)).Commit()
 				return err
 			}, nil
 		}
@@ -166,7 +180,9 @@ func floorEtcd(e *engine) rival {
 	}}
 }
 
-// mutexRival is etcd's own lock: with one session for all, which tells keys apart but not those who share it; or with a session for each lock, as its documentation shows.
+// mutexRival is etcd's own lock. It has one session for all workers, which
+// tells keys apart but not its users. Or it has a session for each lock, as its
+// documentation shows.
 func mutexRival(e *engine, each bool) rival {
 	name := "concurrency.Mutex, one session"
 	if each {
@@ -226,7 +242,8 @@ func mutexRival(e *engine, each bool) rival {
 	}}
 }
 
-// sessionsRival is etcd's own lock with a session and a client for each waiter: those who share a session are one to it.
+// sessionsRival is etcd's own lock with a session and a client for each waiter.
+// The lock takes all users of a session for one.
 func sessionsRival(e *engine) rival {
 	return rival{"concurrency.Mutex, a session for each waiter", func(_ context.Context, workers int) (*opened, error) {
 		o := &opened{meter: &meter{}}

@@ -18,7 +18,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// pgPool is a pool of pgx that is metered, with a connection for every worker.
+// pgPool returns a metered pgx pool with a connection for every worker.
 func pgPool(ctx context.Context, e *engine, m *meter, workers int) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(e.url)
 	if err != nil {
@@ -35,7 +35,8 @@ func pgPool(ctx context.Context, e *engine, m *meter, workers int) (*pgxpool.Poo
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// croftPostgres is Croft as applications use it, with one client for all workers; or, apart, with one for each, as if each were a process.
+// croftPostgres is Croft as applications use it, with one client for all
+// workers. With apart it has one for each, as if each were a process.
 func croftPostgres(e *engine, apart bool) rival {
 	name := croftName
 	if apart {
@@ -64,15 +65,23 @@ func croftPostgres(e *engine, apart bool) rival {
 	}}
 }
 
-// The least that takes and frees a row safely, each in one statement.
+// The smallest statements that lock and unlock a row safely.
 const (
-	floorTable = `CREATE TABLE IF NOT EXISTS floor (key text COLLATE "C" PRIMARY KEY, token bigint NOT NULL, holder text NOT NULL, deadline timestamptz NOT NULL) WITH (fillfactor = 70)`
-	floorLock  = `INSERT INTO floor AS f VALUES ($1, 1, $2, clock_timestamp() + $3 * interval '1 ms')
-		ON CONFLICT (key) DO UPDATE SET token = f.token + 1, holder = excluded.holder, deadline = excluded.deadline WHERE f.deadline < clock_timestamp() RETURNING token`
+	floorTable = `CREATE TABLE IF NOT EXISTS floor (
+			key text COLLATE "C" PRIMARY KEY,
+			token bigint NOT NULL,
+			holder text NOT NULL,
+			deadline timestamptz NOT NULL
+		) WITH (fillfactor = 70)`
+	floorLock = `INSERT INTO floor AS f VALUES ($1, 1, $2, clock_timestamp() + $3 * interval '1 ms')
+		ON CONFLICT (key) DO UPDATE
+		SET token = f.token + 1, holder = excluded.holder, deadline = excluded.deadline
+		WHERE f.deadline < clock_timestamp()
+		RETURNING token`
 	floorUnlock = `UPDATE floor SET deadline = '-infinity' WHERE key = $1 AND holder = $2`
 )
 
-// floorPostgres is two prepared statements by hand, each committed by itself.
+// floorPostgres is two handwritten prepared statements, each in its own commit.
 func floorPostgres(e *engine) rival {
 	return rival{floorName, func(ctx context.Context, workers int) (*opened, error) {
 		m := &meter{}
@@ -89,13 +98,16 @@ func floorPostgres(e *engine) rival {
 			if err := pool.QueryRow(ctx, floorLock, key, secret, ttl.Milliseconds()).Scan(&token); err != nil {
 				return nil, err
 			}
-			return func(ctx context.Context) error { _, err := pool.Exec(ctx, floorUnlock, key, secret); return err }, nil
+			return func(ctx context.Context) error {
+				_, err := pool.Exec(ctx, floorUnlock, key, secret)
+				return err
+			}, nil
 		}
 		return &opened{takes: []take{t}, meter: m, close: pool.Close}, nil
 	}}
 }
 
-// meteredDial is how pq connects.
+// meteredDial connects pq.
 type meteredDial struct{ meter *meter }
 
 func (d meteredDial) Dial(network, addr string) (net.Conn, error) {
@@ -110,7 +122,8 @@ func (d meteredDial) DialTimeout(network, addr string, timeout time.Duration) (n
 	return d.meter.overPostgres(c), nil
 }
 
-// pglockRival is pglock with the given lease, which is also how long it sleeps before it asks again for a key that is held.
+// pglockRival is pglock with the given lease. The lease is also how long it
+// sleeps before it asks again for a held key.
 func pglockRival(e *engine, lease time.Duration) rival {
 	name := "pglock"
 	if lease != ttl {
@@ -156,7 +169,8 @@ func pglockRival(e *engine, lease time.Duration) rival {
 	}}
 }
 
-// advisoryRival are session locks: in memory alone, without an owner's name, a deadline or a token, and each costs its holder a connection.
+// advisoryRival are session locks. They are in memory only, without an owner's
+// name, a deadline or a token. Each takes its holder a connection.
 func advisoryRival(e *engine) rival {
 	return rival{"advisory locks, for scale", func(ctx context.Context, workers int) (*opened, error) {
 		m := &meter{}

@@ -21,15 +21,19 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// goRedis is a go-redis client that is metered, with as many connections as workers could use at once.
+// goRedis returns a metered go-redis client, with as many connections as the
+// workers can use at once.
 func goRedis(e *engine, m *meter, workers int) *goredis.Client {
-	return goredis.NewClient(&goredis.Options{Addr: e.addr, PoolSize: max(workers, 10), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return m.overRedis(c), nil
-	}})
+	return goredis.NewClient(&goredis.Options{
+		Addr: e.addr, PoolSize: max(workers, 10),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return m.overRedis(c), nil
+		},
+	})
 }
 
 // croftRedis is Croft as applications use it: one client for all workers.
@@ -37,11 +41,15 @@ func croftRedis(e *engine) rival {
 	return rival{croftName, func(_ context.Context, workers int) (*opened, error) {
 		m := &meter{}
 		client := goRedis(e, m, workers)
-		return openCroft(m, 1, func(context.Context) (store.Store, error) { return redis.New(client, nil), nil }, func() { _ = client.Close() })
+		return openCroft(
+			m, 1, func(context.Context) (store.Store, error) { return redis.New(client, nil), nil },
+			func() { _ = client.Close() },
+		)
 	}}
 }
 
-// croftRedisApart is a client and a connection of its own for every worker, as if each were a process.
+// croftRedisApart is Croft with a client and a connection for every worker, as
+// if each were a process.
 func croftRedisApart(e *engine) rival {
 	return rival{croftName + ", a client for each waiter", func(_ context.Context, workers int) (*opened, error) {
 		m := &meter{}
@@ -59,7 +67,7 @@ func croftRedisApart(e *engine) rival {
 	}}
 }
 
-// openCroft makes n clients, each of a store of its own.
+// openCroft makes n clients, each with a store of its own.
 func openCroft(m *meter, n int, open func(context.Context) (store.Store, error), closeAll func()) (*opened, error) {
 	o := &opened{meter: m}
 	var clients []*croft.Client
@@ -95,13 +103,16 @@ func openCroft(m *meter, n int, open func(context.Context) (store.Store, error),
 	return o, nil
 }
 
-// The least that takes and frees a key safely, by script as Croft does it.
+// The smallest scripts that lock and unlock a key safely.
 var (
 	floorTake = goredis.NewScript(`return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`)
-	floorGive = goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	floorGive = goredis.NewScript(
+		`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`,
+	)
 )
 
-// The commands of Croft's own scripts and nothing else: the time, the record read and written, those who wait told.
+// The commands of Croft's own scripts and nothing else: they read the time,
+// read and write the record, and wake the waiters.
 var recordTake = goredis.NewScript(`
 	redis.call('TIME')
 	redis.call('HMGET', KEYS[1], 'r', 'g')
@@ -109,30 +120,36 @@ var recordTake = goredis.NewScript(`
 	redis.call('HSET', KEYS[1], 'r', ARGV[1], 't', ARGV[2])
 	return ARGV[1]`)
 
-// floorRedis is two scripts by hand.
+// floorRedis is two handwritten scripts.
 func floorRedis(e *engine) rival {
-	return byHandRedis(floorName, e, []*goredis.Script{floorTake, floorGive}, func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
-		keys, secret := []string{"floor:" + key}, rand.Text()
-		if err := floorTake.EvalSha(ctx, client, keys, secret, ttl.Milliseconds()).Err(); err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context) error { return floorGive.EvalSha(ctx, client, keys, secret).Err() }, nil
-	})
+	return byHandRedis(floorName, e, []*goredis.Script{floorTake, floorGive},
+		func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
+			keys, secret := []string{"floor:" + key}, rand.Text()
+			if err := floorTake.EvalSha(ctx, client, keys, secret, ttl.Milliseconds()).Err(); err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context) error { return floorGive.EvalSha(ctx, client, keys, secret).Err() }, nil
+		})
 }
 
-// recordRedis shows what a token, a history and those who wait cost by themselves: it keeps records of Croft's size, without its law.
+// recordRedis shows the cost of a token, a history and waiters by themselves.
+// It keeps records of Croft's size, without its law.
 func recordRedis(e *engine) rival {
 	record, term := strings.Repeat("r", 200), strings.Repeat("t", 100)
-	return byHandRedis("the same commands without the law, for scale", e, []*goredis.Script{recordTake}, func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
-		write := func(ctx context.Context) error {
-			return recordTake.EvalSha(ctx, client, []string{"record:" + key}, record, term).Err()
-		}
-		return write, write(ctx)
-	})
+	return byHandRedis("the same commands without the law, for scale", e, []*goredis.Script{recordTake},
+		func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error) {
+			write := func(ctx context.Context) error {
+				return recordTake.EvalSha(ctx, client, []string{"record:" + key}, record, term).Err()
+			}
+			return write, write(ctx)
+		})
 }
 
-// byHandRedis is a contender made of scripts and a client.
-func byHandRedis(name string, e *engine, scripts []*goredis.Script, t func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error)) rival {
+// byHandRedis makes a contender of scripts and a client.
+func byHandRedis(
+	name string, e *engine, scripts []*goredis.Script,
+	t func(ctx context.Context, client *goredis.Client, key string) (func(context.Context) error, error),
+) rival {
 	return rival{name, func(ctx context.Context, workers int) (*opened, error) {
 		m := &meter{}
 		client := goRedis(e, m, workers)
@@ -141,12 +158,14 @@ func byHandRedis(name string, e *engine, scripts []*goredis.Script, t func(ctx c
 				return nil, err
 			}
 		}
-		bound := func(ctx context.Context, key string) (func(context.Context) error, error) { return t(ctx, client, key) }
+		bound := func(ctx context.Context, key string) (func(context.Context) error, error) {
+			return t(ctx, client, key)
+		}
 		return &opened{takes: []take{bound}, meter: m, close: func() { _ = client.Close() }}, nil
 	}}
 }
 
-// redsyncRival waits as it does by default: it asks again after 50 to 250 ms.
+// redsyncRival waits as by default: it asks again after 50 to 250 ms.
 func redsyncRival(e *engine) rival {
 	return rival{"redsync", func(_ context.Context, workers int) (*opened, error) {
 		m := &meter{}
@@ -180,12 +199,14 @@ func redislockRival(e *engine) rival {
 		client := goRedis(e, m, workers)
 		locker := redislock.New(client)
 		obtain := func(ctx context.Context, key string) (*redislock.Lock, error) {
-			if _, bounded := ctx.Deadline(); !bounded { // without one it gives up after the TTL
+			if _, bounded := ctx.Deadline(); !bounded { // without a deadline it gives up after the TTL
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, time.Hour)
 				defer cancel()
 			}
-			return locker.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)})
+			return locker.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{
+				RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond),
+			})
 		}
 		t := func(ctx context.Context, key string) (func(context.Context) error, error) {
 			lock, err := obtain(ctx, key)
@@ -205,7 +226,8 @@ func redislockRival(e *engine) rival {
 	}}
 }
 
-// rueidislockRival is set up to be as cheap as it can be: one key for a lock instead of three, and not told of its own writes. apart opens a client for every
+// rueidislockRival has its cheapest settings: one key for a lock instead of
+// three, and no notice of its own writes. With apart it has a client for every
 // worker.
 func rueidislockRival(e *engine, apart bool) rival {
 	name := "rueidislock (one key)"
@@ -251,8 +273,8 @@ func rueidislockRival(e *engine, apart bool) rival {
 			})
 		}
 		o.hold = func(ctx context.Context, key string) (func() error, error) {
-			// Nobody else wants the key. WithContext would wait for ever for
-			// a key whose first try failed, as one does on a busy machine.
+			// Nobody else wants the key. WithContext would wait for ever if the
+			// first try failed, which happens on a busy machine.
 			var err error
 			for range 100 {
 				held, _, tryErr := lockers[0].TryWithContext(ctx, key)
@@ -270,7 +292,7 @@ func rueidislockRival(e *engine, apart bool) rival {
 	}}
 }
 
-// emptyRedis forgets what the workload before has left.
+// emptyRedis removes all keys of the workload before.
 func emptyRedis(ctx context.Context, e *engine) error {
 	client := goredis.NewClient(&goredis.Options{Addr: e.addr})
 	defer client.Close()

@@ -9,18 +9,23 @@ import (
 	"path/filepath"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver of the floor, and Croft's
+	_ "modernc.org/sqlite" // driver of the floor and of Croft
 
 	"github.com/croft-dev/croft/backend/sqlite"
 	"github.com/croft-dev/croft/store"
 )
 
-// turns is how many times as often the rivals take turns as those on servers do, for as much shorter each. What is measured here is mostly the disk, which others use as well: over a
-// second it may become several times as slow, and whoever has that turn would be judged by it.
+// turns is how many times more often rivals alternate here than on servers,
+// with turns that much shorter. The workload mostly measures the disk, which
+// other programs use too. For a second it may become several times slower, and
+// one rival would bear all of that.
 const turns = 5
 
-// onSQLite makes a workload of a contest between rivals in files.
-func onSQLite(rivals func(dir string) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+// onSQLite makes a workload of a contest in SQLite files.
+func onSQLite(
+	rivals func(dir string) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		dir, err := os.MkdirTemp(b.dir, "sqlite-")
 		if err != nil {
@@ -43,7 +48,8 @@ func sqliteWaiters(dir string) []rival {
 	return append([]rival{croftSQLite(dir, false), croftSQLite(dir, true)}, flockRivals(dir)...)
 }
 
-// croftSQLite is Croft with one client for all workers; or, apart, with a client and a connection for each, as if each were a process.
+// croftSQLite is Croft with one client for all workers. With apart it has a
+// client and a connection for each, as if each were a process.
 func croftSQLite(dir string, apart bool) rival {
 	name := croftName
 	if apart {
@@ -61,17 +67,31 @@ func croftSQLite(dir string, apart bool) rival {
 	}}
 }
 
-// The least that takes and frees a row safely, each in one statement and one commit.
+// The smallest statements that lock and unlock a row safely, each in one
+// commit.
 const (
-	sqliteTable = `CREATE TABLE IF NOT EXISTS floor (key TEXT PRIMARY KEY, token INTEGER NOT NULL, holder TEXT NOT NULL, deadline INTEGER NOT NULL) WITHOUT ROWID`
-	sqliteLock  = `INSERT INTO floor AS f VALUES (?1, 1, ?2, ?4) ON CONFLICT (key) DO UPDATE SET token = f.token + 1, holder = excluded.holder, deadline = excluded.deadline WHERE f.deadline < ?3`
-	sqliteFree  = `UPDATE floor SET deadline = 0 WHERE key = ?1 AND holder = ?2`
+	sqliteTable = `CREATE TABLE IF NOT EXISTS floor (
+			key TEXT PRIMARY KEY,
+			token INTEGER NOT NULL,
+			holder TEXT NOT NULL,
+			deadline INTEGER NOT NULL
+		) WITHOUT ROWID`
+	sqliteLock = `INSERT INTO floor AS f VALUES (?1, 1, ?2, ?4)
+		ON CONFLICT (key) DO UPDATE
+		SET token = f.token + 1, holder = excluded.holder, deadline = excluded.deadline
+		WHERE f.deadline < ?3`
+	sqliteFree = `UPDATE floor SET deadline = 0 WHERE key = ?1 AND holder = ?2`
 )
 
-// floorSQLite is two prepared statements by hand on one connection, as durable as Croft's. SQLite has one writer at a time: more connections would only wait for each other.
+// floorSQLite is two handwritten prepared statements on one connection, as
+// durable as Croft's. SQLite has one writer at a time, so more connections
+// would only wait for each other.
 func floorSQLite(dir string) rival {
 	return rival{floorName, func(ctx context.Context, _ int) (*opened, error) {
-		pragmas := url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)"}, "_txlock": {"immediate"}}
+		pragmas := url.Values{
+			"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)"},
+			"_txlock": {"immediate"},
+		}
 		db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "floor.db")+"?"+pragmas.Encode())
 		if err != nil {
 			return nil, err

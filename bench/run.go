@@ -22,6 +22,7 @@ func benchRun(ctx context.Context, b *bench) error {
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-o", croft, "./cmd/croft")
 	build.Dir, build.Stderr = strings.TrimSpace(string(root)), os.Stderr
+	build.Env = append(os.Environ(), "GOWORK=") // the command is a module of Croft's go.work, and this one is not
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("building croft: %w", err)
 	}

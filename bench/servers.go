@@ -13,17 +13,17 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// engine is a running server, as workloads see it.
+// engine is a running server.
 type engine struct {
 	name  string
-	addr  string   // of Redis
-	url   string   // of a database of PostgreSQL
-	hosts []string // of etcd
+	addr  string   // for Redis
+	url   string   // for a PostgreSQL database
+	hosts []string // for etcd
 	cpu   func() time.Duration
-	setup string // how it is set up, for the report
+	setup string // its settings, for the report
 }
 
-// redis is the run's Redis, started by the first workload that asks.
+// redis returns the Redis of this run. The first call starts it.
 func (b *bench) redis() (*engine, error) {
 	if b.redisEngine != nil {
 		return b.redisEngine, nil
@@ -39,7 +39,7 @@ func (b *bench) redis() (*engine, error) {
 	return b.redisEngine, err
 }
 
-// postgres is the run's PostgreSQL: durable, as it comes.
+// postgres returns the PostgreSQL of this run, with its default durability.
 func (b *bench) postgres(ctx context.Context) (*engine, error) {
 	if b.postgresEngine != nil {
 		return b.postgresEngine, nil
@@ -56,7 +56,11 @@ func (b *bench) postgres(ctx context.Context) (*engine, error) {
 	defer conn.Close(ctx)
 	var backend int
 	var version, fsync, commit string
-	err = conn.QueryRow(ctx, "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')").
+	err = conn.QueryRow(
+		ctx,
+		"SELECT pg_backend_pid(), current_setting('server_version'), current_setting('fsync'), "+
+			"current_setting('synchronous_commit')",
+	).
 		Scan(&backend, &version, &fsync, &commit)
 	if err != nil {
 		return nil, err
@@ -79,14 +83,15 @@ func (b *bench) postgres(ctx context.Context) (*engine, error) {
 	return b.postgresEngine, nil
 }
 
-// after is the word that follows a label in a text.
+// after returns the rest of the line after a label in a text.
 func after(text, label string) string {
 	_, rest, _ := strings.Cut(text, label)
 	word, _, _ := strings.Cut(rest, "\n")
 	return strings.TrimSpace(word)
 }
 
-// try runs what ends a test when it fails, and returns why as an error. Within a test it ends the test.
+// try runs a function that may call Fatalf or Skipf, and returns that as an
+// error. Within a test it ends the test.
 func (b *bench) try(start func()) (err error) {
 	if b.tb == nil {
 		b.tb = &stand{}
@@ -110,7 +115,8 @@ func (b *bench) end() {
 	}
 }
 
-// stand stands in for a test, so that the servers which tests use can be had by a program.
+// stand implements testing.TB for programs, so that they can use the servers of
+// the tests.
 type stand struct {
 	testing.TB
 	cleanups []func()

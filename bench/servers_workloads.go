@@ -7,8 +7,11 @@ import (
 	"time"
 )
 
-// onRedis makes a workload of a contest between rivals on Redis.
-func onRedis(rivals func(e *engine) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+// onRedis makes a workload of a contest on Redis.
+func onRedis(
+	rivals func(e *engine) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		e, err := b.redis()
 		if err != nil {
@@ -21,8 +24,11 @@ func onRedis(rivals func(e *engine) []rival, run func(ctx context.Context, c *co
 	}
 }
 
-// onPostgres makes a workload of a contest between rivals on PostgreSQL.
-func onPostgres(rivals func(e *engine) []rival, run func(ctx context.Context, c *contest, t *table) error) func(ctx context.Context, b *bench) error {
+// onPostgres makes a workload of a contest on PostgreSQL.
+func onPostgres(
+	rivals func(e *engine) []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		e, err := b.postgres(ctx)
 		if err != nil {
@@ -32,7 +38,10 @@ func onPostgres(rivals func(e *engine) []rival, run func(ctx context.Context, c 
 	}
 }
 
-func (b *bench) contest(ctx context.Context, e *engine, rivals []rival, run func(ctx context.Context, c *contest, t *table) error) error {
+func (b *bench) contest(
+	ctx context.Context, e *engine, rivals []rival,
+	run func(ctx context.Context, c *contest, t *table) error,
+) error {
 	t := b.newTable()
 	if err := run(ctx, &contest{b, e, rivals}, t); err != nil {
 		return err
@@ -41,13 +50,20 @@ func (b *bench) contest(ctx context.Context, e *engine, rivals []rival, run func
 	return nil
 }
 
-// Who is in which contest. The first is what the others are compared with.
+// These functions list the rivals of each contest. The others are compared with
+// the first.
 func redisRivals(e *engine) []rival {
-	return []rival{floorRedis(e), recordRedis(e), croftRedis(e), redislockRival(e), redsyncRival(e), rueidislockRival(e, false)}
+	return []rival{
+		floorRedis(e), recordRedis(e), croftRedis(e), redislockRival(e), redsyncRival(e),
+		rueidislockRival(e, false),
+	}
 }
 
 func redisWaiters(e *engine) []rival {
-	return []rival{croftRedis(e), croftRedisApart(e), redislockRival(e), redsyncRival(e), rueidislockRival(e, false), rueidislockRival(e, true)}
+	return []rival{
+		croftRedis(e), croftRedisApart(e), redislockRival(e), redsyncRival(e),
+		rueidislockRival(e, false), rueidislockRival(e, true),
+	}
 }
 
 func redisHolders(e *engine) []rival {
@@ -66,7 +82,7 @@ func postgresHolders(e *engine) []rival {
 	return []rival{croftPostgres(e, false), pglockRival(e, ttl), advisoryRival(e)}
 }
 
-// peers are the contenders that Croft means to be ahead of.
+// peers returns the contenders that Croft aims to beat.
 func (t *table) peers() (names []string) {
 	for _, r := range t.Rows {
 		if r.Name != floorName && !strings.HasPrefix(r.Name, croftName) && !strings.HasSuffix(r.Name, ", for scale") {
@@ -76,7 +92,7 @@ func (t *table) peers() (names []string) {
 	return names
 }
 
-// loneWithin is one acquire and release, and how much slower than the floor it may be.
+// loneWithin measures lone, with an aim: at most that many times the floor.
 func loneWithin(ratio float64) func(ctx context.Context, c *contest, t *table) error {
 	return func(ctx context.Context, c *contest, t *table) error {
 		if err := c.lone(ctx, t); err != nil {
@@ -87,7 +103,8 @@ func loneWithin(ratio float64) func(ctx context.Context, c *contest, t *table) e
 	}
 }
 
-// crowdAtLeast is the crowd with the throughput to reach, and the CPU to do it with; 0: any.
+// crowdAtLeast measures crowd, with two aims: the throughput to reach, and the
+// CPU to use at most. 0 means no aim for the CPU.
 func crowdAtLeast(throughput, cpu float64) func(ctx context.Context, c *contest, t *table) error {
 	return func(ctx context.Context, c *contest, t *table) error {
 		if err := c.crowd(ctx, t); err != nil {
@@ -114,8 +131,10 @@ func handoffAmong(workers int) func(ctx context.Context, c *contest, t *table) e
 				continue
 			}
 			for _, peer := range t.peers() {
-				// Clients that share what they know are compared with such, and those that share nothing with such.
-				if strings.Contains(r.Name, "for each") != strings.Contains(peer, "for each") && strings.HasPrefix(peer, "rueidis") {
+				// Compare clients that share their knowledge with such clients,
+				// and those that share nothing with such.
+				if strings.Contains(r.Name, "for each") != strings.Contains(peer, "for each") &&
+					strings.HasPrefix(peer, "rueidis") {
 					continue
 				}
 				if theirs := t.value(peer, "p50"); theirs > 0 {

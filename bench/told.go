@@ -16,7 +16,7 @@ import (
 )
 
 // benchTold measures how long a holder goes on after an operator has begun to
-// take its key, on every store that tells.
+// take its key. It does so on every store that announces operators' acts.
 func benchTold(ctx context.Context, b *bench) error {
 	stores, err := b.telling(ctx)
 	if err != nil {
@@ -33,13 +33,13 @@ func benchTold(ctx context.Context, b *bench) error {
 			"median": float64(median(took)), "worst": float64(slices.Max(took)),
 		}})
 	}
-	t.Notes = append(t.Notes, "the aim is a median of at most 100 ms on each; of an act by "+
-		"another process SQLite hears up to 50 ms later")
+	t.Notes = append(t.Notes, "the aim is a median of at most 100 ms on each store",
+		"SQLite hears of an act by another process up to 50 ms later")
 	b.add(t)
 	return nil
 }
 
-// telling are the stores that tell of operators' acts.
+// telling returns the stores that announce operators' acts.
 func (b *bench) telling(ctx context.Context) ([]struct{ name, url string }, error) {
 	redis, err := b.redis()
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *bench) telling(ctx context.Context) ([]struct{ name, url string }, erro
 	}, nil
 }
 
-// told takes a key away from its holder n times, and measures each from the
+// told takes a key away from its holder n times. It measures the time from the
 // beginning of the takeover to the end of the holder's context.
 func told(ctx context.Context, url string, n int) ([]time.Duration, error) {
 	holder, err := croft.Open(ctx, url, nil)
@@ -86,7 +86,7 @@ func told(ctx context.Context, url string, n int) ([]time.Duration, error) {
 		if err != nil {
 			return nil, err
 		}
-		time.Sleep(500 * time.Millisecond) // it listens by now
+		time.Sleep(500 * time.Millisecond) // by then it listens
 		start := time.Now()
 		if _, err := operator.Takeover(ctx, key, croft.ByHand{Note: "bench"}); err != nil {
 			return nil, err

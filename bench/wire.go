@@ -9,14 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// meter counts what a contender sends to its server: on the wire, so that every library is counted alike.
+// meter counts commands and round trips on the wire, so that it counts all
+// libraries alike.
 type meter struct{ commands, trips atomic.Int64 }
 
-// wire is a connection that is metered. A round trip begins with a write after something was read: what is sent in one go is one.
+// wire is a metered connection. A round trip begins with the first write after
+// a read.
 type wire struct {
 	net.Conn
 	meter  *meter
-	counts func([]byte) int64 // the commands that these bytes complete or begin
+	counts func([]byte) int64 // how many commands these bytes complete or begin
 	heard  atomic.Bool
 }
 
@@ -46,10 +48,11 @@ func (w *wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// resp finds commands in what a Redis client sends: each is an array of texts.
+// resp finds commands in the bytes from a Redis client. Each command is an
+// array of strings.
 type resp struct {
-	skip int    // bytes of a text still to come
-	line []byte // of a header that is cut in two
+	skip int    // remaining bytes of a string
+	line []byte // beginning of a header that was cut in two
 }
 
 func (r *resp) feed(b []byte) (commands int64) {
@@ -79,7 +82,8 @@ func (r *resp) feed(b []byte) (commands int64) {
 	return commands
 }
 
-// pgMessages finds statements in what a PostgreSQL client sends: those that are executed, not those that are only prepared.
+// pgMessages finds statements in the bytes from a PostgreSQL client. It counts
+// those that are executed, not those that are only prepared.
 type pgMessages struct {
 	started bool // the first message has no type
 	skip    int

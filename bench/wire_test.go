@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// What is counted must not depend on how the bytes are cut into writes.
+// The counts must not depend on how the bytes are cut into writes.
 func TestCommandsAreCountedHoweverTheyAreCut(t *testing.T) {
 	redis := "*2\r\n$3\r\nGET\r\n$5\r\n*1\r\n$\r\n*1\r\n$4\r\nPING\r\n"
 	pg := "\x00\x00\x00\x08\x00\x03\x00\x00" + "P\x00\x00\x00\x06EQ" + "E\x00\x00\x00\x05E" + "S\x00\x00\x00\x04" + "Q\x00\x00\x00\x06Q\x00"

@@ -11,20 +11,21 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// workSlots is how many items every contender works on at once.
+// workSlots is how many items each contender works on at once.
 const workSlots = 500
 
-// crew is one way to have items worked on that do nothing.
+// crew is one way to work on items that do nothing.
 type crew struct {
 	name string
 	// add enqueues n items.
 	add func(ctx context.Context, n int) error
-	// drain works on them until all n are known to be done.
+	// drain works on items until all n are known to be done.
 	drain func(ctx context.Context, n int) error
 	close func()
 }
 
-// crewRounds lets crews alternate: each enqueues items and works on them in every round, after one that does not count.
+// crewRounds lets crews alternate, after a warm-up round. In every round each
+// adds items and works on them.
 func crewRounds(ctx context.Context, b *bench, e *engine, t *table, n int, crews []crew) error {
 	defer func() {
 		for _, c := range crews {
@@ -77,7 +78,7 @@ func crewRounds(ctx context.Context, b *bench, e *engine, t *table, n int, crews
 	return nil
 }
 
-// used is what the engine's server has used, if it has one.
+// used returns the CPU time that the server has used, 0 if there is none.
 func (e *engine) used() time.Duration {
 	if e == nil || e.cpu == nil {
 		return 0
@@ -85,7 +86,8 @@ func (e *engine) used() time.Duration {
 	return e.cpu()
 }
 
-// croftCrew is a worker of Croft: an item counts as done when the ledger has confirmed its completion.
+// croftCrew is a Croft worker. An item counts as done when the ledger has
+// confirmed its completion.
 func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 	queue := "bench/" + string(work.NewID())
 	return crew{
@@ -94,7 +96,9 @@ func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 			for n > 0 {
 				var requests []work.Request
 				for range min(n, batch) {
-					requests = append(requests, work.Request{Verb: work.Add, ID: work.NewID(), Queue: queue, Payload: []byte(`{}`)})
+					requests = append(requests, work.Request{
+						Verb: work.Add, ID: work.NewID(), Queue: queue, Payload: []byte(`{}`),
+					})
 				}
 				for _, a := range l.Apply(ctx, requests) {
 					if a.Err != nil {
@@ -112,7 +116,9 @@ func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 			left.Add(n)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- work.Run(ctx, l, map[string]work.Handler{queue: func(context.Context, *work.Job) (work.Result, error) { return work.Result{}, nil }}, &work.Options{
+				ended <- work.Run(ctx, l, map[string]work.Handler{
+					queue: func(context.Context, *work.Job) (work.Result, error) { return work.Result{}, nil },
+				}, &work.Options{
 					Slots: workSlots, Poll: 20 * time.Millisecond,
 					Observe: func(e work.Event) {
 						if e.Kind == work.EventCompleted {
@@ -135,7 +141,7 @@ func croftCrew(name string, l work.Ledger, batch int, end func()) crew {
 	}
 }
 
-// claims measures a claim of one item and its completion.
+// claims measures how long a claim of one item takes, and completes each item.
 func claims(ctx context.Context, l work.Ledger, queue string, n int) (each time.Duration, err error) {
 	requests := make([]work.Request, n)
 	for i := range requests {
@@ -150,12 +156,16 @@ func claims(ctx context.Context, l work.Ledger, queue string, n int) (each time.
 	for range n {
 		secret := tenure.NewSecret()
 		start := time.Now()
-		items, err := l.Claim(ctx, work.Claim{Queues: []string{queue}, Limit: 1, Secret: secret, Owner: "bench", TTL: time.Minute})
+		items, err := l.Claim(ctx, work.Claim{
+			Queues: []string{queue}, Limit: 1, Secret: secret, Owner: "bench", TTL: time.Minute,
+		})
 		took = append(took, time.Since(start))
 		if err != nil || len(items) != 1 {
 			return 0, fmt.Errorf("%d items: %w", len(items), err)
 		}
-		done := l.Apply(ctx, []work.Request{{Verb: work.Complete, ID: items[0].ID, Token: items[0].Record.Token, Secret: secret}})
+		done := l.Apply(ctx, []work.Request{{
+			Verb: work.Complete, ID: items[0].ID, Token: items[0].Record.Token, Secret: secret,
+		}})
 		if done[0].Err != nil {
 			return 0, done[0].Err
 		}

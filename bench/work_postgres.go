@@ -19,7 +19,7 @@ import (
 
 const workItems = 5000
 
-// benchWork sets Croft's ledger beside River on the same server.
+// benchWork compares Croft's ledger with River on the same server.
 func benchWork(ctx context.Context, b *bench) error {
 	e, err := b.postgres(ctx)
 	if err != nil {
@@ -39,23 +39,30 @@ func benchWork(ctx context.Context, b *bench) error {
 	}
 	l := postgres.NewLedger(pool, nil)
 	t := b.newTable()
-	err = crewRounds(ctx, b, e, t, workItems, []crew{river1, river2, croftCrew(croftName, l, 1000, func() { _ = l.Close(); pool.Close() })})
+	err = crewRounds(ctx, b, e, t, workItems, []crew{
+		river1, river2, croftCrew(croftName, l, 1000, func() { _ = l.Close(); pool.Close() }),
+	})
 	if err != nil {
 		return err
 	}
-	t.Notes = append(t.Notes, "River completes jobs in batches after they have been worked on, and works on others meanwhile; in a transaction it completes each as durably as a worker that waits for it. Croft's worker waits for the ledger to confirm.")
+	t.Notes = append(
+		t.Notes,
+		"River completes jobs in batches afterwards, and works on others meanwhile",
+		"in a transaction River completes each job as durably as a worker that waits",
+		"Croft's worker waits until the ledger confirms",
+	)
 	b.add(t)
 	return nil
 }
 
-// job does nothing.
+// job is a job that does nothing.
 type job struct{}
 
 func (job) Kind() string { return "nothing" }
 
 type jobWorker struct {
 	river.WorkerDefaults[job]
-	pool *pgxpool.Pool // to complete in a transaction
+	pool *pgxpool.Pool // set to complete jobs in a transaction
 }
 
 func (w *jobWorker) Work(ctx context.Context, j *river.Job[job]) error {
@@ -68,7 +75,7 @@ func (w *jobWorker) Work(ctx context.Context, j *river.Job[job]) error {
 	})
 }
 
-// riverCrew is a client of River with the settings of its own benchmark.
+// riverCrew is a River client with the settings of River's own benchmark.
 func riverCrew(ctx context.Context, e *engine, name string, inTransaction bool) (crew, error) {
 	schema := "river_batches"
 	if inTransaction {
@@ -101,7 +108,10 @@ func riverCrew(ctx context.Context, e *engine, name string, inTransaction bool) 
 		workers := river.NewWorkers()
 		river.AddWorker(workers, w)
 		return river.NewClient(riverpgxv5.New(pool), &river.Config{
-			Queues:  map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workSlots, FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}},
+			Queues: map[string]river.QueueConfig{river.QueueDefault: {
+				MaxWorkers: workSlots, FetchCooldown: 2 * time.Millisecond,
+				FetchPollInterval: 20 * time.Millisecond,
+			}},
 			Workers: workers, Logger: quiet(), Schema: schema,
 		})
 	}
@@ -128,7 +138,9 @@ func riverCrew(ctx context.Context, e *engine, name string, inTransaction bool) 
 			if err != nil {
 				return err
 			}
-			done, stop := client.SubscribeConfig(&river.SubscribeConfig{Kinds: []river.EventKind{river.EventKindJobCompleted}, ChanSize: 2 * n})
+			done, stop := client.SubscribeConfig(&river.SubscribeConfig{
+				Kinds: []river.EventKind{river.EventKindJobCompleted}, ChanSize: 2 * n,
+			})
 			defer stop()
 			if err := client.Start(ctx); err != nil {
 				return err
@@ -160,7 +172,8 @@ func benchClaims(ctx context.Context, b *bench) error {
 	const few, many = "bench_few", "bench_many"
 	ledgers := map[string]*postgres.Ledger{}
 	for schema, finished := range map[string]int{few: 10_000, many: 1_000_000} {
-		l := postgres.NewLedger(pool, &postgres.LedgerOptions{Schema: schema}) // it holds nothing open but the pool
+		// It opens nothing but the pool, so it is not closed.
+		l := postgres.NewLedger(pool, &postgres.LedgerOptions{Schema: schema})
 		ledgers[schema] = l
 		if err := finish(ctx, pool, l, schema, b.count(finished)); err != nil {
 			return err
@@ -186,14 +199,24 @@ func benchClaims(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// finish fills a ledger with finished items, which were added and worked on like any other, only faster.
+// finish fills a ledger with finished items. They are like items that were
+// added and worked on, but this is faster.
 func finish(ctx context.Context, pool *pgxpool.Pool, l *postgres.Ledger, schema string, n int) error {
 	if a := l.Apply(ctx, []work.Request{{Verb: work.Add, ID: work.NewID(), Queue: "bench/first"}}); a[0].Err != nil {
 		return a[0].Err
 	}
-	_, err := pool.Exec(ctx, fmt.Sprintf(`INSERT INTO %[1]s.item (id, queue, state, priority, attempts, tries, ready, created, finished, token, acquired, renewed, deadline, ttl, terms, grant_id, owner, held, cause, ended, payload)
-		SELECT gen_random_uuid(), 'bench/claims', 'done', 0, 1, 10, us, us, us, us, us, us, us, 60000000, 1, gen_random_uuid(), 'bench', 'free', 'first', 'released', '{}'
-		FROM (SELECT extract(epoch FROM clock_timestamp())::bigint * 1000000 - g AS us FROM generate_series(1, $1) AS g) AS made`, schema), n)
+	_, err := pool.Exec(ctx, fmt.Sprintf(`INSERT INTO %[1]s.item (
+			id, queue, state, priority, attempts, tries, ready, created, finished,
+			token, acquired, renewed, deadline, ttl, terms,
+			grant_id, owner, held, cause, ended, payload
+		)
+		SELECT gen_random_uuid(), 'bench/claims', 'done', 0, 1, 10, us, us, us,
+			us, us, us, us, 60000000, 1,
+			gen_random_uuid(), 'bench', 'free', 'first', 'released', '{}'
+		FROM (
+			SELECT extract(epoch FROM clock_timestamp())::bigint * 1000000 - g AS us
+			FROM generate_series(1, $1) AS g
+		) AS made`, schema), n)
 	if err != nil {
 		return err
 	}

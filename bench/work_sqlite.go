@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/backend/sqlite"
 )
 
-// benchWorkSQLite sets Croft's ledger beside bare commits of the same durability: one to take an item, one to complete it.
+// benchWorkSQLite compares Croft's ledger with bare commits of the same
+// durability: one to claim an item, one to complete it.
 func benchWorkSQLite(ctx context.Context, b *bench) error {
 	dir, err := b.folder("sqlite-work")
 	if err != nil {
@@ -40,7 +41,9 @@ func benchWorkSQLite(ctx context.Context, b *bench) error {
 		return err
 	}
 	t := b.newTable()
-	if err := crewRounds(ctx, b, nil, t, 2000, []crew{bare, croftCrew(croftName, l, 500, func() { _ = l.Close() })}); err != nil {
+	if err := crewRounds(ctx, b, nil, t, 2000, []crew{bare, croftCrew(croftName, l, 500, func() {
+		_ = l.Close()
+	})}); err != nil {
 		return err
 	}
 	b.add(t)

@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestAMadeUpTokenIsRefused: the bound is a year, and it can be set.
+// TestAMadeUpTokenIsRefused: guards admit tokens up to a year ahead by default,
+// and SetMaxAhead changes that bound.
 func TestAMadeUpTokenIsRefused(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) fence.Token { return fence.Token(now.Add(d).UnixMicro()) }
@@ -31,8 +32,8 @@ func TestAMadeUpTokenIsRefused(t *testing.T) {
 	try(at(time.Hour)+1, true)
 }
 
-// TestEveryTokenThatGuardsAdmitCanBeFollowed, but for the last: its turn comes
-// as the clock moves on.
+// TestEveryTokenThatGuardsAdmitCanBeFollowed, except the very last: the token
+// after it is admitted as soon as the clock moves on.
 func TestEveryTokenThatGuardsAdmitCanBeFollowed(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	last := fence.Token(now.Add(fence.DefaultMaxAhead).UnixMicro())
@@ -46,7 +47,8 @@ func TestEveryTokenThatGuardsAdmitCanBeFollowed(t *testing.T) {
 	}
 }
 
-// TestAStampIsCheckedAgainstTheClock, and by its form first.
+// TestAStampIsCheckedAgainstTheClock: CheckNow checks the form first, then the
+// clock.
 func TestAStampIsCheckedAgainstTheClock(t *testing.T) {
 	s := fence.Stamp{Key: "k", Token: fence.Token(time.Now().UnixMicro()), Grant: "00000000000000000000000000000001"}
 	if err := s.CheckNow(); err != nil {
@@ -62,7 +64,8 @@ func TestAStampIsCheckedAgainstTheClock(t *testing.T) {
 	}
 }
 
-// TestOnlyAMadeUpMarkIsReset, to a floor of the present.
+// TestOnlyAMadeUpMarkIsReset: Reset takes only a doubtful mark, and only a
+// floor that is a token of the present.
 func TestOnlyAMadeUpMarkIsReset(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) fence.Token { return fence.Token(now.Add(d).UnixMicro()) }
@@ -81,7 +84,8 @@ func TestOnlyAMadeUpMarkIsReset(t *testing.T) {
 			t.Errorf("from %d: %+v, %v; want it as it was", token, got, err)
 		}
 	}
-	// A key that has followed a made-up mark has such tokens itself.
+	// A client may have acquired above a made-up mark. Then the key's own
+	// tokens lie as far ahead.
 	followed := at(300 * 24 * time.Hour)
 	if got, err := mark(followed+2).Reset(followed, now); err != nil || got.Token != followed {
 		t.Errorf("to the key's own token: %+v, %v", got, err)
@@ -98,7 +102,8 @@ func TestOnlyAMadeUpMarkIsReset(t *testing.T) {
 	}
 }
 
-// TestAClockThatWasNeverSetMakesNoMarkDoubtful.
+// TestAClockThatWasNeverSetMakesNoMarkDoubtful: a clock that shows a past time
+// must not make valid tokens look made up.
 func TestAClockThatWasNeverSetMakesNoMarkDoubtful(t *testing.T) {
 	present := fence.Token(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixMicro())
 	for _, now := range []time.Time{time.Unix(60, 0), time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC)} {

@@ -2,10 +2,10 @@ package fence
 
 import "fmt"
 
-// Check reports what makes a mark read from a resource impossible, or nil.
-// Guards call it on what they read: others may write to the same place. The
-// zero Mark is possible, and so is one without a grant, which a move to another
-// key leaves.
+// Check returns nil if a resource can have kept this mark, and otherwise an
+// error that matches [ErrInvalid]. Guards call it on the marks they read,
+// because others may write to the same place. The zero Mark is valid. So is a
+// mark without a grant, which [Mark.Rekey] and [Mark.Reset] leave.
 func (m Mark) Check() error {
 	switch {
 	case m.IsZero():

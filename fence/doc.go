@@ -1,8 +1,18 @@
-// Package fence is the law of writing: whose writes still count.
+// Package fence decides which writes still count.
 //
-// A [Stamp] travels with every write. A guarded resource keeps a [Mark] of the newest stamp it has admitted and decides
-// by one rule, [Mark.Admit]. The check and the write must be one atomic step in the resource; a refused write changes
-// nothing, neither the data nor the mark.
+// A lease says who may try to do some work. It cannot stop a worker that was
+// presumed dead, wakes up late and writes anyway. Fencing can: the resource
+// itself refuses the write.
 //
-// The package is pure: no I/O, no clock, no goroutine. Every value in it is safe to log.
+// Every write carries a [Stamp]: the key, the token and the grant of the lease
+// under which it is made. A guarded resource keeps a [Mark], the newest stamp
+// it has admitted. [Mark.Admit] is the one rule that decides whether a write is
+// admitted: it refuses a token below the mark's.
+//
+// The resource must check the stamp and write the data in one atomic step. A
+// refused write changes nothing, neither the data nor the mark.
+//
+// The package does no I/O and starts no goroutines. Only [Stamp.CheckNow] and
+// the text of a [StaleError] read this machine's clock; other functions take
+// the time as an argument. Every value of the package is safe to log.
 package fence

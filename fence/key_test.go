@@ -10,14 +10,15 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// odd are keys that are allowed, however they look.
+// odd are keys that look strange and are allowed.
 var odd = []string{
 	"k", "reports/daily", "a/b/c/d", "...", "a..b", ".a", "a.", ". ", " ", "a b", "-", "~", "*", "%", "%2F", "%zz", `back\slash`, `"quoted"`, "it's",
 	"a:b", "croft1:1:2:3:4", "a?b#c", "a&b=c", "$(id)", "é", "e\u0301", "日本語/キー", "\u200b", "\u202e", "\ufeff", "\ufffd", "😀", "\u2028",
 	strings.Repeat("x", fence.MaxKey), strings.Repeat("a/", fence.MaxKey/2-1) + "b", strings.Repeat("é", fence.MaxKey/2),
 }
 
-// TestCheckKeyAllowsWhatIsOdd: only what would confuse a path or a terminal is refused.
+// TestCheckKeyAllowsWhatIsOdd: CheckKey refuses only keys that would confuse a
+// path or a terminal.
 func TestCheckKeyAllowsWhatIsOdd(t *testing.T) {
 	for _, key := range odd {
 		if err := fence.CheckKey(key); err != nil {
@@ -26,7 +27,8 @@ func TestCheckKeyAllowsWhatIsOdd(t *testing.T) {
 	}
 }
 
-// TestCheckKeySaysWhatIsWrong: and what to do, where that is not plain.
+// TestCheckKeySaysWhatIsWrong: the error names the fault, and the remedy where
+// it is not obvious.
 func TestCheckKeySaysWhatIsWrong(t *testing.T) {
 	for key, want := range map[string]string{
 		"":                                  `invalid key: it is empty; name the work, for example "reports/daily"`,
@@ -59,7 +61,7 @@ func TestCheckKeySaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestNamespaceIsTheFirstSegment: of keys that have more than one.
+// TestNamespaceIsTheFirstSegment: a key of one segment has no namespace.
 func TestNamespaceIsTheFirstSegment(t *testing.T) {
 	for key, want := range map[string]string{"k": "", "a/b": "a", "a/b/c": "a", "é/x": "é", "": "", " /x": " "} {
 		if got := fence.Namespace(key); got != want {
@@ -68,7 +70,7 @@ func TestNamespaceIsTheFirstSegment(t *testing.T) {
 	}
 }
 
-// TestEscapedKeysAreOnePrintableWord: and read back as they were, byte by byte.
+// TestEscapedKeysAreOnePrintableWord: and UnescapeKey returns the same bytes.
 func TestEscapedKeysAreOnePrintableWord(t *testing.T) {
 	for want, key := range map[string]string{
 		"a-._~/Z9":    "a-._~/Z9",
@@ -104,7 +106,7 @@ func TestEscapedKeysAreOnePrintableWord(t *testing.T) {
 	}
 }
 
-// FuzzCheckKey: what is allowed keeps every promise of CheckKey; what is refused breaks one.
+// FuzzCheckKey compares CheckKey with a second statement of its rules.
 func FuzzCheckKey(f *testing.F) {
 	for _, key := range odd {
 		f.Add(key)

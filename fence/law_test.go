@@ -11,16 +11,20 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// rule is what every guard decides by. The checker below takes any, so that it can be shown to reject broken ones.
+// rule decides about a write, as Mark.Admit does. law3 takes any rule, so that
+// the tests can show that it rejects broken ones.
 type rule func(fence.Mark, fence.Stamp) (fence.Mark, error)
 
-// passage is one thing that happens at a resource: a write or a raise with a stamp, or an operator's move to another key.
+// passage is one event at a resource: a write or a raise with a stamp, or an
+// operator's move to another key.
 type passage struct {
 	stamp fence.Stamp
 	rekey string
 }
 
-// passages are random interleavings of writes of several owners, in and out of order, with the collisions of a store that lost its memory.
+// passages draws random interleavings of writes by several owners, in and out
+// of order. Two grants may share a token, as happens after a store has lost its
+// memory.
 var passages = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) passage {
 	if rapid.IntRange(0, 19).Draw(t, "rekey") == 0 {
 		return passage{rekey: rapid.SampledFrom([]string{"k", "j"}).Draw(t, "to")}
@@ -33,16 +37,19 @@ var passages = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) passage {
 	}}
 }), 0, 40)
 
-// law3 checks that no admitted write carries a token below one admitted, or raised, before it, and what makes that worth something: one token is
-// one grant, numbered writes of a grant come in order, a key's resource is that key's, and a refusal changes nothing. It keeps
-// its own account of what was admitted and looks at the mark only to compare it.
+// law3 checks that no admitted write carries a token below an earlier one,
+// admitted or raised. It also checks the rules that give this its
+// worth: one token belongs to one grant, numbered writes of a grant come in
+// order, the resource belongs to one key, and a refusal changes nothing. law3
+// keeps its own record of the admitted writes and only compares the mark with
+// it.
 func law3(admit rule, ps []passage) error {
 	var (
 		mark     fence.Mark
-		key      string      // whose the resource is; "" until somebody writes
+		key      string      // to which the resource belongs; "" until somebody writes
 		newest   fence.Token // the highest token admitted
-		grant    fence.Grant // whose it was; "" after a move
-		seq      uint64      // its highest number
+		grant    fence.Grant // of the newest token; "" after a move
+		seq      uint64      // the highest number of that grant
 		admitted []fence.Stamp
 	)
 	for i, p := range ps {
@@ -106,7 +113,8 @@ func TestLaw3NoAdmittedWriteBelowOneBefore(t *testing.T) {
 	})
 }
 
-// TestLaw3RejectsBrokenRules: the checker is no decoration. Each of these rules has one fault that somebody once shipped.
+// TestLaw3RejectsBrokenRules: each of these rules has one fault that somebody
+// once shipped. law3 must find it.
 func TestLaw3RejectsBrokenRules(t *testing.T) {
 	swap := func(want error, then rule) rule {
 		return func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {

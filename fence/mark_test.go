@@ -12,8 +12,9 @@ const (
 	bob fence.Grant = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
-// TestAdmitDecidesEveryCase: the whole table of the law of writing. Every combination of mark, key, token, grant and sequence that can make a
-// difference is here, with the mark that then stands.
+// TestAdmitDecidesEveryCase is the whole table of the law of writing. It has
+// every combination of mark, key, token, grant and sequence that makes a
+// difference, and the mark that follows.
 func TestAdmitDecidesEveryCase(t *testing.T) {
 	const (
 		admit = iota
@@ -101,7 +102,8 @@ func TestAdmitDecidesEveryCase(t *testing.T) {
 	}
 }
 
-// wantStale checks the type, its facts, and that it is taken for nothing else.
+// wantStale checks the error's type and facts, and that it matches no other
+// refusal.
 func wantStale(t *testing.T, err error, presented fence.Stamp, newest fence.Mark) {
 	t.Helper()
 	var e *fence.StaleError
@@ -134,7 +136,8 @@ func wantRefused(t *testing.T, err, want error, presented fence.Stamp, mark fenc
 	}
 }
 
-// TestAdmitRefusesBadStamps: whatever the mark, a stamp no store can have issued changes nothing.
+// TestAdmitRefusesBadStamps: a malformed stamp changes no mark, whatever that
+// mark is.
 func TestAdmitRefusesBadStamps(t *testing.T) {
 	good := fence.Stamp{Key: "k", Token: 8, Grant: ann}
 	for name, spoil := range map[string]func(*fence.Stamp){
@@ -160,7 +163,8 @@ func TestAdmitRefusesBadStamps(t *testing.T) {
 	}
 }
 
-// TestRekeyKeepsTheTokenAsAFloor: after the move nobody writes with a token that was valid before, on the old key or the new one.
+// TestRekeyKeepsTheTokenAsAFloor: after the move, no token that was valid
+// before is admitted, on the old key or on the new one.
 func TestRekeyKeepsTheTokenAsAFloor(t *testing.T) {
 	old := fence.Mark{Key: "k", Token: 7, Grant: ann, Seq: 3}
 	mark, err := old.Rekey("new")
@@ -180,7 +184,8 @@ func TestRekeyKeepsTheTokenAsAFloor(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayWhatToDo: the words people read when a write bounces.
+// TestRefusalsSayWhatToDo checks the messages that people read when a write is
+// refused.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	mark := fence.Mark{Key: "k", Token: 7, Grant: ann, Seq: 3}
 	for _, c := range []struct {
@@ -202,7 +207,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	}
 	floor, _ := mark.Rekey("k")
 	if _, err := floor.Admit(fence.Stamp{Key: "k", Token: 7, Grant: ann}); err == nil || err.Error() !=
-		`write refused: stale token 7 for "k": the resource was moved to this key at token 7; acquire again above it` {
+		`write refused: stale token 7 for "k": an operator set the resource's mark to token 7; acquire again above it` {
 		t.Errorf("got\n\t%v", err)
 	}
 }

@@ -33,7 +33,7 @@ func TestRaiseOtherwiseDecidesAsAdmitDoes(t *testing.T) {
 			{Key: "k", Token: 5, Grant: one, Seq: 8},
 			{Key: "k", Token: 4, Grant: one},
 			{Key: "other", Token: 6, Grant: one},
-			{Key: "k", Token: 5}, // equal to the rekeyed mark, and still no stamp
+			{Key: "k", Token: 5}, // equal to the rekeyed mark, and still not a valid stamp
 		} {
 			raised, err := m.Raise(s)
 			admitted, want := m.Admit(s)

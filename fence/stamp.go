@@ -7,20 +7,22 @@ import (
 	"strings"
 )
 
-// Token is the number that orders the owners of one key: a newer grant has a higher token. Valid tokens are 1 to
-// [MaxToken], so that JSON, JavaScript, Lua and SQL bigint carry them exactly.
+// Token orders the owners of one key: a later grant has a higher token. Valid
+// tokens are 1 to [MaxToken], so that JSON, JavaScript, Lua and SQL bigint
+// carry them exactly.
 type Token int64
 
 // MaxToken is the highest token.
 const MaxToken Token = 1<<53 - 1
 
-// Valid reports whether t is a token that a store can have issued.
+// Valid reports whether t lies between 1 and [MaxToken].
 func (t Token) Valid() bool { return t >= 1 && t <= MaxToken }
 
-// Grant is the fingerprint of a grant's secret: 128 bits as 32 lower-case hex digits. It tells two grants apart and is safe to log.
+// Grant is the fingerprint of a grant's secret: 128 bits as 32 lower-case hex
+// digits. It tells two grants apart and is safe to log.
 type Grant string
 
-// Valid reports whether g has the form of a fingerprint.
+// Valid reports whether g is 32 lower-case hex digits.
 func (g Grant) Valid() bool {
 	if len(g) != 32 {
 		return false
@@ -33,20 +35,23 @@ func (g Grant) Valid() bool {
 	return true
 }
 
-// Stamp is what a write carries: for which key, by which grant. It proves nothing by itself and holds no secret.
+// Stamp travels with a write. It says for which key and under which grant the
+// write is made. It proves nothing by itself and holds no secret.
 type Stamp struct {
 	Key   string
 	Token Token
 	Grant Grant
-	// Seq numbers the writes of one grant, so that a late or repeated write of one's own is refused. Zero means
-	// unnumbered: such writes are admitted in the order in which they arrive.
+	// Seq numbers the writes of one grant, so that the resource refuses late
+	// and repeated ones. Zero means unnumbered: the resource admits such writes
+	// in the order in which they arrive.
 	Seq uint64
 }
 
-// stampPrefix names the text form and its version.
+// stampPrefix begins the text form and names its version.
 const stampPrefix = "croft1"
 
-// Check reports what is wrong with the stamp, or nil.
+// Check returns nil if key, token and grant have the right form. Otherwise it
+// returns an error that matches [ErrInvalid] and names the fault.
 func (s Stamp) Check() error {
 	if err := CheckKey(s.Key); err != nil {
 		return fmt.Errorf("stamp: %w", err)
@@ -60,20 +65,24 @@ func (s Stamp) Check() error {
 	return nil
 }
 
-// String is the stamp's text form: one printable ASCII word, "croft1:token:grant:seq:key", with the key percent-encoded.
-// [ParseStamp] reads it back.
+// String returns the stamp's text form: one printable ASCII word,
+// "croft1:token:grant:seq:key", with the key percent-encoded. [ParseStamp]
+// reads it back.
 func (s Stamp) String() string {
 	return fmt.Sprintf("%s:%d:%s:%d:%s", stampPrefix, s.Token, s.Grant, s.Seq, EscapeKey(s.Key))
 }
 
-// ParseStamp reads the text form of a stamp. It accepts exactly what String writes, and nothing that only resembles it.
+// ParseStamp reads the text form of a stamp. It accepts only what
+// [Stamp.String] writes. Its errors match [ErrInvalid].
 func ParseStamp(text string) (Stamp, error) {
 	bad := func(why string) (Stamp, error) {
 		return Stamp{}, fmt.Errorf("%w stamp %.80q: %s; pass CROFT_STAMP on unchanged", ErrInvalid, text, why)
 	}
 	parts := strings.Split(text, ":")
-	if parts[0] != stampPrefix { // it may be the text of a lease, which holds a secret: not repeated
-		return Stamp{}, fmt.Errorf("%w stamp: it does not begin with %s; pass CROFT_STAMP on unchanged", ErrInvalid, stampPrefix)
+	// The text may be that of a lease, which holds a secret: do not repeat it.
+	if parts[0] != stampPrefix {
+		return Stamp{}, fmt.Errorf("%w stamp: it does not begin with %s; pass CROFT_STAMP on unchanged",
+			ErrInvalid, stampPrefix)
 	}
 	if len(parts) != 5 {
 		return bad("it does not have the form croft1:token:grant:seq:key")
@@ -100,7 +109,8 @@ func ParseStamp(text string) (Stamp, error) {
 	return s, nil
 }
 
-// EscapeKey writes a key as one printable ASCII word without ":" or white space, for text forms that carry keys.
+// EscapeKey percent-encodes a key into one printable ASCII word without ":" or
+// white space, for text forms that carry keys. [UnescapeKey] decodes it.
 func EscapeKey(key string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -118,7 +128,8 @@ func EscapeKey(key string) string {
 	return b.String()
 }
 
-// UnescapeKey reads what EscapeKey wrote.
+// UnescapeKey decodes what [EscapeKey] wrote. Its error matches [ErrInvalid].
+// It does not check that the result is a valid key.
 func UnescapeKey(text string) (string, error) {
 	key, err := url.PathUnescape(text)
 	if err != nil {

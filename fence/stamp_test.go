@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestAStampIsOnePrintableWord: the text form, letter by letter, and back.
+// TestAStampIsOnePrintableWord checks the text form, letter by letter, and that
+// ParseStamp reads it back.
 func TestAStampIsOnePrintableWord(t *testing.T) {
 	for want, s := range map[string]fence.Stamp{
 		"croft1:1:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:0:k":                                            {Key: "k", Token: 1, Grant: ann},
@@ -29,7 +30,8 @@ func TestAStampIsOnePrintableWord(t *testing.T) {
 	}
 }
 
-// TestParseStampRefusesWhatOnlyResembles: one stamp has one text, so that texts can be compared and nothing slips in.
+// TestParseStampRefusesWhatOnlyResembles: one stamp has exactly one text. So
+// texts can be compared, and no variant slips in.
 func TestParseStampRefusesWhatOnlyResembles(t *testing.T) {
 	const a = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	for text, want := range map[string]string{
@@ -81,7 +83,8 @@ func TestParseStampRefusesWhatOnlyResembles(t *testing.T) {
 	}
 }
 
-// TestParseStampDoesNotRepeatALease: who passes the text of a lease for a stamp does not find its secret in a log.
+// TestParseStampDoesNotRepeatALease: if somebody passes the text of a lease,
+// its secret does not appear in the error, and so in no log.
 func TestParseStampDoesNotRepeatALease(t *testing.T) {
 	const secret = "0123456789abcdef0123456789abcdef"
 	for _, text := range []string{"croft-lease1:5:" + secret + ":1m0s:k", secret} {
@@ -91,7 +94,8 @@ func TestParseStampDoesNotRepeatALease(t *testing.T) {
 	}
 }
 
-// FuzzParseStamp: reading and writing are each other's inverse, and nothing but what String writes is read.
+// FuzzParseStamp: ParseStamp and String are inverse, and ParseStamp reads
+// nothing but what String writes.
 func FuzzParseStamp(f *testing.F) {
 	for _, key := range odd {
 		f.Add(fence.Stamp{Key: key, Token: 1_763_000_000_000_000, Grant: ann, Seq: 7}.String())

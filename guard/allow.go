@@ -16,24 +16,24 @@ import (
 	"github.com/croft-dev/croft/internal/registry"
 )
 
-// ErrNotAllowed is matched when a target is in none of the places that an
+// ErrNotAllowed is matched when a target lies in none of the places that an
 // operator has allowed.
 var ErrNotAllowed = errors.New("the holder chose this target, and nobody here allowed it; it was not opened")
 
-// Allowed is a list of places. An operator lets Croft open targets there that
-// somebody else wrote down, such as the holder of a lease in its record. The
-// zero Allowed has no place.
+// Allowed is a list of places. An operator allows Croft to open targets there
+// that somebody else has written down, for example the holder of a lease in its
+// record. The zero Allowed is an empty list.
 type Allowed struct {
 	places []place
 }
 
 type place struct {
 	*url.URL
-	resolved string // its path without links, if it is on this machine
+	resolved string // the path without links, if it is on this machine
 }
 
 // Allow makes a list of places. A place is the absolute path of a folder or of
-// a file, or a URL. What is below its path is in it, too.
+// a file, or a URL. All paths below it belong to it, too.
 //
 //	/srv/reports
 //	s3://bucket/reports
@@ -56,12 +56,13 @@ func Allow(places ...string) (Allowed, error) {
 	return a, nil
 }
 
-// Open opens the guard of a target that is in one of the places. Where it
-// leads, how, and as whom is taken from the place: scheme, host, user, password
-// and query. Only the path and the name of the resource are taken from the
-// target. The guard that is found must go by the target's name. If the target
-// is in no place, nothing is opened, or even looked at, and the error matches
-// [ErrNotAllowed].
+// Open opens the guard of a target that lies in one of the places. It takes
+// scheme, host, user, password and query from the place. It takes only the path
+// and the name of the resource from the target. The opened guard must have the
+// target's name.
+//
+// If the target lies in no place, Open neither opens nor looks at anything, and
+// the error matches [ErrNotAllowed].
 func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
 	t, err := parse(target)
 	if err != nil {
@@ -97,8 +98,9 @@ func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
 	return nil, refused
 }
 
-// has reports whether a target is in a place, as far as their URLs tell. A port
-// that one of them leaves out is looked at when the guard is open.
+// has reports whether a target lies in a place, judging by the URLs alone. If
+// one of them leaves out the port, the ports are compared when the guard is
+// open.
 func (p place) has(t *url.URL) bool {
 	return p.Scheme == t.Scheme && p.Hostname() == t.Hostname() &&
 		(p.Port() == t.Port() || p.Port() == "" || t.Port() == "") &&
@@ -106,10 +108,10 @@ func (p place) has(t *url.URL) bool {
 		(p.Fragment == "" || p.Fragment == t.Fragment)
 }
 
-// same reports whether a guard that was opened by a URL is the one that a
-// target means. Users are not compared: the place's user has logged in, whoever
-// the holder was. On this machine its name is a path without links: a link that
-// somebody put on the path meanwhile has led to a guard of another name.
+// same reports whether the target means the opened guard. It does not compare
+// users: the place's user has logged in, and not the holder. On this machine
+// the guard's name is a path without links. If somebody has put a link on the
+// path meanwhile, the guard has another name.
 func same(name string, to, target *url.URL) bool {
 	got, err := parse(name)
 	if err != nil || got.Scheme != to.Scheme || got.Fragment != to.Fragment {
@@ -121,8 +123,8 @@ func same(name string, to, target *url.URL) bool {
 	return server(got) == server(target) && got.Path == target.Path && where(got) == where(target)
 }
 
-// server is the host and the port of a URL, also of one that leaves the usual
-// port out.
+// server returns the host and the port of a URL. If the URL has no port, it
+// adds the usual one.
 func server(u *url.URL) string {
 	if usual := ports[u.Scheme]; usual != "" && u.Host != "" && u.Port() == "" {
 		return net.JoinHostPort(u.Hostname(), usual)
@@ -132,11 +134,13 @@ func server(u *url.URL) string {
 
 var ports = map[string]string{"postgres": "5432", "redis": "6379", "rediss": "6379", "etcd": "2379", "etcds": "2379"}
 
-// where is the part of a query that says which resource is meant. The rest says
-// how to get there, and is the place's own.
+// where returns the part of a query that says which resource is meant. The rest
+// says how to get there, and comes from the place.
 func where(u *url.URL) string {
 	query, kept := u.Query(), url.Values{}
-	for _, name := range []string{"endpoint", "host", "port", "dbname", "database", "service", "schema", "columns", "db", "cluster"} {
+	for _, name := range []string{
+		"endpoint", "host", "port", "dbname", "database", "service", "schema", "columns", "db", "cluster",
+	} {
 		if query.Has(name) {
 			kept[name] = query[name]
 		}
@@ -147,7 +151,7 @@ func where(u *url.URL) string {
 // local reports whether a URL is a path on this machine.
 func local(u *url.URL) bool { return u.Scheme == files || u.Scheme == "sqlite" }
 
-// parse reads a place or a target. It looks at nothing but the text.
+// parse reads a place or a target. It looks only at the text.
 func parse(text string) (*url.URL, error) {
 	u, err := guards.Parse(text)
 	if err != nil {
@@ -168,19 +172,19 @@ func parse(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// resolve is a path without links. Its last segments need not exist.
+// resolve returns a path without links. Its last segments need not exist.
 func resolve(p string) (string, error) {
 	if resolved, err := filepath.EvalSymlinks(p); err == nil {
 		return resolved, nil
 	}
 	if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
-		return "", errors.New("it leads nowhere") // a link to nothing, or nobody can tell
+		return "", errors.New("it leads nowhere") // a dangling link, or Lstat failed
 	}
 	dir, err := resolve(filepath.Dir(p))
 	return filepath.Join(dir, filepath.Base(p)), err
 }
 
-// below reports whether a path is that of a place or below it.
+// below reports whether a path equals that of a place, or lies below it.
 func below(place, p string) bool {
 	rest, found := strings.CutPrefix(p, strings.TrimSuffix(place, "/"))
 	return found && (rest == "" || rest[0] == '/')
@@ -191,7 +195,7 @@ type namedKey struct{}
 // named marks the opening of a target that somebody else wrote down.
 func named(ctx context.Context) context.Context { return context.WithValue(ctx, namedKey{}, true) }
 
-// IsNamed reports whether somebody else wrote down the target that an [Opener]
-// is to open. The opener then asks and changes nothing there: it makes no trial
-// of the service, which would leave something where the target says.
+// IsNamed reports whether somebody else has written down the target that an
+// [Opener] is to open. The opener must then make no trial of the service,
+// because a trial writes there.
 func IsNamed(ctx context.Context) bool { return ctx.Value(namedKey{}) != nil }

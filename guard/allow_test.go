@@ -15,8 +15,9 @@ import (
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
-// place is a guard that was opened by a URL. Its name has no password. Like the
-// real one of PostgreSQL, that has neither a user nor sslmode, and always a port.
+// place is a guard that was opened by a URL. Its name has no password. With a
+// postgres URL it has, like the real guard, neither a user nor sslmode, and
+// always a port.
 type place struct {
 	guardtest.Memory
 	from *url.URL
@@ -42,7 +43,7 @@ func (p *place) Target() string {
 	return u.String()
 }
 
-// meanwhile happens between the look at a path and its opening.
+// meanwhile runs between the look at a path and its opening.
 var meanwhile func()
 
 func init() {
@@ -61,8 +62,9 @@ func init() {
 	}
 }
 
-// TestATargetIsOpenedInItsPlaceAlone: same scheme, host, port and resource, and a
-// path that is not above the place. Who opens it, and how, the place says.
+// TestATargetIsOpenedInItsPlaceAlone: scheme, host, port and resource must be
+// the same, and the path must not lie above the place. User and options come
+// from the place.
 func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 	for allowed, targets := range map[string]map[string]bool{
 		"s3://bucket/reports": {
@@ -152,7 +154,8 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 	}
 }
 
-// TestEveryAllowedPlaceIsTried: one may have another resource by that name.
+// TestEveryAllowedPlaceIsTried: the first place may have another resource of
+// that name.
 func TestEveryAllowedPlaceIsTried(t *testing.T) {
 	a, err := guard.Allow("postgres://h/app", "postgres://h/app?schema=x")
 	if err != nil {
@@ -164,8 +167,8 @@ func TestEveryAllowedPlaceIsTried(t *testing.T) {
 	}
 }
 
-// TestLinksDoNotLeadOutOfAnAllowedFolder, also links to what is not there yet,
-// and links that appear while the guard is being opened.
+// TestLinksDoNotLeadOutOfAnAllowedFolder: neither do links to missing files,
+// nor links that appear while the guard is being opened.
 func TestLinksDoNotLeadOutOfAnAllowedFolder(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -212,7 +215,7 @@ func TestLinksDoNotLeadOutOfAnAllowedFolder(t *testing.T) {
 	try(filepath.Join(in, "swapped", "a"), false)
 }
 
-func TestAPlaceMustBeWhole(t *testing.T) {
+func TestAPlaceMustBeAnAbsolutePathOrAURL(t *testing.T) {
 	for _, place := range []string{"", "reports", "//evil/share", "/srv//reports", "./reports", "s3://bucket/../x", "s3:bucket"} {
 		if _, err := guard.Allow("/srv", place); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%q: %v, want ErrInvalid", place, err)

@@ -10,8 +10,8 @@ import (
 // knows the newest owner that has come to the resource. Package guard/current
 // asks the lease store.
 type Current interface {
-	// Check returns nil if the stamp's grant holds its key now. If it does not,
-	// the error matches tenure.ErrNotOwned. If the stamp is malformed, the error
+	// Check returns nil if the stamp's grant holds its key now. Otherwise the
+	// error matches tenure.ErrNotOwned. If the stamp is malformed, the error
 	// matches fence.ErrInvalid. Any other error says that Check could not find
 	// out. The answer can be a moment old.
 	Check(ctx context.Context, stamp fence.Stamp) error

@@ -1,61 +1,90 @@
-// Package guard is the contract of a guarded resource: a place that decides by itself whose writes still count.
+// Package guard is the contract of a guarded resource: a file, a row or an
+// object that decides by itself whose writes still count.
 //
-// Every guard keeps a [fence.Mark] and decides by [fence.Mark.Admit]. The check and the write are one atomic step in the resource. How a write looks depends on
-// the place (a file is replaced, a row is updated in the caller's own transaction), so only what all guards share is here; package guard/guardtest
-// is the suite every guard passes.
+// Every guard keeps a [fence.Mark] and decides by [fence.Mark.Admit]. The check
+// and the write are one atomic step in the resource. Each kind of resource has
+// its own way to write: a file is replaced, a row is updated in the caller's
+// own transaction. So this package has only the methods that all guards share.
+// Package guard/guardtest is the suite that every guard passes.
 package guard
 
 import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
 
-// Guard is a resource whose mark can be read and moved. All methods are safe for concurrent use, also from several processes.
+// Guard is a resource whose mark can be read and moved. All methods are safe
+// for concurrent use, also from several processes.
 type Guard interface {
-	// Target names the resource as a user would: a path or a URL, without passwords.
+	// Target names the resource as a user would: by a path or a URL, without
+	// passwords.
 	Target() string
-	// Mark is the newest stamp admitted; the zero Mark if there is none.
+	// Mark returns the newest admitted stamp, or the zero Mark if there is
+	// none.
 	Mark(ctx context.Context) (fence.Mark, error)
-	// Raise advances the mark to the stamp without writing, so that every older owner is shut out from now on. It returns the mark that then
-	// stands, and a refusal of fence.Mark.Admit if the stamp is not admitted. Raising twice is the same as once.
+	// Raise advances the mark to the stamp without writing. From then on the
+	// resource refuses every older owner. Raise returns the mark that then
+	// stands. If the stamp is not admitted, the error is the refusal of
+	// fence.Mark.Admit. Raising twice is the same as raising once.
 	Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error)
-	// Rekey moves the resource to another key, by an operator and for a stated reason, both of which it keeps.
+	// Rekey moves the resource to another key. It is an operator's act. The
+	// resource keeps the actor and the note, which says why.
 	Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error)
-	// Reset takes back a mark whose token was made up, by [fence.Mark.Reset]: by
-	// an operator and for a stated reason, which it keeps as Rekey does. The
-	// floor is the highest token that the store has given out for the key.
+	// Reset takes back a mark whose token was made up, by [fence.Mark.Reset].
+	// It is an operator's act, and the resource keeps actor and note as for
+	// Rekey. floor is the highest token that the store has given out for the
+	// key.
 	Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error)
-	// Close lets go of what the guard holds open.
+	// Rekeyed returns what the resource keeps of the last Rekey or Reset. It is
+	// zero if there was none.
+	Rekeyed(ctx context.Context) (Rekeyed, error)
+	// Close frees the guard's resources.
 	Close() error
 }
 
 // Artifact is a guarded resource whose whole content is replaced by each write.
 type Artifact interface {
 	Guard
-	// Write replaces the content with what r yields, if the stamp is admitted when all of it has been read. Readers see the old
-	// content or the new, never a part. A refusal, an error and a broken r change nothing.
+	// Write reads all of r, and then replaces the content if the stamp is
+	// admitted. Readers see the old content or the new, never a part. Nothing
+	// changes if the stamp is refused, if r fails, or if there is another
+	// error.
 	Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (Receipt, error)
+}
+
+// Rekeyed describes the last Rekey or Reset of a resource: who did it, when and
+// why.
+type Rekeyed struct {
+	From  string    `json:"from"` // the key before; "" if there was none
+	Actor string    `json:"actor"`
+	Note  string    `json:"note"`
+	At    time.Time `json:"at"` // by the resource's clock if it has one, else by the actor's
 }
 
 // Receipt tells what a write did.
 type Receipt struct {
 	Mark  fence.Mark
 	Bytes int64
-	// Adopted is set when the write was the first guarded one of content that already existed.
+	// Adopted is set if this was the first guarded write to content that
+	// already existed.
 	Adopted bool
 }
 
-// Sweeper is a guard in a place where a write that died can leave something behind: an unfinished upload, content that nothing names. Guards sweep by themselves now and then; Sweep
-// does it now, and takes nothing that a living write may still need.
+// Sweeper is a guard whose interrupted writes can leave garbage behind: an
+// unfinished upload, or content that nothing refers to. Guards sweep by
+// themselves now and then. Sweep does it now. It removes nothing that a running
+// write may still need.
 type Sweeper interface {
 	Sweep(ctx context.Context) (removed int, err error)
 }
 
-// ErrBusy is matched when a guard could not be entered in time because another process is inside; nothing was changed. Try again, and look at
-// the process the error names if it does not go away.
+// ErrBusy is matched if a guard could not be entered in time because another
+// process is inside. Nothing was changed. Try again. If that does not help,
+// look at the process that the error names.
 var ErrBusy = errors.New("the guard is busy")
 
 // Reader is a guard that can tell the committed content. Where a plain file or
@@ -67,8 +96,8 @@ type Reader interface {
 	Open(ctx context.Context) (*Content, error)
 }
 
-// Content is the committed content at one moment. If it is not what was
-// committed, its last Read returns an error instead of io.EOF.
+// Content is the committed content at one moment. If the bytes differ from the
+// committed ones, the last Read returns an error instead of io.EOF.
 type Content struct {
 	io.ReadCloser
 	// Mark is the mark under which it was read, Size its length in bytes.

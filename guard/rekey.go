@@ -15,8 +15,9 @@ const (
 	MaxNote  = 1024
 )
 
-// CheckRekey reports what is wrong with the arguments of a Rekey, or nil. Every guard refuses what it refuses, before anything is touched: an
-// operator's act needs a key, an actor and a note that says why, each on one line.
+// CheckRekey returns an error if the arguments of a Rekey are not allowed.
+// Every guard calls it before it touches anything. An operator's act needs a
+// key, an actor and a note that says why. Actor and note are one line each.
 func CheckRekey(key, actor, note string) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err
@@ -34,13 +35,16 @@ func checkByHand(act, actor, note string) error {
 	}{{"actor", actor, MaxActor}, {"note", note, MaxNote}} {
 		switch {
 		case strings.TrimSpace(field.text) == "":
-			return fmt.Errorf("%w %s: the %s is empty; it needs an actor and a note that says why", fence.ErrInvalid, act, field.name)
+			return fmt.Errorf("%w %s: the %s is empty; it needs an actor and a note that says why",
+				fence.ErrInvalid, act, field.name)
 		case len(field.text) > field.most:
-			return fmt.Errorf("%w %s: %d bytes long, at most %d are allowed", fence.ErrInvalid, field.name, len(field.text), field.most)
+			return fmt.Errorf("%w %s: %d bytes long, at most %d are allowed",
+				fence.ErrInvalid, field.name, len(field.text), field.most)
 		case !utf8.ValidString(field.text):
 			return fmt.Errorf("%w %s %q: it is not valid UTF-8", fence.ErrInvalid, field.name, field.text)
 		case strings.IndexFunc(field.text, unicode.IsControl) >= 0:
-			return fmt.Errorf("%w %s %q: it has a control character; keep it on one line", fence.ErrInvalid, field.name, field.text)
+			return fmt.Errorf("%w %s %q: it has a control character; keep it on one line",
+				fence.ErrInvalid, field.name, field.text)
 		}
 	}
 	return nil

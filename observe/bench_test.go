@@ -7,7 +7,8 @@ import (
 	"github.com/croft-dev/croft/backend/mem"
 )
 
-// BenchmarkObserved is an acquire and release with nobody watching, and with metrics.
+// BenchmarkObserved measures an acquire and a release, without an observer and
+// with metrics.
 func BenchmarkObserved(b *testing.B) {
 	for name, observe := range map[string]func(croft.Event){"off": nil, "on": New(nil).Observe} {
 		b.Run(name, func(b *testing.B) {

@@ -27,8 +27,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// prometheusAt starts a real Prometheus that looks at a target every second, and
-// returns its address. It gives up on a look after the same time, so a shorter
+// prometheusAt starts a real Prometheus that scrapes a target every second, and
+// returns its address. A scrape times out after the same second. So a shorter
 // interval would see nothing of a process that stalls.
 func prometheusAt(t *testing.T, target string) string {
 	t.Helper()
@@ -55,9 +55,9 @@ func prometheusAt(t *testing.T, target string) string {
 	return "http://" + addr
 }
 
-// ask is what Prometheus answers to a query, by labels: the last number since a
-// moment. Panels ask in the same way, for a stretch of time. One look that came
-// too late makes a gap in a panel and does not make it empty.
+// ask returns the answer of Prometheus to a query, by labels: the last number
+// since a moment. Panels also ask for a stretch of time. One late scrape makes
+// a gap in a panel, but does not make it empty.
 func ask(server, query string, since time.Time) (map[string]string, error) {
 	unix := func(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 	resp, err := http.Get(server + "/api/v1/query_range?" + url.Values{
@@ -93,13 +93,14 @@ func ask(server, query string, since time.Time) (map[string]string, error) {
 	return found, nil
 }
 
-// incidents lets everything happen that the dashboard shows, again and again until ctx ends.
+// incidents makes everything happen that the dashboard shows, again and again
+// until ctx ends.
 func incidents(ctx context.Context, g *gated, m *Metrics, st *flaky) {
 	a := croft.New(st, &croft.Options{Observe: m.Observe, Owner: "a"})
 	defer a.Close()
 	b := croft.New(st, &croft.Options{Observe: m.Observe, Owner: "b"})
 	defer b.Close()
-	// Work in progress has an age as long as its lease lives. This one outlives
+	// Work in progress has an age while its lease lives. This lease outlives
 	// every stall and outage.
 	working, err := a.Acquire(ctx, "orders/working", &croft.LeaseOptions{TTL: 10 * time.Minute})
 	if err != nil {
@@ -133,13 +134,13 @@ func incidents(ctx context.Context, g *gated, m *Metrics, st *flaky) {
 		}
 		st.set(true)
 		var waiting sync.WaitGroup
-		waiting.Go(func() { // unknown, until the store is back
+		waiting.Go(func() { // its outcome is unknown until the store is back
 			if l, err := b.Acquire(ctx, "orders/doubt", &croft.LeaseOptions{WaitFor: time.Minute}); err == nil {
 				_ = l.Release(ctx)
 			}
 		})
 		select {
-		case <-kept.Done(): // it could not be renewed
+		case <-kept.Done(): // the lease could not be renewed
 		case <-ctx.Done():
 		}
 		st.set(false)
@@ -150,19 +151,22 @@ func incidents(ctx context.Context, g *gated, m *Metrics, st *flaky) {
 		}
 		select {
 		case <-held.Done():
-		case <-time.After(time.Second): // some renewals
+		case <-time.After(time.Second): // time for some renewals
 		case <-ctx.Done():
 		}
 		_ = held.Release(ctx)
 	}
 }
 
-// TestEveryPanelShowsSomethingInAnIncident: a real Prometheus looks at a client under contention and at a proxy, and answers every query of the dashboard with numbers.
+// TestEveryPanelShowsSomethingInAnIncident: a real Prometheus scrapes a client
+// under contention and a proxy. It must answer every query of the dashboard
+// with numbers.
 func TestEveryPanelShowsSomethingInAnIncident(t *testing.T) {
 	m := New(nil)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
-	// One look at a time: those that Prometheus has given up on would pile up.
+	// One scrape at a time: those that Prometheus has given up on would pile
+	// up.
 	page := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1}))
 	defer page.Close()
 	began := time.Now()
@@ -197,7 +201,7 @@ func TestEveryPanelShowsSomethingInAnIncident(t *testing.T) {
 			t.Logf("%s: %v", panel.Title, found)
 		}
 	}
-	// What the choice of namespaces is made from.
+	// This query fills the list of namespaces to choose from.
 	if found, err := ask(server, `croft_leases_held{namespace="orders"}`, began); err != nil || len(found) == 0 {
 		t.Errorf("no namespace to choose: %v, %v", found, err)
 	}

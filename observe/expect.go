@@ -2,9 +2,10 @@ package observe
 
 import "github.com/croft-dev/croft"
 
-// Counters of what should not happen begin at 0 before it does, if they can: an increase from nothing to 1, or to 100, is none to Prometheus.
+// Counters of faults begin at 0 before the first fault, if they can. Prometheus
+// sees no increase in a series that begins with 1, or with 100.
 
-// expect does so for what a guard may say.
+// expect makes the counters of a guard's outcomes begin at 0.
 func (m *Metrics) expect(space, guard string) {
 	if _, done := m.expected.LoadOrStore([2]string{space, guard}, true); done {
 		return
@@ -15,7 +16,8 @@ func (m *Metrics) expect(space, guard string) {
 	}
 }
 
-// expectLosses does so for what may become of a lease.
+// expectLosses makes the counters of lost leases and failed renewals begin at
+// 0.
 func (m *Metrics) expectLosses(space string) {
 	if _, done := m.expected.LoadOrStore([2]string{space}, true); done {
 		return
@@ -23,7 +25,10 @@ func (m *Metrics) expectLosses(space string) {
 	for _, kind := range []string{timeout, unreachable} {
 		m.failures.WithLabelValues(space, kind)
 	}
-	for _, loss := range []croft.Loss{croft.Superseded, croft.Expired, croft.TakenOver, croft.Unreachable, croft.Stalled, croft.HeldTooLong, croft.Closed} {
+	for _, loss := range []croft.Loss{
+		croft.Superseded, croft.Expired, croft.TakenOver, croft.Unreachable, croft.Stalled, croft.HeldTooLong,
+		croft.Closed,
+	} {
 		m.lost.WithLabelValues(space, string(loss))
 	}
 }

@@ -9,28 +9,31 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// Labels of what happens at gates.
+// The labels for events of gates.
 const (
 	guardHTTP = "http"
 	notSent   = "not_sent"
 	inDoubt   = "in_doubt"
 )
 
-// ever is longer than anything stays closed by time: times end before croft.Forever does.
+// ever bounds the time for which a resource counts as closed. Times end before
+// croft.Forever does.
 const ever = 100 * 365 * 24 * time.Hour
 
-// Gate takes one event of a gate or proxy. It is what Observe of httpfence.Options is set to. Which resource it was is no label: there are any number of them.
+// Gate takes one event of a gate or proxy. Set httpfence.Options.Observe to it.
+// The resource is no label, because there are any number of resources.
 func (m *Metrics) Gate(e gate.Event) {
 	label := m.spaces.of
-	if e.Kind == gate.Unsure || e.Kind == gate.Refused && !slices.Contains([]string{"stale", "collision", "repeated"}, e.Code) {
-		label = m.spaces.known // no mark has ever known the key: it may be made up
+	if e.Kind == gate.Unsure || e.Kind == gate.Refused &&
+		!slices.Contains([]string{"stale", "collision", "repeated"}, e.Code) {
+		label = m.spaces.known // no mark has ever known the key: it may be forged
 	}
 	space := label(e.Key)
 	switch e.Kind {
 	case gate.Admitted:
 		m.gateWrite(space, admitted)
 	case gate.Refused:
-		if e.Status == http.StatusBadGateway { // it had been let in
+		if e.Status == http.StatusBadGateway { // the write had been let in before
 			m.unanswered.WithLabelValues(space, notSent).Inc()
 			return
 		}
@@ -56,7 +59,8 @@ func (m *Metrics) gateWrite(space, outcome string) {
 	m.writes.WithLabelValues(space, guardHTTP, outcome).Inc()
 }
 
-// gateOutcome names a refusal as those of other guards are named: a resource that is closed, or another's, is busy.
+// gateOutcome names a refusal like those of other guards. A resource that is
+// closed, or that another gate has, is busy.
 func gateOutcome(e gate.Event) string {
 	switch e.Code {
 	case "held":
@@ -67,15 +71,16 @@ func gateOutcome(e gate.Event) string {
 	return failed
 }
 
-// statusClass is the kind of an answer's status: 2xx and so on.
+// statusClass returns the class of an answer's status: 2xx and so on.
 func statusClass(status int) string {
 	if status < 100 || status > 599 {
-		return "none" // of middleware, which does not see it
+		return "none" // middleware does not see the status
 	}
 	return strconv.Itoa(status/100) + "xx"
 }
 
-// resource keeps which resources a gate has, and which of them are closed, and until when. Nobody tells when the time is over if nobody asks to write.
+// resource records which resources a gate has, and which of them are closed
+// until when. There is no event when that time is over, unless somebody writes.
 func (m *Metrics) resource(e gate.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,13 +92,14 @@ func (m *Metrics) resource(e gate.Event) {
 		m.closed[e.Resource] = m.now().Add(min(e.For, ever))
 	case gate.Opened:
 		delete(m.closed, e.Resource)
-	case gate.Left: // whoever has it next tells
+	case gate.Left: // the next gate reports it again
 		delete(m.taken, e.Resource)
 		delete(m.closed, e.Resource)
 	}
 }
 
-// resources counts what resource keeps, if there is a gate at all.
+// resources counts the recorded resources, and says whether there is a gate at
+// all.
 func (m *Metrics) resources() (taken, closed int, gated bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

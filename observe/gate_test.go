@@ -30,7 +30,8 @@ type gated struct {
 	client *croft.Client
 }
 
-// newGated answers PUT /orders/ok, says nothing to /orders/silent, and cannot be reached at /down/…
+// newGated starts a service that answers PUT /orders/ok and breaks the
+// connection at /orders/silent. At /down/… there is none.
 func newGated(t *testing.T, m *Metrics) *gated {
 	t.Helper()
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -79,7 +80,7 @@ func newGated(t *testing.T, m *Metrics) *gated {
 	return &gated{t, front.URL, client}
 }
 
-// put writes with a stamp and returns what the proxy said.
+// put writes with a stamp and returns the proxy's answer.
 func (g *gated) put(path string, stamp fence.Stamp) error {
 	g.Helper()
 	req, err := http.NewRequestWithContext(g.Context(), http.MethodPut, g.front+path, strings.NewReader("x"))
@@ -97,7 +98,7 @@ func (g *gated) put(path string, stamp fence.Stamp) error {
 	return refused
 }
 
-// everything happens at the proxy once.
+// everything makes each event happen at the proxy once.
 func (g *gated) everything() {
 	g.Helper()
 	old, err := g.client.Acquire(g.Context(), "orders/job", nil)
@@ -127,7 +128,8 @@ func (g *gated) everything() {
 	}
 }
 
-// TestWhatAProxyDoesIsCounted: writes let in and refused, answered and not, and what is closed.
+// TestWhatAProxyDoesIsCounted: the metrics count writes let in and refused,
+// answered and not, and closed resources.
 func TestWhatAProxyDoesIsCounted(t *testing.T) {
 	m := New(nil)
 	g := newGated(t, m)
@@ -145,7 +147,7 @@ func TestWhatAProxyDoesIsCounted(t *testing.T) {
 		{"croft_http_resources", "state=taken", 3},
 		{"croft_http_resources", "state=closed", 1},
 	} {
-		// An event may be told just after its answer.
+		// The event may come just after the answer.
 		eventually(t, want.name+" "+want.labels, func() bool { return value(scrape(t, m)[want.name], strings.Fields(want.labels)...) == want.value })
 	}
 	eventually(t, "the refusal in the store", func() bool {
@@ -154,7 +156,8 @@ func TestWhatAProxyDoesIsCounted(t *testing.T) {
 	})
 }
 
-// TestAClosedResourceIsCountedWhileItIs: by time, if nobody comes to open it.
+// TestAClosedResourceIsCountedWhileItIs: the count ends with the time, even if
+// nobody comes to open the resource.
 func TestAClosedResourceIsCountedWhileItIs(t *testing.T) {
 	m := New(nil)
 	now := time.Now()
@@ -189,7 +192,8 @@ func TestAClosedResourceIsCountedWhileItIs(t *testing.T) {
 	}
 }
 
-// TestNamespacesThatWereNamedKeepTheirLabels: whatever else is admitted.
+// TestNamespacesThatWereNamedKeepTheirLabels: they keep them whatever else is
+// admitted.
 func TestNamespacesThatWereNamedKeepTheirLabels(t *testing.T) {
 	m := New(&Options{MaxNamespaces: 3, Namespaces: []string{"jobs", ""}})
 	for i := range 10 {
@@ -201,8 +205,8 @@ func TestNamespacesThatWereNamedKeepTheirLabels(t *testing.T) {
 	}
 }
 
-// TestMadeUpKeysTakeNoLabels: refused writes with keys that no mark knows
-// leave the labels to those that count.
+// TestMadeUpKeysTakeNoLabels: refused writes with keys that no mark knows take
+// no labels from real keys.
 func TestMadeUpKeysTakeNoLabels(t *testing.T) {
 	m := New(&Options{MaxNamespaces: 3})
 	for i := range 10 {

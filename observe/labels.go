@@ -11,14 +11,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// spaces bounds the namespaces that have labels of their own.
+// spaces bounds the number of namespaces that have labels of their own.
 type spaces struct {
 	most int
 	mu   sync.RWMutex
 	seen map[string]bool
 }
 
-// Labels that stand for what has no name of its own.
+// The labels for keys without a label of their own.
 const (
 	noSpace    = "none"  // keys of one segment
 	otherSpace = "other" // namespaces beyond the bound
@@ -26,8 +26,8 @@ const (
 
 func (s *spaces) of(key string) string { return s.named(fence.Namespace(key)) }
 
-// known is the label that a key's namespace has already. A namespace without
-// one shares the label "other" and takes none of those that are left.
+// known returns the label of a key's namespace if it has one already, and
+// "other" if not. It gives no new labels.
 func (s *spaces) known(key string) string {
 	space := fence.Namespace(key)
 	s.mu.RLock()
@@ -41,7 +41,7 @@ func (s *spaces) known(key string) string {
 	return space
 }
 
-// named is the label of a namespace.
+// named returns the label of a namespace, and gives it one if any are left.
 func (s *spaces) named(space string) string {
 	if space == "" {
 		return noSpace
@@ -67,9 +67,10 @@ func (s *spaces) named(space string) string {
 	return space
 }
 
-// kindOf is what sort of resource a target is: its URL's scheme, or a file.
+// kindOf returns the kind of a target: the scheme of its URL, or "file".
 func kindOf(target string) string {
-	if scheme, _, ok := strings.Cut(target, "://"); ok && scheme != "" && len(scheme) < 32 && !strings.ContainsAny(scheme, `/\. `) { // a path may have :// in it
+	if scheme, _, ok := strings.Cut(target, "://"); ok && scheme != "" && len(scheme) < 32 &&
+		!strings.ContainsAny(scheme, `/\. `) { // a path may have :// in it
 		return scheme
 	}
 	return "file"
@@ -81,7 +82,7 @@ const (
 	failed   = "error"
 )
 
-// outcomeOf sorts what a guard said.
+// outcomeOf returns the label for a guard's answer.
 func outcomeOf(err error) string {
 	for _, refusal := range []struct {
 		err  error
@@ -105,13 +106,13 @@ func outcomeOf(err error) string {
 	return failed
 }
 
-// Why a renewal had no answer.
+// The reasons why a renewal had no answer.
 const (
 	timeout     = "timeout"
 	unreachable = "unreachable"
 )
 
-// failure sorts why a renewal had no answer.
+// failure returns the reason why a renewal had no answer.
 func failure(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return timeout

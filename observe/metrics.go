@@ -10,16 +10,20 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Options shape [Metrics]. A nil *Options and the zero Options are the defaults.
+// Options shape [Metrics]. A nil *Options and the zero Options mean the
+// defaults.
 type Options struct {
-	// MaxNamespaces bounds how many namespaces have labels of their own; those that come later share the label "other". Default: 100.
+	// MaxNamespaces bounds how many namespaces have labels of their own. Later
+	// ones share the label "other". Default: 100.
 	MaxNamespaces int
-	// Namespaces have labels of their own in any case, and count first. Default: none.
+	// Namespaces lists namespaces that always have labels of their own. They
+	// count towards MaxNamespaces. Default: none.
 	Namespaces []string
 }
 
-// Metrics counts what clients and guards do. It is a [prometheus.Collector], to be registered once, and may serve any number of clients. Its methods are safe for
-// concurrent use.
+// Metrics counts what clients, guards and gates do. It is a
+// [prometheus.Collector]. Register it once; it may serve any number of clients.
+// Its methods are safe for concurrent use.
 type Metrics struct {
 	wait       *prometheus.HistogramVec
 	held       *prometheus.GaugeVec
@@ -43,67 +47,108 @@ type Metrics struct {
 
 	now      func() time.Time
 	spaces   spaces
-	expected sync.Map // namespaces and guards whose refusals are counted from 0
+	expected sync.Map // the namespaces and guards whose counters have begun at 0
 
 	mu     sync.Mutex
-	leases map[lease]*work      // those that are held
-	gated  bool                 // a gate has been heard of
-	taken  map[string]bool      // resources that gates have
-	closed map[string]time.Time // those that are closed, and until when
+	leases map[lease]*work      // the leases that are held
+	gated  bool                 // whether a gate has sent an event
+	taken  map[string]bool      // the resources that gates have
+	closed map[string]time.Time // the closed resources, and until when
 }
 
-// work is what is known of the work under a lease.
+// work records the times of the work under a lease.
 type work struct {
 	since    time.Time
-	progress time.Time // when it last got somewhere; zero if it never said so
-	until    time.Time // it is over by then unless it is renewed
+	progress time.Time // its last progress; zero if it never reported any
+	until    time.Time // when it must be over unless it is renewed
 }
 
-// lease tells leases apart.
+// lease identifies a lease.
 type lease struct {
 	key   string
 	token fence.Token
 }
 
-// Bounds of histograms. Waits and calls last from under a millisecond to minutes; margins are parts of a whole.
+// The bounds of histograms. Waits and calls last from under a millisecond to
+// minutes. Margins are parts of the TTL.
 var (
 	seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	parts   = []float64{.05, .1, .2, .3, .4, .5, .55, .6, .65, .7, .8, .9}
 	terms   = []float64{.1, 1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}
 )
 
-// New makes metrics that have counted nothing yet.
+// New makes metrics in which nothing is counted yet.
 func New(o *Options) *Metrics {
 	most := 100
 	if o != nil && o.MaxNamespaces > 0 {
 		most = o.MaxNamespaces
 	}
-	m := &Metrics{now: time.Now, leases: map[lease]*work{}, taken: map[string]bool{}, closed: map[string]time.Time{}, spaces: spaces{most: most}}
+	m := &Metrics{
+		now: time.Now, leases: map[lease]*work{}, taken: map[string]bool{}, closed: map[string]time.Time{},
+		spaces: spaces{most: most},
+	}
 	if o != nil {
 		for _, space := range o.Namespaces {
 			m.spaces.named(space)
 		}
 	}
-	m.wait = histogram("croft_lease_wait_seconds", "How long acquires took until they were granted the key, or told that it is not their turn.", seconds, "namespace", "outcome")
-	m.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "croft_leases_held", Help: "Leases held now."}, []string{"namespace"})
-	m.heldFor = histogram("croft_lease_held_seconds", "How long leases were held that have been released.", terms, "namespace", "result")
-	m.margin = histogram("croft_renew_margin_ratio", "How much of the TTL was left when a renewal was confirmed.", parts, "namespace")
-	m.failures = counter("croft_renew_failures_total", "Renewal intervals that ended without a confirmation, by kind: unreachable, timeout.", "namespace", "kind")
-	m.transfers = counter("croft_transfers_total", "Terms begun, by how the term before ended.", "namespace", "cause")
-	m.lost = counter("croft_leases_lost_total", "Leases that ended otherwise than by release.", "namespace", "loss")
-	m.operations = counter("croft_operations_total", "Requests the store has answered, or not: outcome unknown.", "namespace", "operation", "outcome")
-	m.calls = histogram("croft_store_call_seconds", "How long calls of the store took. One call may carry many requests.", seconds, "operation", "outcome")
-	m.unknown = counter("croft_unknown_outcomes_total", "Requests whose outcome was not known.", "namespace", "operation")
-	m.resolved = counter("croft_resolved_outcomes_total", "Unknown outcomes that became known.", "namespace", "operation", "outcome")
-	m.writes = counter("croft_guarded_writes_total", "Writes at guarded resources, admitted or refused.", "namespace", "guard", "outcome")
-	m.raises = counter("croft_fence_raises_total", "Fences raised at guarded resources, or not.", "namespace", "guard", "outcome")
-	m.unwatched = counter("croft_watch_failures_total", "Watches of a key that broke or could not be had: it is polled instead.", "namespace")
-	m.answers = histogram("croft_http_answer_seconds", "How long writes through a proxy or gate took from being let in until they were answered in full.", seconds, "status")
+	m.wait = histogram("croft_lease_wait_seconds",
+		"How long acquires took until they were granted the key, or told that it is not their turn.",
+		seconds, "namespace", "outcome")
+	m.held = prometheus.NewGaugeVec(
+		prometheus.GaugeOpts{Name: "croft_leases_held", Help: "Leases held now."},
+		[]string{"namespace"})
+	m.heldFor = histogram("croft_lease_held_seconds",
+		"How long leases were held that have been released.",
+		terms, "namespace", "result")
+	m.margin = histogram("croft_renew_margin_ratio",
+		"How much of the TTL was left when a renewal was confirmed.",
+		parts, "namespace")
+	m.failures = counter("croft_renew_failures_total",
+		"Renewal intervals that ended without a confirmation, by kind: unreachable, timeout.",
+		"namespace", "kind")
+	m.transfers = counter("croft_transfers_total",
+		"Terms begun, by how the term before ended.",
+		"namespace", "cause")
+	m.lost = counter("croft_leases_lost_total",
+		"Leases that ended otherwise than by release.",
+		"namespace", "loss")
+	m.operations = counter("croft_operations_total",
+		"Requests the store has answered, or not: outcome unknown.",
+		"namespace", "operation", "outcome")
+	m.calls = histogram("croft_store_call_seconds",
+		"How long calls of the store took. One call may carry many requests.",
+		seconds, "operation", "outcome")
+	m.unknown = counter("croft_unknown_outcomes_total",
+		"Requests whose outcome was not known.",
+		"namespace", "operation")
+	m.resolved = counter("croft_resolved_outcomes_total",
+		"Unknown outcomes that became known.",
+		"namespace", "operation", "outcome")
+	m.writes = counter("croft_guarded_writes_total",
+		"Writes at guarded resources, admitted or refused.",
+		"namespace", "guard", "outcome")
+	m.raises = counter("croft_fence_raises_total",
+		"Fences raised at guarded resources, or not.",
+		"namespace", "guard", "outcome")
+	m.unwatched = counter("croft_watch_failures_total",
+		"Watches of a key that broke or could not be had: it is polled instead.",
+		"namespace")
+	m.answers = histogram("croft_http_answer_seconds",
+		"How long writes through a proxy or gate took from being let in until they were answered in full.",
+		seconds, "status")
 	m.unsure = counter("croft_http_unsure_total",
-		"Writes that a proxy checked by the mark alone, because the store did not say who the current owner was.", "namespace")
-	m.unanswered = counter("croft_http_unanswered_total", "Writes that a proxy let in and could not send, or sent without learning their outcome.", "namespace", "outcome")
-	m.gates = prometheus.NewDesc("croft_http_resources", "Resources that the proxy has now, and those that it keeps closed.", []string{"state"}, nil)
-	m.idle = prometheus.NewDesc("croft_progress_age_seconds", "How long ago the work that has been idle for longest last got somewhere. Only of leases whose work reports.", []string{"namespace"}, nil)
+		"Writes that a proxy checked by the mark alone, because the store did not say who the current owner was.",
+		"namespace")
+	m.unanswered = counter("croft_http_unanswered_total",
+		"Writes that a proxy let in and could not send, or sent without learning their outcome.",
+		"namespace", "outcome")
+	m.gates = prometheus.NewDesc("croft_http_resources",
+		"Resources that the proxy has now, and those that it keeps closed.",
+		[]string{"state"}, nil)
+	m.idle = prometheus.NewDesc("croft_progress_age_seconds",
+		"How long ago the work that has been idle for longest last got somewhere. Only of leases whose work reports.",
+		[]string{"namespace"}, nil)
 	return m
 }
 
@@ -115,7 +160,7 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// collectors are the metrics that keep themselves.
+// collectors returns the metrics that keep their own values.
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost,
@@ -124,7 +169,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	}
 }
 
-// Describe is for the registry.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range m.collectors() {
 		c.Describe(to)
@@ -133,7 +178,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- m.gates
 }
 
-// Collect is for the registry.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.sweep()
 	for _, c := range m.collectors() {
@@ -158,7 +203,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Observe takes one event. It is what croft.Options.Observe is set to.
+// Observe takes one event. Set croft.Options.Observe to it.
 func (m *Metrics) Observe(e croft.Event) {
 	space := m.spaces.of(e.Key)
 	verb := string(e.Verb)
@@ -231,7 +276,8 @@ func (m *Metrics) renewed(e croft.Event) {
 	}
 }
 
-// sweep forgets leases that must be over: that one began may be told after it was lost, of a process that was stopped in between.
+// sweep forgets leases that must be over. If a process is stopped at the wrong
+// moment, the beginning of a lease may be told after its loss.
 func (m *Metrics) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +290,8 @@ func (m *Metrics) sweep() {
 	}
 }
 
-// end counts it as held no more. A lease may end more than once: lost, and then released.
+// end counts a lease as no longer held. A lease may end more than once: it is
+// lost, and then released.
 func (m *Metrics) end(e croft.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,7 +302,9 @@ func (m *Metrics) end(e croft.Event) {
 	}
 }
 
-// progressed notes that work got somewhere so long ago. What lies before the lease, give or take how exactly that is known, is no progress: the work has never reported.
+// progressed notes that the work made progress so long ago. Progress before the
+// lease, within the precision of a second, is none: then the work has never
+// reported.
 func (m *Metrics) progressed(e croft.Event, ago time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

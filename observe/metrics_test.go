@@ -24,7 +24,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// scrape is what Prometheus would see, by name.
+// scrape returns what Prometheus would see, by name.
 func scrape(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -40,7 +40,9 @@ func scrape(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 	return found
 }
 
-// value is the sum of the series with these labels, given as "name=value", and -1 if there is none; of a histogram, how often it was observed.
+// value returns the sum of the series with these labels, given as "name=value",
+// or -1 if there is none. For a histogram it returns the number of
+// observations.
 func value(f *dto.MetricFamily, labels ...string) float64 {
 	sum, found := 0.0, false
 	for _, m := range f.GetMetric() {
@@ -83,14 +85,15 @@ func (f *flaky) Apply(ctx context.Context, batch []tenure.Request) []store.Answe
 	return f.Store.Apply(ctx, batch)
 }
 
-// Watch breaks at once, as with a lost connection.
+// Watch breaks at once, as if the connection were lost.
 func (f *flaky) Watch(context.Context, string) (<-chan struct{}, error) {
 	c := make(chan struct{})
 	close(c)
 	return c, nil
 }
 
-// TestEveryDocumentedMetricIsSeen: a client under contention, with everything that can happen to a lease, shows all of them with sane values.
+// TestEveryDocumentedMetricIsSeen: a client under contention shows every metric
+// with a plausible value, after everything that can happen to a lease.
 func TestEveryDocumentedMetricIsSeen(t *testing.T) {
 	t.Parallel()
 	m := New(nil)
@@ -101,7 +104,7 @@ func TestEveryDocumentedMetricIsSeen(t *testing.T) {
 	defer other.Close()
 	ctx := t.Context()
 	file := Artifact(&guardtest.Memory{}, m.Write)
-	const ttl = 9 * time.Second // a renewal must come in time on a machine that stalls
+	const ttl = 9 * time.Second // long enough to renew in time on a machine that stalls
 
 	// Contention: ten workers on one key.
 	var all sync.WaitGroup
@@ -149,7 +152,7 @@ func TestEveryDocumentedMetricIsSeen(t *testing.T) {
 	if err := l.Release(ctx); !errors.Is(err, croft.ErrNotOwned) {
 		t.Fatal(err)
 	}
-	// An unknown outcome, and what became of it.
+	// An unknown outcome, and its resolution.
 	st.set(true)
 	asked := make(chan error)
 	go func() {
@@ -161,7 +164,7 @@ func TestEveryDocumentedMetricIsSeen(t *testing.T) {
 	if err := <-asked; err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Report(ctx, "more"); err != nil { // so that there is progress to tell of
+	if err := next.Report(ctx, "more"); err != nil { // now there is progress
 		t.Fatal(err)
 	}
 
@@ -205,7 +208,7 @@ func TestEveryDocumentedMetricIsSeen(t *testing.T) {
 	}
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition is true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
@@ -215,7 +218,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// documented are the names in the table of docs/metrics.md, with their labels.
+// documented returns the names in the table of docs/metrics.md, with their
+// labels.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/metrics.md")
@@ -229,7 +233,8 @@ func documented(t *testing.T) map[string]string {
 	return names
 }
 
-// TestTheTableOfMetricsIsComplete: what the page says is what the code registers, labels included.
+// TestTheTableOfMetricsIsComplete: the page lists the metrics that the code
+// registers, with their labels.
 func TestTheTableOfMetricsIsComplete(t *testing.T) {
 	descs := make(chan *prometheus.Desc, 100)
 	New(nil).Describe(descs)
@@ -255,7 +260,8 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 	}
 }
 
-// TestLabelsAreBounded: however many namespaces there are, and whatever the keys.
+// TestLabelsAreBounded: this holds for any number of namespaces, and for any
+// keys.
 func TestLabelsAreBounded(t *testing.T) {
 	m := New(&Options{MaxNamespaces: 3})
 	for i := range 50 {
@@ -271,7 +277,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWorkThatNeverReportsHasNoAge: it would look stalled for being long. Work that reported through another process has one.
+// TestWorkThatNeverReportsHasNoAge: long work that never reports must not look
+// stalled. Work that reported through another process has an age.
 func TestWorkThatNeverReportsHasNoAge(t *testing.T) {
 	m := New(nil)
 	start := time.Now()
@@ -289,7 +296,7 @@ func TestWorkThatNeverReportsHasNoAge(t *testing.T) {
 	}
 }
 
-// TestALeaseThatEndsTwiceIsCountedOnce: lost, and then released.
+// TestALeaseThatEndsTwiceIsCountedOnce: the lease is lost, and then released.
 func TestALeaseThatEndsTwiceIsCountedOnce(t *testing.T) {
 	m := New(nil)
 	for _, kind := range []croft.EventKind{croft.EventAcquired, croft.EventLost, croft.EventReleased, croft.EventReleaseLeft} {
@@ -303,7 +310,9 @@ func TestALeaseThatEndsTwiceIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestALeaseThatIsLostBeforeItBeginsIsForgotten: the two are told by different goroutines, and a process may be stopped in between. One that is renewed is not.
+// TestALeaseThatIsLostBeforeItBeginsIsForgotten: different goroutines tell of
+// the two, and a process may be stopped in between. A lease that is renewed is
+// not forgotten.
 func TestALeaseThatIsLostBeforeItBeginsIsForgotten(t *testing.T) {
 	m := New(nil)
 	now := time.Now()
@@ -323,7 +332,8 @@ func TestALeaseThatIsLostBeforeItBeginsIsForgotten(t *testing.T) {
 	}
 }
 
-// TestWhatShouldNotHappenIsCountedFromZero: Prometheus sees no increase in a series that begins with all that an outage cost.
+// TestWhatShouldNotHappenIsCountedFromZero: Prometheus sees no increase in a
+// series that begins with all that an outage cost.
 func TestWhatShouldNotHappenIsCountedFromZero(t *testing.T) {
 	m := New(nil)
 	m.Observe(croft.Event{Kind: croft.EventAcquired, Key: "a/b", Token: 1, TTL: time.Minute})
@@ -341,7 +351,8 @@ func TestWhatShouldNotHappenIsCountedFromZero(t *testing.T) {
 	}
 }
 
-// TestTheKindOfATargetIsItsScheme: a path is a file whatever is in it, or labels would be as many as folders.
+// TestTheKindOfATargetIsItsScheme: a path is a file whatever it contains.
+// Otherwise there would be as many labels as folders.
 func TestTheKindOfATargetIsItsScheme(t *testing.T) {
 	for target, want := range map[string]string{
 		"redis://h/0#k": "redis", "s3://b/k": "s3", "out/report.json": "file", "/data/42/a://b": "file", `C:\42\a://b`: "file", "://x": "file", "": "file",

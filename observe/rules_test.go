@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestTheAlertRulesFireWhenTheyShould, and only then: as Prometheus itself judges them.
+// TestTheAlertRulesFireWhenTheyShould: Prometheus itself judges whether each
+// rule fires when it should, and only then.
 func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
 	t.Parallel()
 	promtool := testenv.Program(t, "promtool", "prometheus")
@@ -26,7 +27,7 @@ func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
 		}
 	}
 
-	// The tests would notice rules that are not careful, or careless.
+	// The tests of the rules must notice each of these broken rules.
 	rules, err := os.ReadFile("alerts.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +66,7 @@ func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
 	}
 }
 
-// onlyTest is a file of tests with only one of them: all of them take long.
+// onlyTest returns a file with only one of its tests. All of them take long.
 func onlyTest(t *testing.T, tests, name string) string {
 	t.Helper()
 	const begin = "\n  - name: "
@@ -81,7 +82,7 @@ func onlyTest(t *testing.T, tests, name string) string {
 
 var metricName = regexp.MustCompile(`croft_[a-z_]+`)
 
-// metricsIn lists the metrics that a text uses, without the endings of histograms.
+// metricsIn lists the metrics in a text, without the endings of histograms.
 func metricsIn(text string) []string {
 	var names []string
 	for _, name := range metricName.FindAllString(text, -1) {
@@ -94,7 +95,7 @@ func metricsIn(text string) []string {
 	return slices.Compact(names)
 }
 
-// dashboard is what is checked of it.
+// dashboard is the part of the dashboard that is checked.
 type dashboard struct {
 	Panels []struct {
 		Title   string
@@ -117,7 +118,7 @@ func readDashboard(t *testing.T) (board dashboard) {
 
 var legendName = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
-// legendNames are the labels that a legend shows.
+// legendNames returns the labels that a legend shows.
 func legendNames(format string) (names []string) {
 	for _, m := range legendName.FindAllStringSubmatch(format, -1) {
 		names = append(names, m[1])
@@ -125,7 +126,8 @@ func legendNames(format string) (names []string) {
 	return names
 }
 
-// TestAlertsAndDashboardUseMetricsThatAreThere, and the dashboard shows every one.
+// TestAlertsAndDashboardUseMetricsThatAreThere: alerts and dashboard use only
+// metrics that exist, and the dashboard shows every one.
 func TestAlertsAndDashboardUseMetricsThatAreThere(t *testing.T) {
 	known := documented(t)
 	for _, file := range []string{"alerts.yml", "alerts_test.yml", "dashboard.json"} {
@@ -155,7 +157,8 @@ func TestAlertsAndDashboardUseMetricsThatAreThere(t *testing.T) {
 	}
 }
 
-// TestEveryAlertHasAPageInTheRunbook: its link leads somewhere.
+// TestEveryAlertHasAPageInTheRunbook: the link of each alert leads to a section
+// of the runbook.
 func TestEveryAlertHasAPageInTheRunbook(t *testing.T) {
 	rules, err := os.ReadFile("alerts.yml")
 	if err != nil {

@@ -14,42 +14,50 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Traces makes one span of every lease, from the moment it was asked for to its end, and a span of every refused write, with a link to the span of the lease it was made
-// under. Its methods are safe for concurrent use.
+// Traces makes one span of every lease, from the request for it to its end. It
+// also makes a span of every refused write, with a link to the span of its
+// lease. Its methods are safe for concurrent use.
 type Traces struct {
 	tracer trace.Tracer
 	mu     sync.Mutex
 	spans  map[lease]trace.Span
-	past   []past // the last that have ended, for writes that come late
+	past   []past // the last spans that ended, for writes that come late
 	next   int
 }
 
-// past is what is left of a span to link to.
+// past is what remains of a span that has ended. If the span is not valid, the
+// end of the lease was told before its beginning.
 type past struct {
 	lease lease
 	span  trace.SpanContext
 }
 
-// pasts is how many spans that have ended are remembered.
+// pasts is how many ended spans are remembered.
 const pasts = 256
 
-// NewTraces makes spans with a provider's tracer.
+// NewTraces makes spans with a tracer of the provider.
 func NewTraces(p trace.TracerProvider) *Traces {
-	return &Traces{tracer: p.Tracer("github.com/croft-dev/croft/observe"), spans: map[lease]trace.Span{}, past: make([]past, pasts)}
+	return &Traces{
+		tracer: p.Tracer("github.com/croft-dev/croft/observe"), spans: map[lease]trace.Span{},
+		past: make([]past, pasts),
+	}
 }
 
-// Observe takes one event. It is what croft.Options.Observe is set to; use [All] to have metrics as well.
+// Observe takes one event. Set croft.Options.Observe to it, or use [All] to
+// have metrics as well.
 func (t *Traces) Observe(e croft.Event) {
 	l := lease{e.Key, e.Token}
 	switch e.Kind {
 	case croft.EventAcquired, croft.EventResumed:
 		t.begin(l, e)
 	case croft.EventRenewFailed:
-		t.note(l, "renew_failed", attribute.Int("croft.failures", e.Failures), attribute.String("croft.margin", e.Margin.String()))
+		t.note(l, "renew_failed", attribute.Int("croft.failures", e.Failures),
+			attribute.String("croft.margin", e.Margin.String()))
 	case croft.EventRaised:
 		t.note(l, "raised", attribute.String("croft.target", e.Target))
 	case croft.EventRaiseRefused:
-		t.note(l, "raise_refused", attribute.String("croft.target", e.Target), attribute.String("croft.error", errText(e.Err)))
+		t.note(l, "raise_refused", attribute.String("croft.target", e.Target),
+			attribute.String("croft.error", errText(e.Err)))
 	case croft.EventReleased:
 		t.end(l, "released", nil)
 	case croft.EventReleaseLeft:
@@ -60,16 +68,18 @@ func (t *Traces) Observe(e croft.Event) {
 }
 
 func (t *Traces) begin(l lease, e croft.Event) {
-	_, span := t.tracer.Start(context.Background(), "croft.lease", trace.WithTimestamp(time.Now().Add(-e.Wait)), trace.WithAttributes(
-		attribute.String("croft.key", e.Key), attribute.Int64("croft.token", int64(e.Token)), attribute.String("croft.cause", string(e.Cause)),
-		attribute.String("croft.wait", e.Wait.String()), attribute.String("croft.ttl", e.TTL.String()),
-	))
+	_, span := t.tracer.Start(context.Background(), "croft.lease",
+		trace.WithTimestamp(time.Now().Add(-e.Wait)), trace.WithAttributes(
+			attribute.String("croft.key", e.Key), attribute.Int64("croft.token", int64(e.Token)),
+			attribute.String("croft.cause", string(e.Cause)),
+			attribute.String("croft.wait", e.Wait.String()), attribute.String("croft.ttl", e.TTL.String()),
+		))
 	span.AddEvent(string(e.Kind))
 	t.mu.Lock()
 	over := slices.ContainsFunc(t.past, func(p past) bool { return p.lease == l && !p.span.IsValid() })
 	t.spans[l] = span
 	t.mu.Unlock()
-	if over { // its end was told first, by another goroutine
+	if over { // another goroutine has told its end first
 		t.end(l, "lost", nil)
 	}
 }
@@ -109,7 +119,8 @@ func (t *Traces) end(l lease, how string, err error) {
 	span.End()
 }
 
-// Write makes a span of a refused write; an admitted one is the caller's own to trace.
+// Write makes a span of a refused write. It makes none of an admitted write:
+// the caller traces that itself.
 func (t *Traces) Write(ctx context.Context, w Write) {
 	outcome := outcomeOf(w.Err)
 	if outcome == admitted {
@@ -128,7 +139,8 @@ func (t *Traces) Write(ctx context.Context, w Write) {
 	span.End()
 }
 
-// find is the span of the lease that a stamp was made under, if this process has held it.
+// find returns the span of the lease to which a stamp belongs, if this process
+// has held it.
 func (t *Traces) find(s fence.Stamp) trace.SpanContext {
 	l := lease{s.Key, s.Token}
 	t.mu.Lock()
@@ -144,7 +156,7 @@ func (t *Traces) find(s fence.Stamp) trace.SpanContext {
 	return trace.SpanContext{}
 }
 
-// All tells several observers of every event.
+// All returns an observer that passes every event to several observers.
 func All(observers ...func(croft.Event)) func(croft.Event) {
 	return func(e croft.Event) {
 		for _, observe := range observers {

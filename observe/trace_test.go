@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
-// TestALeaseIsASpanAndARefusedWriteLinksToIt: also when the lease is over by then.
+// TestALeaseIsASpanAndARefusedWriteLinksToIt: the link is there even if the
+// lease is over by then.
 func TestALeaseIsASpanAndARefusedWriteLinksToIt(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	traces := NewTraces(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)))
@@ -74,7 +75,8 @@ func TestALeaseIsASpanAndARefusedWriteLinksToIt(t *testing.T) {
 	}
 }
 
-// TestALateWriteBeyondMemoryHasNoLink, and costs no more than that.
+// TestALateWriteBeyondMemoryHasNoLink: only the last 256 leases that ended are
+// remembered.
 func TestALateWriteBeyondMemoryHasNoLink(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	traces := NewTraces(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)))
@@ -108,7 +110,8 @@ func TestWritesAreLoggedUnderTheirNames(t *testing.T) {
 	}
 }
 
-// TestALeaseWhoseEndIsToldFirstHasNoOpenSpan: events come from several goroutines.
+// TestALeaseWhoseEndIsToldFirstHasNoOpenSpan: events come from several
+// goroutines.
 func TestALeaseWhoseEndIsToldFirstHasNoOpenSpan(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	traces := NewTraces(sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder)))

@@ -1,7 +1,25 @@
-// Package store is the contract of a lease store, and the registry that opens one from a URL.
+// Package store is the contract of a lease store, and the registry that opens a
+// store from a URL.
 //
-// A store has one verb for change, [Store.Apply]. What a change means is the law in package tenure; a store only makes each request one atomic
-// step. Package store/cas builds a store from any compare-and-swap register, package store/storetest is the suite every store passes.
+// A store has one method that changes records, [Store.Apply]. Package tenure
+// has the law: it decides what a request does to a record. A store only makes
+// each request one atomic step. Package store/cas builds a store from any
+// compare-and-swap register. Package store/storetest is the suite that every
+// store passes.
+//
+// # Writing a store
+//
+// [Store] is all that a client needs. The other interfaces are optional:
+//
+//   - [Watcher] wakes waiters, and [Lookout] does so for earlier changes.
+//   - [Announcer] tells holders of operators' acts.
+//   - [Sweeper] forgets old records on demand.
+//   - [Examiner] answers `croft doctor`.
+//   - [Pipelined] asks for two batches in flight.
+//
+// A backend calls [Register] from init, with the scheme of its URLs. A program
+// then needs only a blank import of the backend to [Open] such a URL. The steps
+// from an empty folder to a store on the command line are in CONTRIBUTING.md.
 package store
 
 import (
@@ -16,51 +34,67 @@ import (
 
 // Store keeps the records of keys. All methods are safe for concurrent use.
 type Store interface {
-	// Apply carries out requests, each one atomic step on its own key by the store's clock; the batch is a convenience, not a
-	// transaction. Requests on one key are carried out in their order. It returns exactly one answer per request, in order, and returns soon after ctx ends: requests without an answer by then
-	// are answered with an error matching ErrUnknown. It does not change the requests, nor what they refer to: the caller may have the same ones in another call at the same time.
+	// Apply carries out requests. Each request is one atomic step on its own
+	// key, at the time of the store's clock. The batch is a convenience, not a
+	// transaction. Requests on the same key are carried out in their order.
+	//
+	// Apply returns exactly one answer per request, in the same order. It
+	// returns soon after ctx ends. Requests that have no answer by then get an
+	// error that matches ErrUnknown.
+	//
+	// Apply does not change the requests, nor the values that they refer to.
+	// The caller may pass the same requests to another call at the same time.
 	Apply(ctx context.Context, requests []tenure.Request) []Answer
 
-	// Get returns the record of a key with its history, or the zero Record if nothing is remembered.
+	// Get returns the record of a key with its history. It returns the zero
+	// Record if the store has none.
 	Get(ctx context.Context, key string) (tenure.Record, error)
 
-	// List yields the records whose key begins with prefix (the empty prefix: all), ordered by key, possibly without their
-	// history. It stops after the first error.
+	// List yields the records whose key begins with prefix, ordered by key. The
+	// empty prefix means all keys. The records may come without their history.
+	// List stops after the first error.
 	List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error]
 
-	// Now is the store's clock: what deadlines in records are to be compared with.
+	// Now returns the time of the store's clock. Deadlines in records are times
+	// of this clock.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Close lets go of what the store holds open. It releases no lease.
+	// Close frees the store's resources. It releases no lease.
 	Close() error
 }
 
 // Answer is the outcome of one request.
 type Answer struct {
-	// Record is the key's record after the request, or as it stands when the request was refused, possibly without its history. It is zero
-	// when the outcome is unknown.
+	// Record is the key's record after the request. If the store refused the
+	// request, it is the record as it stands. It may come without its history.
+	// It is zero if the outcome is unknown.
 	Record tenure.Record
 	// Now is the store's time at the decision.
 	Now time.Time
-	// Awaited says of a release that another client waits for the key, as far as the store knows: one that does not know leaves it false. The client that released then lets
-	// others go first, before its own next contender.
+	// Awaited is set in the answer to a release if another client waits for the
+	// key. A store that cannot tell leaves it false. The client that released
+	// the key then lets other clients try before its own next contender.
 	Awaited bool
-	// Err is nil if the request took effect, [*tenure.HeldError] or [*tenure.NotOwnedError] if the law refused it, an error matching
-	// fence.ErrInvalid if it was bad input, and otherwise matches ErrUnknown: it may or may not have taken effect, and sending the
+	// Err is nil if the request took effect. It is a [*tenure.HeldError] or a
+	// [*tenure.NotOwnedError] if the law refused the request. It matches
+	// fence.ErrInvalid if the request was bad input. Any other error matches
+	// ErrUnknown: the request may or may not have taken effect, and sending the
 	// same request again is safe.
 	Err error
 }
 
-// ErrUnknown is matched by the error of every request whose outcome is not known: the store could not be reached, or did not answer in time.
-// It gives no authority and takes none away.
+// ErrUnknown is matched by the error of every request whose outcome is not
+// known: the store could not be reached, or did not answer in time. An unknown
+// outcome gives no authority and takes none away.
 var ErrUnknown = errors.New("outcome unknown")
 
-// UnknownError is the error of a request whose outcome is not known, with what went wrong.
+// UnknownError is the error of a request whose outcome is not known. Err is the
+// reason.
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("store: outcome unknown: %v", e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
 // Is makes every UnknownError match ErrUnknown.
@@ -74,7 +108,7 @@ func Unknown(err error) error {
 	return &UnknownError{Err: err}
 }
 
-// Failed answers every one of n requests with the same unknown outcome.
+// Failed returns n answers, all with the same unknown outcome.
 func Failed(n int, err error) []Answer {
 	answers := make([]Answer, n)
 	for i := range answers {
@@ -83,53 +117,68 @@ func Failed(n int, err error) []Answer {
 	return answers
 }
 
-// Watcher is a store that can wake waiters. A store that has the method and cannot (because what it is built on cannot) returns an error matching
-// errors.ErrUnsupported; the same holds for Examiner.
+// Watcher is a store that can wake waiters.
+//
+// A store may have the method and yet be unable to watch, because its register
+// cannot. Watch then returns an error that matches errors.ErrUnsupported. The
+// same holds for Examiner.
 type Watcher interface {
-	// Watch returns a channel that receives soon after the key may have changed; several changes may be one wake-up. It is a hint: the
-	// truth is in the next request. The channel is closed when ctx ends or the watch breaks; callers go on by polling.
+	// Watch returns a channel that receives soon after the key may have
+	// changed. Several changes may be one wake-up. A wake-up is a hint: only
+	// the next request tells the truth. The store closes the channel when ctx
+	// ends or the watch breaks. The caller then goes on by polling.
 	//
-	// A store may keep an Acquire that it has refused for whoever watches the key next, and grant it when its turn comes. The caller learns of it by asking again with the same request, as soon as it is woken; what nobody asks for the store
-	// gives back when the watch ends or a moment has passed.
+	// A store may keep a refused Acquire for the next watch of the key, and
+	// grant it when its turn comes. The caller learns of the grant by sending
+	// the same request again as soon as it is woken. If nobody asks for the
+	// grant, the store gives it back when the watch ends or after a moment.
 	Watch(ctx context.Context, key string) (<-chan struct{}, error)
 }
 
-// Lookout is a Watcher whose watches also tell, soon after they begin, of a change since the key was last refused through this store: whoever was refused, and watches from then on, need not ask again
-// when the watch begins.
+// Lookout is a Watcher whose watches also report earlier changes: a new watch
+// wakes its caller soon if the key has changed since this store last refused
+// it. A caller that was refused, and then watches, need not ask again when the
+// watch begins.
 type Lookout interface {
 	Watcher
-	// Sees reports whether it does.
+	// Sees reports whether this store's watches do so.
 	Sees() bool
 }
 
-// Announcer is a store that tells of operators' acts, so that the holder of a
-// key learns at once that it was replaced. Who keeps a lease asks for it; a
-// store that has the method and cannot tell returns an error matching
-// errors.ErrUnsupported.
+// Announcer is a store that announces operators' acts, so that the holder of a
+// key learns at once that it was replaced. A client that holds leases calls
+// Acts. A store that has the method but cannot announce returns an error that
+// matches errors.ErrUnsupported.
 type Announcer interface {
 	// Acts returns a channel that receives a key soon after an operator has
 	// taken it over, revoked or reserved it, through this store or another. It
-	// is a hint: some acts may be missed, and some keys were not acted on. The
-	// channel is closed when ctx ends, or when the store cannot tell any more.
+	// is a hint: some acts may be missed, and some keys may be named without an
+	// act. The store closes the channel when ctx ends, or when it can no longer
+	// announce.
 	Acts(ctx context.Context) (<-chan string, error)
 }
 
-// Pipelined is a store that gets more done when a second batch is under way beside the first, because most of a call is spent on the way or in a server: the client then has two under way where it has one as a rule. A store whose
-// time goes into the disk, or into work of its own, gains more from larger batches.
+// Pipelined is a store that gets more done with two batches in flight than with
+// one. This is so where most of a call is spent on the network or in a server.
+// The client then keeps two batches in flight instead of one. A store that
+// spends its time on the disk or on its own work gains more from larger
+// batches.
 type Pipelined interface {
-	// Pipelines reports whether it does.
+	// Pipelines reports whether two batches in flight are better than one.
 	Pipelines() bool
 }
 
-// Sweeper is a store that forgets records a retention after they last mattered. Stores sweep by themselves now and then; Sweep does it now, for all keys.
+// Sweeper is a store that forgets records after their retention. Stores sweep
+// by themselves now and then. Sweep does it now, for all keys, and returns the
+// number of dropped records.
 type Sweeper interface {
 	Sweep(ctx context.Context) (dropped int, err error)
 }
 
-// DefaultRetention is how long a record outlives its last use.
+// DefaultRetention is how long a store keeps a record after its last use.
 const DefaultRetention = 24 * time.Hour
 
-// Examiner is a store that can tell how fit it is for its task.
+// Examiner is a store that can check whether it is fit for its task.
 type Examiner interface {
 	Examine(ctx context.Context) ([]Finding, error)
 }
@@ -144,7 +193,8 @@ const (
 	Bad  Level = "bad"  // not fit
 )
 
-// Finding is one fact about a store: what was looked at, what was seen, and what to do about it.
+// Finding is one fact about a store: the check, its grade, the observation, and
+// advice.
 type Finding struct {
 	Check  string `json:"check"`
 	Level  Level  `json:"level"`

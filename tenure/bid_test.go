@@ -12,7 +12,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// awarding is the law with every Acquire made a bid.
+// awarding is the law, with every Acquire turned into a bid and awarded.
 func awarding(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
 	if q.Verb == tenure.Acquire && q.Check() == nil {
 		return tenure.Award(rec, q.Bid(), now)
@@ -20,7 +20,8 @@ func awarding(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record
 	return tenure.Apply(rec, q, now)
 }
 
-// TestABidIsDecidedAsItsRequest: in any story, and the laws hold.
+// TestABidIsDecidedAsItsRequest plays random scenarios: Award and Apply must
+// give the same answers, and the laws must hold.
 func TestABidIsDecidedAsItsRequest(t *testing.T) {
 	t.Parallel()
 	same := func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
@@ -38,7 +39,8 @@ func TestABidIsDecidedAsItsRequest(t *testing.T) {
 	})
 }
 
-// TestABidHasNoSecret: nor is one taken that has, or that is none.
+// TestABidHasNoSecret: making a bid drops the secret, and Award refuses a bid
+// that has a secret or is not an Acquire.
 func TestABidHasNoSecret(t *testing.T) {
 	q := ask("acquire", "ann")
 	bid := q.Bid()

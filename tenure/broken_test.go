@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// afterwards is a law that does something more when the real one has said yes.
+// afterwards is a law that does something more after the real law has granted.
 func afterwards(do func(rec tenure.Record, q tenure.Request, now time.Time, next *tenure.Record)) law {
 	return func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
 		next, changed, err := tenure.Apply(rec, q, now)
@@ -23,7 +23,7 @@ func afterwards(do func(rec tenure.Record, q tenure.Request, now time.Time, next
 	}
 }
 
-// instead is a law that answers in its own way when the real one has refused.
+// instead is a law that gives its own answer where the real law has refused.
 func instead(refusal error, do law) law {
 	return func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
 		next, changed, err := tenure.Apply(rec, q, now)
@@ -34,12 +34,12 @@ func instead(refusal error, do law) law {
 	}
 }
 
-// reissue changes the token of a grant, wherever the record says it.
+// reissue changes the token of the newest grant, everywhere in the record.
 func reissue(next *tenure.Record, token fence.Token) {
 	next.Token, next.History[len(next.History)-1].Token = token, token
 }
 
-// forget takes a grant out of the history.
+// forget removes a grant from the history.
 func forget(rec *tenure.Record, g fence.Grant) {
 	for i := range rec.History {
 		if rec.History[i].Grant == g {
@@ -51,14 +51,16 @@ func forget(rec *tenure.Record, g fence.Grant) {
 	}
 }
 
-// brokenLaws have one fault each: what they do, and how the judge's verdict must begin.
+// brokenLaws have one fault each. Each entry says what the law does wrong, and
+// how the judge's verdict must begin.
 var brokenLaws = []struct {
 	does, want string
 	law        law
 }{
 	{"issues the token before again", "law 1: token", afterwards(func(rec tenure.Record, _ tenure.Request, _ time.Time, next *tenure.Record) {
 		if n := len(next.History); next.Token != rec.Token && n > 1 {
-			// Record.Check would see it, so the history is made to fit.
+			// Change the history too: otherwise Record.Check would find the
+			// fault.
 			reissue(next, rec.Token)
 			next.History = next.History[n-1:]
 		}
@@ -258,7 +260,8 @@ var brokenLaws = []struct {
 	}},
 }
 
-// TestTheJudgeRejectsBrokenLaws: a checker that nothing can displease proves nothing.
+// TestTheJudgeRejectsBrokenLaws: a checker that accepts everything proves
+// nothing.
 func TestTheJudgeRejectsBrokenLaws(t *testing.T) {
 	for _, broken := range brokenLaws {
 		t.Run(broken.does, func(t *testing.T) {
@@ -268,7 +271,8 @@ func TestTheJudgeRejectsBrokenLaws(t *testing.T) {
 	}
 }
 
-// TestTheJudgeRejectsForgetfulStores: dropping a record too early brings its numbers back.
+// TestTheJudgeRejectsForgetfulStores: a store that drops a record too early
+// issues its tokens again.
 func TestTheJudgeRejectsForgetfulStores(t *testing.T) {
 	for does, droppable := range map[string]func(tenure.Record, time.Time, time.Duration) bool{
 		"looks at the deadline only": func(r tenure.Record, now time.Time, retention time.Duration) bool {
@@ -280,7 +284,8 @@ func TestTheJudgeRejectsForgetfulStores(t *testing.T) {
 	}
 }
 
-// reject plays scenarios until the judge objects, and fails if it never does, or never for the reason it should.
+// reject plays scenarios until the judge objects for the expected reason. It
+// fails if the judge never objects, or only for other reasons.
 func reject(t *testing.T, broken law, droppable func(tenure.Record, time.Time, time.Duration) bool, want string) {
 	t.Helper()
 	var other error

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// plain has Record's fields without its methods; written wraps it so that durations read as Go prints them.
+// plain is a Record without its methods. written wraps it, so that durations
+// are written as Go prints them.
 type plain Record
 
 type written struct {
@@ -18,7 +19,8 @@ type written struct {
 	Every string `json:"every,omitempty"`
 }
 
-// MarshalJSON writes the record as stores keep it: names as in the field tags, times as RFC 3339, durations as Go prints them.
+// MarshalJSON writes the record as stores keep it: field names from the tags,
+// times as RFC 3339, durations as Go prints them.
 func (r Record) MarshalJSON() ([]byte, error) {
 	w := written{plain: plain(r), TTL: r.TTL.String()}
 	if r.Every != 0 {
@@ -27,11 +29,11 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// mostValues bounds the values in a record. The longest that the law makes has
-// fewer than 500 of them.
+// mostValues limits the values in a record's JSON. The longest record that the
+// law makes has fewer than 500.
 const mostValues = 1024
 
-// commas counts those outside texts.
+// commas counts the commas outside strings.
 func commas(data []byte) (n int) {
 	quoted := false
 	for i := 0; i < len(data); i++ {
@@ -47,9 +49,10 @@ func commas(data []byte) (n int) {
 	return n
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. Others may have written it, and a
-// term of 3 bytes takes 184 in memory, so it refuses too many before it makes
-// room for them. Check refuses the rest that the law does not make.
+// UnmarshalJSON reads what MarshalJSON wrote. Others may have written the data,
+// and a term of 3 bytes takes 184 bytes in memory. So UnmarshalJSON refuses
+// data with too many values before it allocates room for them. It does not
+// check the record itself: call [Record.Check].
 func (r *Record) UnmarshalJSON(data []byte) error {
 	if n := commas(data); n >= mostValues {
 		return fmt.Errorf("%d values, at most %d are allowed", n+1, mostValues)
@@ -72,8 +75,10 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Check reports what makes a record read from a store impossible, or nil. Stores call it on what they read, so that damage is named where it is
-// found and never becomes a decision.
+// Check returns nil if the law can have made this record, and otherwise an
+// error that matches [fence.ErrInvalid]. Stores call it on every record they
+// read, so that damage is reported where it is found and no decision rests on
+// it.
 func (r Record) Check() error {
 	if err := fence.CheckKey(r.Key); err != nil {
 		return err
@@ -94,7 +99,9 @@ func (r Record) Check() error {
 		return damaged("TTL %s", r.TTL)
 	case r.Every < 0 || r.Every > MaxPeriod:
 		return damaged("period %s", r.Every)
-	case over && r.Ended != EndReleased && r.Ended != EndFailed, over && r.State != Free, !over && r.State == Free && r.Cause != Cancelled:
+	case over && r.Ended != EndReleased && r.Ended != EndFailed,
+		over && r.State != Free,
+		!over && r.State == Free && r.Cause != Cancelled:
 		return damaged("it is %s and ended %.80q", r.State, r.Ended)
 	case len(r.Guards) > MaxGuards || slices.ContainsFunc(r.Guards, func(g string) bool { return len(g) > MaxText }):
 		return damaged("%d guards, or one that is too long", len(r.Guards))
@@ -119,7 +126,9 @@ func (r Record) Check() error {
 			return damaged("token %d has the cause %.80q", term.Token, term.Cause)
 		case !slices.Contains(ends, term.Ended) || term.Ended == "" && i < len(r.History)-1:
 			return damaged("token %d ended %.80q in its history", term.Token, term.Ended)
-		case tooLong(term.Owner, term.Instance, term.Actor, term.Note), len(term.Grant) > MaxName, len(term.State) > MaxName:
+		case tooLong(term.Owner, term.Instance, term.Actor, term.Note),
+			len(term.Grant) > MaxName,
+			len(term.State) > MaxName:
 			return damaged("token %d has a name or a note that is longer than any request may have", term.Token)
 		}
 		token = term.Token
@@ -127,7 +136,7 @@ func (r Record) Check() error {
 	return nil
 }
 
-// tooLong reports texts that no request could have brought.
+// tooLong reports whether a text is longer than a request may have it.
 func tooLong(owner, instance, actor, note string) bool {
 	return len(owner) > MaxName || len(instance) > MaxName || len(actor) > MaxName || len(note) > MaxText
 }

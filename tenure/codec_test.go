@@ -22,7 +22,7 @@ var stories = []string{
 	"0s acquire ann; 5s revoke opal; 6s acquire bob", "0s acquire ann; 90s renew+resume ann",
 }
 
-// TestRecordsSurviveJSON: what is written is read back, whole.
+// TestRecordsSurviveJSON: a record that is written and read back is the same.
 func TestRecordsSurviveJSON(t *testing.T) {
 	for _, story := range stories {
 		rec := play(t, story)
@@ -40,9 +40,9 @@ func TestRecordsSurviveJSON(t *testing.T) {
 	}
 }
 
-// TestTheLongestRecordIsRead: with every list as long as the law makes it, and
-// texts that look like the marks between its elements. Check refuses one more,
-// and the reading itself refuses many.
+// TestTheLongestRecordIsRead: every list is as long as the law makes it, and
+// the texts contain commas and quotes. With one element more Check refuses the
+// record, and with many more UnmarshalJSON does.
 func TestTheLongestRecordIsRead(t *testing.T) {
 	text := `a,b],{"c\\",`
 	rec := tenure.Record{}
@@ -85,7 +85,8 @@ func TestTheLongestRecordIsRead(t *testing.T) {
 	}
 }
 
-// TestTheFormOfRecords: names, times, durations and numbers as other programs read them.
+// TestTheFormOfRecords: other programs read these names, times, durations and
+// numbers.
 func TestTheFormOfRecords(t *testing.T) {
 	q := ask("acquire", "ann")
 	q.Guards, q.Every, q.HoldFor, q.TTL = []string{"/srv/out"}, 24*time.Hour, time.Hour, 90*time.Second
@@ -132,7 +133,7 @@ func TestTheFormOfRecords(t *testing.T) {
 	}
 }
 
-// TestDamagedJSONIsAnError: and leaves the record it was to be read into as it was.
+// TestDamagedJSONIsAnError: and the receiver stays as it was.
 func TestDamagedJSONIsAnError(t *testing.T) {
 	rec := play(t, "0s acquire+daily ann")
 	good, _ := json.Marshal(rec)
@@ -157,7 +158,8 @@ func TestDamagedJSONIsAnError(t *testing.T) {
 	}
 }
 
-// TestCheckNamesDamage: everything a decision could rest on.
+// TestCheckNamesDamage: Check finds damage in every field that a decision could
+// rest on.
 func TestCheckNamesDamage(t *testing.T) {
 	for _, story := range stories {
 		if err := play(t, story).Check(); err != nil {
@@ -221,7 +223,8 @@ func TestCheckNamesDamage(t *testing.T) {
 	}
 }
 
-// FuzzRecordJSON: whatever is read and passes Check, the law can be applied to, and makes records that can be written, read and pass Check again.
+// FuzzRecordJSON: the law can be applied to every record that is read and
+// passes Check. The result can be written and read, and passes Check again.
 func FuzzRecordJSON(f *testing.F) {
 	for i, story := range stories {
 		text, _ := json.Marshal(play(f, story))

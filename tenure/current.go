@@ -7,8 +7,8 @@ import (
 )
 
 // Current returns nil if the stamp's grant holds the key at now. Otherwise it
-// returns a [*NotOwnedError] with the reason and the key's record. It decides
-// without the record's history, too, but then the reason may be less exact.
+// returns a [*NotOwnedError] with the reason and the key's record. It also
+// decides without the record's history, but then the reason may be less exact.
 func (r Record) Current(s fence.Stamp, now time.Time) error {
 	refusal := &NotOwnedError{Grant: s.Grant, Record: r, Why: WhyUnknown, Now: now}
 	if r.Key != s.Key {
@@ -31,8 +31,8 @@ func (r Record) Current(s fence.Stamp, now time.Time) error {
 	return refusal
 }
 
-// Issued reports whether the record remembers the stamp's grant: its token was
-// not made up.
+// Issued reports whether the record remembers the stamp's grant and token, so
+// that the stamp was not made up.
 func (r Record) Issued(s fence.Stamp) bool {
 	if r.IsZero() || r.Key != s.Key {
 		return false

@@ -11,7 +11,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestOnlyTheHolderIsCurrent tries stamps on the record of a key with a past.
+// TestOnlyTheHolderIsCurrent tries stamps of past and present grants on one
+// key's record.
 func TestOnlyTheHolderIsCurrent(t *testing.T) {
 	t.Parallel()
 	step := func(rec tenure.Record, q tenure.Request, now time.Time) tenure.Record {
@@ -83,8 +84,8 @@ func TestOnlyTheHolderIsCurrent(t *testing.T) {
 	}
 }
 
-// TestCurrentAgreesWithRenew: in any story, a stamp is current exactly while
-// its holder could renew, with the record's history or without.
+// TestCurrentAgreesWithRenew: in any scenario a stamp is current exactly while
+// its holder could renew, with or without the record's history.
 func TestCurrentAgreesWithRenew(t *testing.T) {
 	t.Parallel()
 	agree := func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {

@@ -1,8 +1,28 @@
-// Package tenure is the law of ownership: who may try, until when, and how they came to hold it.
+// Package tenure decides who owns a key, and until when.
 //
-// A [Record] is what a store remembers of one key. Every change is one [Request], and [Apply] is the law: a pure function of
-// record, request and the store's time. It is at once the specification, the implementation of every compare-and-swap store, and the oracle
-// that tests compare every other store with.
+// A [Record] holds everything that a store remembers of one key. A [Request]
+// asks for one change of it: acquire, renew, report, release, or an operator's
+// takeover, reservation or revocation. [Apply] is the law. It is a pure
+// function of the record, the request and the store's time. It returns the
+// record to keep, or a refusal.
 //
-// The package is pure: no I/O, no clock, no goroutine.
+// # Vocabulary
+//
+//   - A key names a piece of work. At most one holder has it at a time.
+//   - A grant gives a key to a holder. The holder makes a [Secret] before it
+//     asks, and the store keeps only the secret's fingerprint, a [fence.Grant].
+//   - A term is the time of one grant, from the acquire to its end. It ends by
+//     release, at its deadline, or by an operator's act.
+//   - A transfer is the step that begins a term, a reservation or a revocation.
+//     The record remembers the last [HistoryLen] of them.
+//   - Every transfer takes a new token, a [fence.Token] above all tokens before
+//     it. Guarded resources compare tokens: see package fence.
+//
+// # One law for every store
+//
+// Stores that compare and swap whole records call Apply itself. Stores that
+// decide on a server, in Lua or SQL, repeat the law there, and the tests
+// compare their answers with those of Apply.
+//
+// The package does no I/O, reads no clock and starts no goroutines.
 package tenure

@@ -7,7 +7,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestRefusalsSayWhatToDo: the words people read when the answer is no.
+// TestRefusalsSayWhatToDo checks the messages that people read after a refusal.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		story string
@@ -31,7 +31,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		{"0s acquire ann", 0, "renew", "eve", `not owned: "reports/daily" has no such grant; ann has token 1772366400000000; stop this work`},
 		{"0s acquire ann; 60s revoke opal", time.Minute, "renew", "ann", `not owned: "reports/daily" was granted again; newest token 1772366460000000; stop this work`},
 		{"0s acquire ann; 5s takeover opal", 5 * time.Second, "renew", "ann", `not owned: "reports/daily" was taken over by hand by opal (because opal says so); newest token 1772366405000000; stop this work`},
-		// The operator who did it, not the newest one.
+		// The message names the operator who ended the term, not the newest
+		// one.
 		{"0s acquire ann; 5s takeover opal; 6s revoke otto", 6 * time.Second, "renew", "ann", `not owned: "reports/daily" was taken over by hand by opal (because opal says so); newest token 1772366406000000; stop this work`},
 		{"0s acquire ann; 5s revoke opal; 6s acquire bob", 6 * time.Second, "release", "ann", `not owned: "reports/daily" was taken over by hand by opal (because opal says so); newest token 1772366406000000; stop this work`},
 
@@ -42,7 +43,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 			t.Errorf("%s; %s %s at %s:\n\t%v, want\n\t%s", c.story, c.verb, c.who, c.at, err, c.want)
 		}
 	}
-	// A store may answer without the history: then nobody is named rather than the wrong one.
+	// A store may answer without the history. Then the message names nobody,
+	// rather than the wrong operator.
 	bare := &tenure.NotOwnedError{Grant: secretOf("ann").Grant(), Record: play(t, "0s acquire ann; 5s takeover opal"), Why: tenure.WhyTakenOver}
 	bare.Record.History = nil
 	if want := `not owned: "reports/daily" was taken over by hand; newest token 1772366405000000; stop this work`; bare.Error() != want {

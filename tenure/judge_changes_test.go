@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// transferred checks laws 1, 2, 4 and 8 at a grant, and enters it into the account.
+// transferred checks laws 1, 2, 4 and 8 at a transfer, and notes the transfer.
 func (j *judge) transferred(q tenure.Request, now time.Time, next tenure.Record) error {
 	g := q.Secret.Grant()
 	n := j.newest()
@@ -61,7 +61,7 @@ func (j *judge) transferred(q tenure.Request, now time.Time, next tenure.Record)
 	return nil
 }
 
-// cause is how a term that begins now came about.
+// cause returns the cause that a term beginning now must have.
 func (j *judge) cause(q tenure.Request, now time.Time) (cause tenure.Cause, actor, note string) {
 	n := j.newest()
 	switch {
@@ -83,7 +83,7 @@ func (j *judge) cause(q tenure.Request, now time.Time) (cause tenure.Cause, acto
 	return tenure.Expired, "", ""
 }
 
-// token checks a new token against all that were issued before, and enters it.
+// token compares a new token with all tokens issued before, and notes it.
 func (j *judge) token(q tenure.Request, now time.Time, token fence.Token) error {
 	clock := fence.Token(now.UnixMicro())
 	if n := j.newest(); n != nil && token == n.token {
@@ -98,7 +98,8 @@ func (j *judge) token(q tenure.Request, now time.Time, token fence.Token) error 
 		switch {
 		case token > old.token:
 		case old.wiped:
-			// Only what was issued a moment ago, or far above the clock, can come back.
+			// Only a token issued a moment ago, or far above the clock, can be
+			// issued again.
 			if j.steady && !old.lifted && old.at.Before(now.Add(-time.Second)) {
 				return fmt.Errorf("law 2: token %d follows %d, which was wiped", token, old.token)
 			}
@@ -112,7 +113,8 @@ func (j *judge) token(q tenure.Request, now time.Time, token fence.Token) error 
 	return nil
 }
 
-// changed checks law 7: only the holder changes anything, and only what the verb is for.
+// changed checks law 7: only the holder changes a record, and only the fields
+// that the verb is for.
 func (j *judge) changed(before tenure.Record, q tenure.Request, now time.Time, next tenure.Record) error {
 	n := j.newest()
 	if !j.holds(q.Secret.Grant()) {

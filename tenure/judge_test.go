@@ -12,24 +12,27 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// judge watches a law at work and says which promise an answer breaks. It keeps its own account of who was granted what, and of what they were
-// told; it reads records only to compare them with that.
+// judge checks every answer of a law and says which promise it breaks. It keeps
+// its own account of all grants and of the deadlines their holders were told.
+// It reads records only to compare them with that account.
 type judge struct {
-	steady bool // the clock does not step: law 4 counts
-	// All that was ever issued, whatever the store remembers of it.
+	// The clock does not step, so that law 4 applies.
+	steady bool
+	// Every token ever issued, also those the store has forgotten.
 	issued []issue
-	latest time.Time // the latest the clock has been
-	// What the store must remember: the transfers since it last forgot, and the last success.
+	latest time.Time // the latest time that the clock has shown
+	// What the store must remember: the transfers since it last forgot the key,
+	// and the last success.
 	transfers []*transfer
 	succeeded time.Time
 }
 
-// issue is one token that was issued.
+// issue is a token that was issued.
 type issue struct {
 	token  fence.Token
 	at     time.Time
-	lifted bool // far above the clock, by Above or by a clock that had stepped
-	wiped  bool // the store was made to forget it
+	lifted bool // far above the clock, by Above or because the clock had stepped
+	wiped  bool // the store was wiped after it
 }
 
 // transfer is one grant, reservation or revocation.
@@ -41,7 +44,7 @@ type transfer struct {
 	cause             tenure.Cause
 	actor, note       string
 	began             time.Time
-	told, promised    time.Time // the newest deadline it was told, and the latest
+	told, promised    time.Time // the last deadline that the holder was told, and the latest of all
 	holdUntil         time.Time
 	released, success bool
 	ended             tenure.End
@@ -53,7 +56,8 @@ func (j *judge) clock(now time.Time) {
 	}
 }
 
-// dropped is told when the store has forgotten the key because it may, wiped when it has because it was made to.
+// dropped notes that the store has forgotten a record that it may drop. wiped
+// notes that it has lost a record that it must keep.
 func (j *judge) dropped() { j.transfers, j.succeeded = nil, time.Time{} }
 
 func (j *judge) wiped() {
@@ -63,7 +67,7 @@ func (j *judge) wiped() {
 	}
 }
 
-// newest is the transfer that counts, or nil.
+// newest returns the newest transfer, or nil.
 func (j *judge) newest() *transfer {
 	if len(j.transfers) == 0 {
 		return nil
@@ -71,7 +75,7 @@ func (j *judge) newest() *transfer {
 	return j.transfers[len(j.transfers)-1]
 }
 
-// known finds a grant among the transfers that the history has room for.
+// known returns the transfer of a grant if the history still has room for it.
 func (j *judge) known(g fence.Grant) *transfer {
 	for _, tr := range slices.Backward(j.transfers[max(0, len(j.transfers)-tenure.HistoryLen):]) {
 		if tr.grant == g {
@@ -81,13 +85,14 @@ func (j *judge) known(g fence.Grant) *transfer {
 	return nil
 }
 
-// holds reports whether a grant is the newest and has not been given back.
+// holds reports whether a grant is the newest and has not been released.
 func (j *judge) holds(g fence.Grant) bool {
 	n := j.newest()
 	return n != nil && n.grant == g && n.state == tenure.Held && !n.released
 }
 
-// judge looks at one answer. before is a copy of rec, which the law must not have touched.
+// judge checks one answer. before is a copy of rec, which the law must not have
+// changed.
 func (j *judge) judge(decide law, before, rec tenure.Record, q tenure.Request, now time.Time, next tenure.Record, changed bool, err error) error {
 	same := reflect.DeepEqual(next, before)
 	switch {
@@ -125,7 +130,7 @@ func (j *judge) judge(decide law, before, rec tenure.Record, q tenure.Request, n
 	return nil
 }
 
-// refused checks that a refusal tells the truth, and that it had to be.
+// refused checks that a refusal is true and that it was necessary.
 func (j *judge) refused(rec tenure.Record, q tenure.Request, now time.Time, err error) error {
 	g := q.Secret.Grant()
 	n, fresh := j.newest(), j.known(q.Secret.Grant()) == nil
@@ -143,7 +148,7 @@ func (j *judge) refused(rec tenure.Record, q tenure.Request, now time.Time, err 
 	case fresh || !q.Verb.ByHand() || !errors.Is(err, fence.ErrInvalid):
 		return errors.New("the refusal is of no kind")
 	}
-	// The law must not be kept by refusing everything.
+	// A law that refuses everything must not pass.
 	switch {
 	case q.Verb.ByHand() && fresh:
 		return errors.New("an operator was refused")
@@ -157,7 +162,7 @@ func (j *judge) refused(rec tenure.Record, q tenure.Request, now time.Time, err 
 	return nil
 }
 
-// inTheWay says what forbids a grant now, or "".
+// inTheWay says what forbids a grant now, or returns "".
 func (j *judge) inTheWay(q tenure.Request, now time.Time) string {
 	n := j.newest()
 	switch {
@@ -175,7 +180,8 @@ func (j *judge) inTheWay(q tenure.Request, now time.Time) string {
 	return ""
 }
 
-// repeated checks that a yes which changed nothing is the answer to something that had been done.
+// repeated checks an answer that granted the request and changed nothing: the
+// record must already show the request's effect.
 func (j *judge) repeated(q tenure.Request, now time.Time) error {
 	tr := j.known(q.Secret.Grant())
 	switch {
@@ -191,7 +197,7 @@ func (j *judge) repeated(q tenure.Request, now time.Time) error {
 		return nil
 	case q.Verb == tenure.Reserve && tr.state == tenure.Reserved, q.Verb == tenure.Revoke && tr.state == tenure.Free:
 		return nil
-	case q.Verb == tenure.Renew || q.Verb == tenure.Report: // the same at the same moment
+	case q.Verb == tenure.Renew || q.Verb == tenure.Report: // sent twice at the same moment
 		return nil
 	}
 	return fmt.Errorf("a %s got a yes and did nothing", q.Verb)
@@ -200,7 +206,7 @@ func (j *judge) repeated(q tenure.Request, now time.Time) error {
 // readable checks that a record can be written and read again.
 func readable(rec tenure.Record) error {
 	if len(rec.History) > 4 {
-		return nil // nothing new, and slow under the race detector
+		return nil // adds no case, and is slow under the race detector
 	}
 	text, err := json.Marshal(rec)
 	if err != nil {
@@ -213,7 +219,7 @@ func readable(rec tenure.Record) error {
 	return nil
 }
 
-// history compares what the record tells of the past with what happened.
+// history compares the record's history with the judge's account.
 func (j *judge) history(rec tenure.Record) error {
 	grants := int64(0)
 	for _, tr := range j.transfers {

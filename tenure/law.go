@@ -7,10 +7,13 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Apply is the law of ownership. Given what a store remembers of a key (the zero Record if nothing), a request and the store's time, it
-// returns the record to keep. changed is false when the record already shows the request's effect: there is nothing to write.
+// Apply is the law of ownership. rec holds what the store remembers of the key,
+// and is the zero Record if it remembers nothing. now is the store's time.
+// Apply returns the record to keep. changed is false if the record already
+// shows the request's effect, so that there is nothing to write.
 //
-// A refusal returns the record as it was and one of: [*HeldError], [*NotOwnedError], or an error matching [fence.ErrInvalid].
+// A refusal returns the unchanged record and one of: a [*HeldError], a
+// [*NotOwnedError], or an error that matches [fence.ErrInvalid].
 func Apply(rec Record, req Request, now time.Time) (next Record, changed bool, err error) {
 	if err := req.Check(); err != nil {
 		return rec, false, err
@@ -18,10 +21,12 @@ func Apply(rec Record, req Request, now time.Time) (next Record, changed bool, e
 	return apply(rec, req, req.Secret.Grant(), now)
 }
 
-// apply decides a request that was checked, made with the secret of a grant.
+// apply decides a request that has passed Check. g is the fingerprint of its
+// secret.
 func apply(rec Record, req Request, g fence.Grant, now time.Time) (next Record, changed bool, err error) {
 	if !rec.IsZero() && rec.Key != req.Key {
-		return rec, false, fmt.Errorf("%w request: it is for %q, the record is of %q", fence.ErrInvalid, req.Key, rec.Key)
+		return rec, false, fmt.Errorf("%w request: it is for %q, the record is of %q",
+			fence.ErrInvalid, req.Key, rec.Key)
 	}
 	now = Time(now)
 	if err := checkClock(now); err != nil {
@@ -40,17 +45,20 @@ func apply(rec Record, req Request, g fence.Grant, now time.Time) (next Record, 
 	}
 }
 
-// Time is t as records keep it: UTC, whole microseconds, no monotonic reading.
+// Time returns t as records keep it: UTC, whole microseconds, without a
+// monotonic reading.
 func Time(t time.Time) time.Time { return t.Round(0).UTC().Truncate(time.Microsecond) }
 
-// whole is d in the same precision, so that a deadline reckoned with it is.
+// whole cuts d to whole microseconds, so that a deadline computed with it has
+// no finer part.
 func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
 
-// checkClock refuses a clock that cannot be right: one that was never set, and one beyond the tokens. Nothing decided by such a clock could be undone
-// when it is set right.
+// checkClock refuses a clock that was never set or lies beyond the last token.
+// No decision made by such a clock could be undone once it is set right.
 func checkClock(now time.Time) error {
 	if !now.After(time.Time{}) || now.After(time.UnixMicro(int64(fence.MaxToken))) {
-		return fmt.Errorf("%w time %s: tokens reach from 1970 to 2255; set the store's clock right", fence.ErrInvalid, now.Format(time.RFC3339))
+		return fmt.Errorf("%w time %s: tokens reach from 1970 to 2255; set the store's clock right",
+			fence.ErrInvalid, now.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -60,7 +68,9 @@ func acquire(rec Record, req Request, g fence.Grant, now time.Time) (Record, boo
 		return rec, false, nil // the reply was lost: same answer, same deadline
 	}
 	if _, known := rec.term(g); known {
-		return rec, false, notOwned(rec, g, now) // a secret is granted once: a late copy resurrects nothing
+		// A secret is granted only once: a late copy of its request changes
+		// nothing.
+		return rec, false, notOwned(rec, g, now)
 	}
 	if held := refuse(rec, req, now); held != nil {
 		return rec, false, held
@@ -83,7 +93,7 @@ func acquire(rec Record, req Request, g fence.Grant, now time.Time) (Record, boo
 	return next, true, nil
 }
 
-// refuse says why nobody but the present holder may have the key now, or nil.
+// refuse returns a HeldError if the request may not have the key now, or nil.
 func refuse(rec Record, req Request, now time.Time) error {
 	held := func(why Why, until time.Time) error {
 		return &HeldError{Record: rec, Why: why, Until: until, Now: now}
@@ -99,17 +109,20 @@ func refuse(rec Record, req Request, now time.Time) error {
 	if rec.State == Free && rec.Ended == EndReleased && now.Before(rec.HoldUntil) {
 		return held(WhyHold, rec.HoldUntil)
 	}
-	// Half a period, so that a start that is early or late by less never skips a slot.
+	// Only half a period must have passed. So starts that come up to a quarter
+	// of a period early or late never skip a slot.
 	if due := rec.Succeeded.Add(req.Every / 2); req.Every > 0 && !rec.Succeeded.IsZero() && now.Before(due) {
 		return held(WhyPeriod, due)
 	}
 	return nil
 }
 
-// causeOf derives a term's cause from what ended the one before it.
+// causeOf derives a term's cause from the end of the term before it.
 func causeOf(rec Record, req Request, now time.Time) Cause {
 	switch {
-	case req.Above > 0 && req.Above >= rec.Token: // equal: the store gave a token out again, having forgotten to whom it gave it first
+	// Equal: the store has issued this token twice, because it forgot the first
+	// time.
+	case req.Above > 0 && req.Above >= rec.Token:
 		return Recovery
 	case rec.IsZero():
 		return First
@@ -123,7 +136,8 @@ func causeOf(rec Record, req Request, now time.Time) Cause {
 	return Expired
 }
 
-// grant burns a new token, closes the term before it and begins one in the given state.
+// grant takes a new token, closes the term before it, and begins a term in the
+// given state.
 func grant(next *Record, req Request, g fence.Grant, now time.Time, state State) error {
 	token, err := nextToken(next.Token, req.Above, now)
 	if err != nil {
@@ -146,7 +160,8 @@ func grant(next *Record, req Request, g fence.Grant, now time.Time, state State)
 	next.Deadline, next.TTL = now.Add(req.TTL), req.TTL
 	next.HoldUntil = time.Time{}
 	next.Progress, next.ProgressAt = "", time.Time{}
-	// An operator who names no guards keeps those of the holder: until they are raised, the next operator must find them, too.
+	// An operator who names no guards keeps the holder's. Until the fence is up
+	// there, the next operator must find them too.
 	if len(req.Guards) > 0 || !req.Verb.ByHand() {
 		next.Guards = append([]string(nil), req.Guards...)
 	}
@@ -163,11 +178,14 @@ func grant(next *Record, req Request, g fence.Grant, now time.Time, state State)
 	return nil
 }
 
-// nextToken is max(previous + 1, above + 1, clock): a counter while the store remembers, anchored in time for the day it forgets.
+// nextToken returns max(previous + 1, above + 1, clock). It counts up while the
+// store remembers the previous token, and starts from the clock after the store
+// has forgotten it.
 func nextToken(previous, above fence.Token, now time.Time) (fence.Token, error) {
 	token := max(previous+1, above+1, fence.Token(now.UnixMicro()))
 	if !token.Valid() {
-		return 0, fmt.Errorf("%w token %d: tokens end at %d and the store's clock, now %s, has been far ahead; delete the key's record from the store",
+		return 0, fmt.Errorf("%w token %d: tokens end at %d and the store's clock, now %s, has been far ahead; "+
+			"delete the key's record from the store",
 			fence.ErrInvalid, token, fence.MaxToken, now.Format(time.RFC3339))
 	}
 	return token, nil
@@ -185,8 +203,10 @@ func renew(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool,
 	if req.TTL != 0 {
 		next.TTL = req.TTL
 	}
-	// A shorter TTL takes nothing back: the holder may not know of this renewal yet, and counts on the deadline it was told before. Only a clock that has
-	// stepped back does, or the key would stay held until it has caught up.
+	// A shorter TTL does not bring the deadline nearer. The holder may not know
+	// of this renewal yet, and counts on the deadline that it was told before.
+	// A clock that has stepped back does: otherwise the key would stay held
+	// until the clock has caught up.
 	deadline := now.Add(next.TTL)
 	if deadline.Before(rec.Deadline) && !now.Before(rec.Renewed) {
 		deadline = rec.Deadline
@@ -198,7 +218,7 @@ func renew(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool,
 func release(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool, error) {
 	if !(rec.Grant == g && rec.Alive(now)) {
 		if term, known := rec.term(g); known && (term.Ended == EndReleased || term.Ended == EndFailed) {
-			return rec, false, nil // already released by oneself
+			return rec, false, nil // this holder has already released it
 		}
 		return rec, false, notOwned(rec, g, now)
 	}
@@ -227,8 +247,11 @@ func byHand(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool
 	}
 	if term, known := rec.term(g); known {
 		switch {
-		case term.State != state || term.Cause != next.Cause: // no repetition of this act: it would be taken for done
-			return rec, false, fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each", fence.ErrInvalid, rec.Key)
+		// The secret was used for another act. Without this refusal, this act
+		// would be taken for done.
+		case term.State != state || term.Cause != next.Cause:
+			return rec, false, fmt.Errorf("%w secret: it has been used for another request on %q; "+
+				"make a new one for each", fence.ErrInvalid, rec.Key)
 		case rec.Grant == g && rec.Ended == "" && (state != Held || rec.Alive(now)):
 			return rec, false, nil
 		}

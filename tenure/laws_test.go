@@ -12,14 +12,18 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The laws are tried on random scenarios, and the judge looks at every answer for all of them, naming the law that is broken. It also sees to what they
-// rest on: refusals change nothing and are true, the law is pure, asking again is the same as asking once, late copies resurrect nothing.
+// These tests try the laws on random scenarios. The judge checks every answer
+// against all laws and names the broken law. It also checks what the
+// laws rest on: refusals change nothing and are true, the law is pure, a
+// repeated request has no second effect, and late copies of requests change
+// nothing.
 
 // TestLaw1OneGrantPerTokenAndSecret: under any clock.
 func TestLaw1OneGrantPerTokenAndSecret(t *testing.T) { underAnyClock(t) }
 
-// TestLaw2TokensRise: under any clock; also when records were dropped, if it has not stepped back by a retention, and when the store was wiped, if
-// it has not stepped back at all.
+// TestLaw2TokensRise: under any clock. It holds after a record was dropped,
+// unless the clock has stepped back by a retention. It holds after the store
+// was wiped, unless the clock has stepped back at all.
 func TestLaw2TokensRise(t *testing.T) { underAnyClock(t) }
 
 // TestLaw7AWrongGrantChangesNothing: under any clock.
@@ -28,7 +32,8 @@ func TestLaw7AWrongGrantChangesNothing(t *testing.T) { underAnyClock(t) }
 // TestLaw8EveryTermHasACauseEveryTakeoverAnActor: under any clock.
 func TestLaw8EveryTermHasACauseEveryTakeoverAnActor(t *testing.T) { underAnyClock(t) }
 
-// TestLaw4NoGrantBeforeDeadline: with a clock that does not step, on top of the others.
+// TestLaw4NoGrantBeforeDeadline: with a clock that does not step. The other
+// laws are checked, too.
 func TestLaw4NoGrantBeforeDeadline(t *testing.T) { try(t, true) }
 
 func underAnyClock(t *testing.T) {
@@ -46,7 +51,8 @@ func try(t *testing.T, steady bool) {
 	})
 }
 
-// TestScenariosReachEverything: the judge is worth as much as the stories it is told. Every answer of the law comes up in some hundreds of them.
+// TestScenariosReachEverything: the judge can only check answers that occur. A
+// few hundred scenarios bring up every answer of the law.
 func TestScenariosReachEverything(t *testing.T) {
 	seen := map[string]bool{}
 	watch := func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
@@ -84,7 +90,7 @@ func TestScenariosReachEverything(t *testing.T) {
 	}
 }
 
-// refusal is why the answer is no, in a word.
+// refusal names the reason of a refusal in one word.
 func refusal(err error) string {
 	var held *tenure.HeldError
 	var not *tenure.NotOwnedError

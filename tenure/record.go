@@ -9,11 +9,13 @@ import (
 // State says whether a key may be taken.
 type State string
 
-// The states of a key. Held and reserved end by themselves when the deadline passes.
+// The states of a key. A held or reserved key becomes free when its deadline
+// passes, without any request: see [Record.StateAt].
 const (
-	Free     State = "free"
-	Held     State = "held"
-	Reserved State = "reserved" // free, but until the deadline only for the named owner
+	Free State = "free"
+	Held State = "held"
+	// Reserved is free, but until the deadline only for the named owner.
+	Reserved State = "reserved"
 )
 
 // Cause says how a term began.
@@ -21,94 +23,110 @@ type Cause string
 
 // The causes of a term.
 const (
-	First     Cause = "first"     // nothing is remembered before it
-	Released  Cause = "released"  // the holder before it gave the key back
-	Expired   Cause = "expired"   // the deadline before it passed
+	First     Cause = "first"     // the store remembers no term before it
+	Released  Cause = "released"  // the holder before it released the key
+	Expired   Cause = "expired"   // the term before it reached its deadline
 	Handoff   Cause = "handoff"   // an operator reserved the key for this owner
-	Operator  Cause = "operator"  // an operator took it
+	Operator  Cause = "operator"  // an operator took the key
 	Cancelled Cause = "cancelled" // an operator revoked the term before it
-	Recovery  Cause = "recovery"  // a holder asked for a token above one the store no longer knew
+	// Recovery: the holder asked for a token at or above the store's newest,
+	// which a guard still remembered.
+	Recovery Cause = "recovery"
 )
 
-// End says how a term ended. The empty End is a term that nothing has ended yet: it is alive, or its deadline has passed.
+// End says how a term ended. It is empty while no request has ended the term:
+// then the term is alive, or its deadline has passed.
 type End string
 
 // The ends of a term.
 const (
-	EndReleased   End = "released"   // given back after success
-	EndFailed     End = "failed"     // given back after failure
-	EndExpired    End = "expired"    // the deadline passed, then another was granted
-	EndTakenOver  End = "taken_over" // an operator's takeover, reservation or revocation
-	EndSuperseded End = "superseded" // a reservation or revocation that the next grant ended
+	EndReleased   End = "released"   // its holder released it after success
+	EndFailed     End = "failed"     // its holder released it after failure
+	EndExpired    End = "expired"    // its deadline passed, then another was granted
+	EndTakenOver  End = "taken_over" // an operator took over, reserved or revoked the key
+	EndSuperseded End = "superseded" // a reservation or revocation that the next transfer ended
 )
 
-// HistoryLen is how many transfers a record remembers. For as long as a grant is among them, no late copy of its request is granted again.
+// HistoryLen is how many transfers a record remembers. As long as it remembers
+// a grant, no late copy of that grant's request is granted again.
 const HistoryLen = 32
 
-// Record is what a store remembers of one key. All times are on the store's clock, in UTC, whole microseconds. The zero Record is a key
-// nothing is remembered of.
+// Record holds everything that a store remembers of one key. All times are on
+// the store's clock, in UTC, in whole microseconds. The zero Record belongs to
+// a key of which the store remembers nothing.
 type Record struct {
-	Key      string      `json:"key"`
+	Key string `json:"key"`
+	// Token, Grant, Owner, Instance and Cause are those of the newest term.
 	Token    fence.Token `json:"token"`
 	Grant    fence.Grant `json:"grant"`
 	Owner    string      `json:"owner,omitempty"`
 	Instance string      `json:"instance,omitempty"`
 	State    State       `json:"state"`
 	Cause    Cause       `json:"cause"`
-	// Ended says how the newest term ended, if something but its deadline ended it.
-	Ended End    `json:"ended,omitempty"`
+	// Ended says how the newest term ended. It is empty if only its deadline
+	// has passed.
+	Ended End `json:"ended,omitempty"`
+	// Actor and Note say which operator acted, and why. They are empty if the
+	// newest term began without an operator.
 	Actor string `json:"actor,omitempty"`
 	Note  string `json:"note,omitempty"`
 
+	// Deadline is when the newest term ends unless it is renewed. Renewed is
+	// when it was last renewed, or acquired.
 	Acquired time.Time     `json:"acquired"`
 	Renewed  time.Time     `json:"renewed"`
 	Deadline time.Time     `json:"deadline"`
 	TTL      time.Duration `json:"ttl"`
 
-	// Every is the period of once-per-period work; Succeeded is when the last term that ended in success began.
+	// Every is the period of work that runs once per period. Succeeded is when
+	// the last successful term began.
 	Every     time.Duration `json:"every,omitempty"`
 	Succeeded time.Time     `json:"succeeded,omitzero"`
-	// HoldUntil keeps the key from everybody until then, even when the work ended in success earlier.
+	// HoldUntil keeps the key from everybody until then, if the term ends in
+	// success earlier.
 	HoldUntil time.Time `json:"hold_until,omitzero"`
 
+	// Guards are the targets of the resources that the holder writes to.
+	// Progress is the holder's last report, made at ProgressAt.
 	Guards     []string  `json:"guards,omitempty"`
 	Progress   string    `json:"progress,omitempty"`
 	ProgressAt time.Time `json:"progress_at,omitzero"`
 
-	// Terms counts the grants of this key. History holds the last HistoryLen transfers, oldest first; the newest one is the
-	// record's own term.
+	// Terms counts the grants of this key. History holds the last [HistoryLen]
+	// transfers, oldest first. The last entry is the record's own term.
 	Terms   int64  `json:"terms"`
 	History []Term `json:"history,omitempty"`
 }
 
-// Term is one transfer of a key: who got it, how, and how it ended.
+// Term is one transfer of a key: who got the key, how, and how the term ended.
 type Term struct {
 	Token    fence.Token `json:"token"`
 	Grant    fence.Grant `json:"grant"`
 	Owner    string      `json:"owner,omitempty"`
 	Instance string      `json:"instance,omitempty"`
-	State    State       `json:"state"` // what the transfer made of the key
+	State    State       `json:"state"` // the state of the key after the transfer
 	Cause    Cause       `json:"cause"`
 	Actor    string      `json:"actor,omitempty"`
 	Note     string      `json:"note,omitempty"`
 	Acquired time.Time   `json:"acquired"`
-	// Finished and Ended are set when the term is over.
+	// Finished and Ended are set once the term is over.
 	Finished time.Time `json:"finished,omitzero"`
 	Ended    End       `json:"ended,omitempty"`
 }
 
-// IsZero reports whether nothing is remembered of the key.
+// IsZero reports whether the store remembers nothing of the key.
 func (r Record) IsZero() bool { return r.Key == "" }
 
-// Stamp is what writes of the newest grant carry.
+// Stamp returns the stamp that writes under the newest grant carry.
 func (r Record) Stamp() fence.Stamp {
 	return fence.Stamp{Key: r.Key, Token: r.Token, Grant: r.Grant}
 }
 
-// Alive reports whether the newest term is held and its deadline has not passed at now.
+// Alive reports whether the newest term holds the key at now: it is held, and
+// its deadline has not passed.
 func (r Record) Alive(now time.Time) bool { return r.State == Held && now.Before(r.Deadline) }
 
-// StateAt is the state at now: a record whose deadline has passed is free, whatever it was before.
+// StateAt returns the state at now. A record whose deadline has passed is free.
 func (r Record) StateAt(now time.Time) State {
 	if r.IsZero() || r.State == Free || !now.Before(r.Deadline) {
 		return Free
@@ -116,8 +134,11 @@ func (r Record) StateAt(now time.Time) State {
 	return r.State
 }
 
-// Quiet is the moment from which the record says nothing that a claim must respect: no lease, no reservation, no hold, no period, and no token
-// ahead of the clock, as Above or a clock that stepped back leave one. A store drops the record a retention after it, and not before.
+// Quiet returns the moment from which the record no longer restricts a claim.
+// By then lease, reservation, hold and period are over, and the clock has
+// passed the token. (A token can lie ahead of the clock if a request asked for
+// one above another, or if the clock stepped back.) A store may drop the record
+// once its retention has passed since then, not before.
 func (r Record) Quiet() time.Time {
 	quiet := r.Deadline
 	for _, t := range []time.Time{r.Acquired, r.Renewed, r.HoldUntil, time.UnixMicro(int64(r.Token)).UTC()} {
@@ -131,12 +152,14 @@ func (r Record) Quiet() time.Time {
 	return quiet
 }
 
-// Droppable reports whether the store may forget the record at now.
+// Droppable reports whether the store may forget the record at now: the
+// retention has passed since [Record.Quiet].
 func (r Record) Droppable(now time.Time, retention time.Duration) bool {
 	return !now.Before(r.Quiet().Add(retention))
 }
 
-// term finds the newest transfer of a grant. It costs nothing for a grant that is the record's own.
+// term returns the newest transfer of a grant. It searches backwards, so the
+// record's own grant is found at once.
 func (r Record) term(g fence.Grant) (Term, bool) {
 	for i := len(r.History) - 1; i >= 0; i-- {
 		if r.History[i].Grant == g {
@@ -146,7 +169,7 @@ func (r Record) term(g fence.Grant) (Term, bool) {
 	return Term{}, false
 }
 
-// clone lets a transition change the record without touching the caller's slices.
+// clone returns a copy whose slices can change without touching the caller's.
 func (r Record) clone() Record {
 	r.History = append(make([]Term, 0, len(r.History)+1), r.History...)
 	r.Guards = append([]string(nil), r.Guards...)

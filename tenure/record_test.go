@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestStateAtAndAlive: a record whose deadline has passed is free, whatever it was before.
+// TestStateAtAndAlive: a record whose deadline has passed is free, whatever it
+// was before.
 func TestStateAtAndAlive(t *testing.T) {
 	for _, c := range []struct {
 		story string
@@ -37,7 +38,8 @@ func TestStateAtAndAlive(t *testing.T) {
 	}
 }
 
-// TestQuietIsAfterAllThatAClaimMustRespect: and a record is dropped a retention after it, not before.
+// TestQuietIsAfterAllThatAClaimMustRespect: and the record is droppable one
+// retention later, not before.
 func TestQuietIsAfterAllThatAClaimMustRespect(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct {
@@ -56,8 +58,9 @@ func TestQuietIsAfterAllThatAClaimMustRespect(t *testing.T) {
 		{"0s acquire+daily ann; 5s release ann", day},
 		{"0s acquire+daily ann; 5s release+failed ann", 5 * time.Second},
 		{"0s acquire+daily ann; 5s release ann; 6s acquire bob; 7s release+failed bob", day},
-		{"0s acquire ann; -1h renew ann", 0},   // the clock stepped back: the token is of noon
-		{"0s acquire ann; -1h release ann", 0}, // likewise
+		// The clock stepped back: the token is of noon.
+		{"0s acquire ann; -1h renew ann", 0},
+		{"0s acquire ann; -1h release ann", 0},
 	} {
 		rec := play(t, c.story)
 		if !rec.Quiet().Equal(after(c.quiet)) {
@@ -69,7 +72,8 @@ func TestQuietIsAfterAllThatAClaimMustRespect(t *testing.T) {
 	}
 }
 
-// TestLaw2ATokenAheadOfTheClockIsNotForgotten: the record stays until the clock alone would give a higher one.
+// TestLaw2ATokenAheadOfTheClockIsNotForgotten: the record stays until the clock
+// alone would give a higher token.
 func TestLaw2ATokenAheadOfTheClockIsNotForgotten(t *testing.T) {
 	const retention = 24 * time.Hour
 	q := ask("acquire", "ann")

@@ -10,21 +10,22 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Verb names a transition.
+// Verb names the change that a request asks for.
 type Verb string
 
-// The transitions. The last three are an operator's: they are allowed at any time, need an actor and a note, and burn a new token.
+// The verbs. The last three are an operator's. They are allowed at any time,
+// need an actor and a note, and take a new token.
 const (
 	Acquire  Verb = "acquire"
 	Renew    Verb = "renew"
 	Report   Verb = "report"
 	Release  Verb = "release"
-	Takeover Verb = "takeover" // then held by the operator
-	Reserve  Verb = "reserve"  // then reserved for Owner until TTL has passed
-	Revoke   Verb = "revoke"   // then free
+	Takeover Verb = "takeover" // the operator then holds the key
+	Reserve  Verb = "reserve"  // the key is then reserved for Owner, for TTL
+	Revoke   Verb = "revoke"   // the key is then free
 )
 
-// The bounds of what a request may ask for.
+// The limits on what a request may ask for.
 const (
 	MinTTL    = 10 * time.Millisecond
 	MaxTTL    = 30 * 24 * time.Hour
@@ -32,49 +33,64 @@ const (
 	MaxName   = 256                  // bytes of an owner, instance or actor
 	MaxText   = 1024                 // bytes of a note, a progress marker or a guard's target
 	MaxGuards = 16
-	// MaxAbove bounds Request.Above far below the highest token, so that a mistaken one cannot use a key up.
+	// MaxAbove limits Request.Above to far below the highest token, so that a
+	// wrong value cannot use up a key's tokens.
 	MaxAbove fence.Token = 1 << 52
 )
 
-// Request asks for one transition on one key. Every request carries a secret and is safe to send again: a repeated
-// request has the effect of one. An operator's act is answered again as done while it is the newest transfer; after that with a [*NotOwnedError], which
-// for a secret used only once also says that it was done.
+// Request asks for one change of one key's record. Every request carries a
+// secret and is safe to repeat: sending it again has no second effect.
+//
+// A repeated request of an operator is answered as done while its transfer is
+// the newest. After that the answer is a [*NotOwnedError]. If the secret was
+// used for no other request, that error also means that the act was done.
 type Request struct {
 	Verb   Verb
 	Key    string
 	Secret Secret
 
-	// Owner and Instance say who asks, for Acquire and Takeover. For Reserve, Owner is whom the key is reserved for.
+	// Owner and Instance name the holder, for Acquire and Takeover. For
+	// Reserve, Owner is the owner for whom the key is reserved.
 	Owner, Instance string
-	// TTL is how long the lease (or reservation) lasts without renewal. Renew may leave it zero to keep the lease's own; a shorter one does not
+	// TTL is how long the lease or reservation lasts without renewal. A Renew
+	// with TTL zero keeps the lease's own. A Renew with a shorter TTL does not
 	// bring the present deadline nearer.
 	TTL time.Duration
-	// Above asks for a token above this one: for a holder whose token a guard has refused as older than what it remembers.
+	// Above asks for a token above this one. A holder sets it after a guard has
+	// refused its token because the guard remembers a higher one.
 	Above fence.Token
-	// Every refuses an Acquire while the last successful term began less than half of it ago.
+	// Every refuses an Acquire if the last successful term began less than half
+	// of Every ago.
 	Every time.Duration
-	// HoldFor keeps the key from everybody for this long after the Acquire, if the term ends in success.
+	// HoldFor keeps the key from everybody until this long after the Acquire,
+	// if the term ends in success before that.
 	HoldFor time.Duration
-	// Guards are the resources the holder writes to; an operator's takeover raises the fence there. An operator who names none leaves the
-	// holder's in the record.
+	// Guards are the targets of the resources that the holder writes to. An
+	// operator's takeover raises the fence there. If an operator's request
+	// names none, the record keeps the holder's.
 	Guards []string
 
-	// Resume lets Renew and Report succeed after the deadline, while nobody else was granted.
+	// Resume lets Renew and Report succeed after the deadline, as long as
+	// nobody else was granted the key.
 	Resume bool
-	// Progress is the marker of a Report.
+	// Progress is the text of a Report.
 	Progress string
-	// Failed says that the released term did not succeed: hold and period do not apply.
+	// Failed says that the released term did not succeed. Then HoldFor and
+	// Every do not apply.
 	Failed bool
 
-	// Actor and Note say who acts by hand, and why: for Takeover, Reserve and Revoke.
+	// Actor and Note say which operator acts, and why. Takeover, Reserve and
+	// Revoke need both.
 	Actor, Note string
 }
 
-// ByHand reports whether the verb is an operator's.
+// ByHand reports whether the verb is an operator's: Takeover, Reserve or
+// Revoke.
 func (v Verb) ByHand() bool { return v == Takeover || v == Reserve || v == Revoke }
 
-// Check reports what is wrong with the request, or nil. [Apply] refuses what Check refuses; clients call it first, so that
-// bad input never reaches a store.
+// Check returns nil if the request is well formed, and otherwise an error that
+// matches [fence.ErrInvalid]. [Apply] refuses every request that Check refuses.
+// Clients call Check first, so that bad input never reaches a store.
 func (q Request) Check() error {
 	if err := fence.CheckKey(q.Key); err != nil {
 		return err
@@ -85,7 +101,7 @@ func (q Request) Check() error {
 	return q.check()
 }
 
-// check looks at all but the key and the secret.
+// check is Check without the key and the secret.
 func (q Request) check() error {
 	switch q.Verb {
 	case Acquire, Renew, Report, Release, Takeover, Reserve, Revoke:
@@ -140,7 +156,8 @@ func (q Request) check() error {
 	return nil
 }
 
-// checkText keeps what people will read in listings on one line of bounded length.
+// checkText makes sure that a text fits on one line of a listing: bounded,
+// valid UTF-8, without control characters.
 func checkText(name, text string, most int) error {
 	switch {
 	case len(text) > most:

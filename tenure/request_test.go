@@ -12,10 +12,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// allVerbs are complete requests of every kind.
+// allVerbs has a complete request of every kind.
 var allVerbs = []string{"acquire", "renew", "report", "release", "takeover", "reserve:eve", "revoke"}
 
-// TestCheckRefusesEveryBadRequest: every bound, just inside and just outside, for the verbs it counts for. What a verb does not use may be left out.
+// TestCheckRefusesEveryBadRequest tries every limit, just inside and just
+// outside, with the verbs to which it applies. A verb may leave out the fields
+// that it does not use.
 func TestCheckRefusesEveryBadRequest(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	begins := []tenure.Verb{tenure.Acquire, tenure.Takeover, tenure.Reserve}
@@ -24,7 +26,7 @@ func TestCheckRefusesEveryBadRequest(t *testing.T) {
 	const invalid, fine = false, true
 	for _, c := range []struct {
 		name  string
-		only  []tenure.Verb // the verbs it matters for; nil: all
+		only  []tenure.Verb // the verbs to which it applies; nil: all
 		spoil func(*tenure.Request)
 		want  bool
 		says  string
@@ -116,7 +118,8 @@ func TestCheckRefusesEveryBadRequest(t *testing.T) {
 	}
 }
 
-// TestARequestForAnotherKeyIsRefused: a store that mixes up its records is stopped.
+// TestARequestForAnotherKeyIsRefused: a store that mixes up its records gets an
+// error.
 func TestARequestForAnotherKeyIsRefused(t *testing.T) {
 	rec := play(t, "0s acquire ann")
 	for _, verb := range allVerbs {
@@ -129,7 +132,7 @@ func TestARequestForAnotherKeyIsRefused(t *testing.T) {
 	}
 }
 
-// TestByHandAreTheOperatorsVerbs: and no others.
+// TestByHandAreTheOperatorsVerbs: ByHand is true for the operator's verbs only.
 func TestByHandAreTheOperatorsVerbs(t *testing.T) {
 	for _, verb := range allVerbs {
 		q := ask(verb, "ann")

@@ -11,19 +11,25 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// law is what decides. The checker takes any, so that it can be shown to reject broken ones.
+// law decides requests, as tenure.Apply does. verdict takes any law, so that
+// the tests can show that it rejects broken ones.
 type law func(tenure.Record, tenure.Request, time.Time) (tenure.Record, bool, error)
 
-// step is one thing that happens to a key. It says what in terms of what happened before ("the newest grant", "just before the deadline"),
-// so that random steps make sensible stories.
+// step is one event in the life of a key. It refers to earlier events ("the
+// newest grant", "just before the deadline"), so that random steps make
+// sensible stories.
 type step struct {
-	// The clock first moves: to a moment of the record if that is named, and then by this much.
+	// First the clock moves: to this moment of the record, if one is named, and
+	// then by Move.
 	Moment string
 	Move   time.Duration
-	// Then one of: request, copy (an earlier request arrives again), drop (the store forgets if it may), wipe (it forgets anyway).
+	// Then comes one event. request: a new request. copy: an earlier request
+	// arrives again. drop: the store forgets the record if it may. wipe: the
+	// store forgets it anyway.
 	Event string
 	Verb  tenure.Verb
-	// Whose counts back from the newest secret: 0 is a new one, 1 the one used last, and so on. Late does the same for copies.
+	// Whose says whose secret a request carries, counted back from the newest:
+	// 0 is a new one, 1 the one used last. Late does the same for copies.
 	Whose, Late int
 	Owner       string
 	TTL         time.Duration
@@ -34,7 +40,7 @@ type step struct {
 	Failed      bool
 }
 
-// retention is how long the store of a scenario remembers.
+// retention is how long the store of a scenario keeps a record after Quiet.
 const retention = 24 * time.Hour
 
 var (
@@ -49,8 +55,9 @@ var (
 	}
 )
 
-// scenarios are random stories. In a steady one the clock only goes forward; otherwise it also steps back. Some are of a job that is mostly taken
-// and given back, on hold and once per period; in most everybody does what they like.
+// scenarios draws random stories. In a steady one the clock only goes forward,
+// otherwise it also steps back. Some stories are about a job that is acquired
+// and released, with holds and periods. In most, anybody does anything.
 func scenarios(steady bool) *rapid.Generator[[]step] {
 	return rapid.Custom(func(t *rapid.T) []step {
 		job := rapid.IntRange(0, 2).Draw(t, "job") == 0
@@ -88,7 +95,8 @@ func anyStep(t *rapid.T, steady bool) step {
 	default:
 		s.Move = rapid.SampledFrom(moves).Draw(t, "move")
 	}
-	// Claims mostly come with a new secret, the rest mostly from the holder.
+	// Claims mostly carry a new secret. Other requests mostly come from the
+	// holder.
 	if s.Verb == tenure.Acquire || s.Verb.ByHand() {
 		s.Whose = rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, 1, 2, 3}).Draw(t, "whose")
 		s.Every = rapid.SampledFrom([]time.Duration{0, 0, time.Minute, 24 * time.Hour}).Draw(t, "every")
@@ -99,17 +107,17 @@ func anyStep(t *rapid.T, steady bool) step {
 	return s
 }
 
-// world is a key, its store's clock, and what has been asked so far.
+// world is a key's record, its store's clock, and the requests so far.
 type world struct {
 	rec     tenure.Record
 	now     time.Time
 	secrets []tenure.Secret
 	granted []tenure.Secret // those that were granted, in order
 	asked   []tenure.Request
-	newest  fence.Token // ever issued, also by a store that has forgotten it
+	newest  fence.Token // the highest token ever issued, also if the store has forgotten it
 }
 
-// tick moves the clock. A steady clock stays where it is rather than step back to a moment that has passed.
+// tick moves the clock. A steady clock never steps back: it stays where it is.
 func (w *world) tick(s step, steady bool) {
 	to := w.now
 	switch s.Moment {
@@ -123,18 +131,18 @@ func (w *world) tick(s step, steady bool) {
 		to = w.rec.Quiet().Add(retention)
 	}
 	to = to.Add(s.Move)
-	// Whatever a stepping clock does, it stays within the years that tokens are made for.
+	// Even a stepping clock stays within the years for which tokens are made.
 	if (steady && to.Before(w.now)) || to.Before(noon.AddDate(-1, 0, 0)) || to.After(noon.AddDate(5, 0, 0)) {
 		return
 	}
 	w.now = to
 }
 
-// request makes the request that a step asks for.
+// request makes the request that a step describes.
 func (w *world) request(s step) tenure.Request {
 	secrets := w.secrets
 	if !(s.Verb == tenure.Acquire || s.Verb.ByHand()) {
-		secrets = w.granted // the others are about grants
+		secrets = w.granted // verbs other than claims are about grants
 	}
 	secret := secretOf(fmt.Sprint("secret ", len(w.secrets)))
 	if s.Whose > 0 && s.Whose <= len(secrets) {
@@ -165,7 +173,8 @@ func (w *world) request(s step) tenure.Request {
 	return q
 }
 
-// verdict plays a scenario under a law and returns the first thing that is wrong with it.
+// verdict plays a scenario under a law and returns the first fault that the
+// judge finds, or nil.
 func verdict(decide law, droppable func(tenure.Record, time.Time, time.Duration) bool, scenario []step, steady bool) error {
 	w := &world{now: noon}
 	j := &judge{steady: steady}

@@ -11,22 +11,25 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The tests tell stories of people who each have one secret, on one key, in a store whose clock begins at noon.
+// The tests tell stories of people on one key. Each person has one secret, and
+// the store's clock begins at noon.
 const key = "reports/daily"
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// secretOf is the secret of a person: always the same.
+// secretOf returns the secret of a person, always the same.
 func secretOf(who string) tenure.Secret {
 	sum := sha256.Sum256([]byte(who))
 	return tenure.Secret(hex.EncodeToString(sum[:16]))
 }
 
-// after is the time d after noon.
+// after returns the time d after noon.
 func after(d time.Duration) time.Time { return noon.Add(d) }
 
-// ask is a request of a person for a minute, with whatever the verb needs. Verbs may carry riders: "acquire+hold" holds for an hour,
-// "acquire+daily" is once a day, "renew+resume", "report+resume", "release+failed", and "reserve:ann" reserves for ann.
+// ask makes a request of a person, with a TTL of a minute and the fields that
+// the verb needs. A verb may have a suffix: "acquire+hold" holds for an hour,
+// "acquire+daily" is once a day, "reserve:ann" reserves for ann. The others are
+// "renew+resume", "report+resume" and "release+failed".
 func ask(verb, who string) tenure.Request {
 	verb, forWhom, _ := strings.Cut(verb, ":")
 	verb, rider, _ := strings.Cut(verb, "+")
@@ -61,7 +64,8 @@ func ask(verb, who string) tenure.Request {
 	return q
 }
 
-// play applies a story, "0s acquire ann; 5s release ann", and fails the test if the law refuses any of it.
+// play applies a story such as "0s acquire ann; 5s release ann". It fails the
+// test if the law refuses any step.
 func play(t testing.TB, story string) tenure.Record {
 	t.Helper()
 	var rec tenure.Record
@@ -82,7 +86,7 @@ func play(t testing.TB, story string) tenure.Record {
 	return rec
 }
 
-// must applies a request that the law allows.
+// must applies a request that the law must allow.
 func must(t testing.TB, rec tenure.Record, q tenure.Request, now time.Time) tenure.Record {
 	t.Helper()
 	next, _, err := tenure.Apply(rec, q, now)

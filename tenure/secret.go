@@ -12,37 +12,44 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Secret proves ownership of one grant: 128 random bits as 32 lower-case hex digits. The client makes it before the
-// request, so a lost reply is never a mystery: ask again with the same secret. Stores keep only its fingerprint. It prints redacted; convert it to a string to get at it.
+// Secret proves ownership of one grant: 128 random bits as 32 lower-case hex
+// digits. The client makes it before it sends the request. So if the reply is
+// lost, the client asks again with the same secret and gets the same answer.
+// Stores keep only its fingerprint.
+//
+// A Secret prints as "[secret]". Convert it to a string to get at it.
 type Secret string
 
-// NewSecret makes a secret for one grant. Use each once.
+// NewSecret returns a new random secret. Use each for one grant only.
 func NewSecret() Secret {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
 	return Secret(hex.EncodeToString(b[:]))
 }
 
-// Grant is the secret's fingerprint, safe to store and to log.
+// Grant returns the secret's fingerprint, which is safe to store and to log.
 func (s Secret) Grant() fence.Grant {
 	sum := sha256.Sum256([]byte(s))
 	return fence.Grant(hex.EncodeToString(sum[:16]))
 }
 
-// Valid reports whether s has the form of a secret.
+// Valid reports whether s is 32 lower-case hex digits.
 func (s Secret) Valid() bool { return fence.Grant(s).Valid() }
 
-// String keeps the secret out of whatever prints it.
+// String returns "[secret]", so that printing a value does not reveal the
+// secret.
 func (s Secret) String() string { return "[secret]" }
 
-// GoString is String for %#v.
+// GoString hides the secret from %#v.
 func (s Secret) GoString() string { return `tenure.Secret("[secret]")` }
 
-// MarshalText keeps the secret out of JSON, and so out of structured logs.
+// MarshalText hides the secret from JSON, and so from structured logs.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Deed is what a holder needs to act on its lease from another process: `croft acquire` prints one, `croft renew` and `croft release` take
-// it. Its text form holds the secret: keep it in a file of mode 0600, never in an environment or an argument list.
+// Deed lets a holder act on its lease from another process: `croft acquire`
+// prints one, `croft renew` and `croft release` take it. Its text form holds
+// the secret. Keep it in a file of mode 0600, never in an environment or an
+// argument list.
 type Deed struct {
 	Key    string
 	Token  fence.Token
@@ -52,22 +59,26 @@ type Deed struct {
 
 const deedPrefix = "croft-lease1"
 
-// Stamp is what the holder's writes carry.
+// Stamp returns the stamp that the holder's writes carry.
 func (d Deed) Stamp() fence.Stamp {
 	return fence.Stamp{Key: d.Key, Token: d.Token, Grant: d.Secret.Grant()}
 }
 
-// String does not give the secret away; use Text for the form that ParseDeed reads.
+// String returns the deed without its secret. [Deed.Text] returns the form that
+// [ParseDeed] reads.
 func (d Deed) String() string {
 	return fmt.Sprintf("%s:%d:[secret]:%s:%s", deedPrefix, d.Token, d.TTL, fence.EscapeKey(d.Key))
 }
 
-// Text is the deed as one printable word, secret included: "croft-lease1:token:secret:ttl:key".
+// Text returns the deed as one printable word, secret included:
+// "croft-lease1:token:secret:ttl:key".
 func (d Deed) Text() string {
 	return fmt.Sprintf("%s:%d:%s:%s:%s", deedPrefix, d.Token, string(d.Secret), d.TTL, fence.EscapeKey(d.Key))
 }
 
-// ParseDeed reads what Text wrote, and nothing that only resembles it. Its errors do not repeat the text, which may hold a secret.
+// ParseDeed reads the text form of a deed. It accepts only what [Deed.Text]
+// writes. Its errors match [fence.ErrInvalid] and do not repeat the text, which
+// may hold a secret.
 func ParseDeed(text string) (Deed, error) {
 	bad := func(why string) (Deed, error) {
 		return Deed{}, fmt.Errorf("%w lease text: %s; pass on unchanged what acquire printed", fence.ErrInvalid, why)

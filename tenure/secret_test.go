@@ -15,7 +15,8 @@ import (
 
 const anySecret tenure.Secret = "0123456789abcdef0123456789abcdef"
 
-// TestASecretIsNotShown: not by printing it, not inside of what holds it, not in structured logs.
+// TestASecretIsNotShown: printing a secret, or a value that contains it, does
+// not reveal it, and neither does a structured log.
 func TestASecretIsNotShown(t *testing.T) {
 	deed := tenure.Deed{Key: key, Token: 7, Secret: anySecret, TTL: time.Minute}
 	request := tenure.Request{Verb: tenure.Acquire, Key: key, Secret: anySecret}
@@ -42,7 +43,8 @@ func TestASecretIsNotShown(t *testing.T) {
 	}
 }
 
-// TestSecretsAreValidAndDistinct: and so are their fingerprints, which do not give them away.
+// TestSecretsAreValidAndDistinct: and so are their fingerprints, which do not
+// contain them.
 func TestSecretsAreValidAndDistinct(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
@@ -52,7 +54,8 @@ func TestSecretsAreValidAndDistinct(t *testing.T) {
 		}
 		seen[string(s)], seen[string(s.Grant())] = true, true
 	}
-	// SHA-256, the first 128 bits: every other implementation of a store must agree.
+	// The first 128 bits of SHA-256. Every other implementation of a store must
+	// agree.
 	if got, want := anySecret.Grant(), fence.Grant("3eb1bd439947eb762998e566ccc2e099"); got != want {
 		t.Errorf("the fingerprint is %s, want %s", got, want)
 	}
@@ -63,7 +66,8 @@ func TestSecretsAreValidAndDistinct(t *testing.T) {
 	}
 }
 
-// TestADeedIsOnePrintableWord: its text form, letter by letter, and back; its stamp is the lease's.
+// TestADeedIsOnePrintableWord checks the text form, letter by letter, that
+// ParseDeed reads it back, and that the deed's stamp is the lease's.
 func TestADeedIsOnePrintableWord(t *testing.T) {
 	for want, d := range map[string]tenure.Deed{
 		"croft-lease1:7:0123456789abcdef0123456789abcdef:1m0s:reports/daily":               {Key: key, Token: 7, Secret: anySecret, TTL: time.Minute},
@@ -87,7 +91,8 @@ func TestADeedIsOnePrintableWord(t *testing.T) {
 	}
 }
 
-// TestParseDeedRefusesWhatOnlyResembles: and never repeats the text, which may hold a secret.
+// TestParseDeedRefusesWhatOnlyResembles: and its errors never repeat the text,
+// which may hold a secret.
 func TestParseDeedRefusesWhatOnlyResembles(t *testing.T) {
 	const s = string(anySecret)
 	for text, want := range map[string]string{
@@ -138,7 +143,8 @@ func TestParseDeedRefusesWhatOnlyResembles(t *testing.T) {
 	}
 }
 
-// FuzzParseDeed: reading and writing are each other's inverse, nothing but what Text writes is read, and errors keep secrets.
+// FuzzParseDeed: ParseDeed and Text are inverse, ParseDeed reads nothing but
+// what Text writes, and its errors do not contain the secret.
 func FuzzParseDeed(f *testing.F) {
 	for _, key := range []string{"k", "reports/daily", "a:b c", "é", "%", "..."} {
 		f.Add(tenure.Deed{Key: key, Token: 1_763_000_000_000_000, Secret: anySecret, TTL: time.Minute}.Text())

@@ -11,16 +11,19 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// table is the law of ownership: for every situation, who asks at which time, and the answer to each verb.
+// table is the law of ownership. For every situation it says who asks at which
+// time, and the answer to each verb.
 //
-//	+cause      granted, and that is how the term began
+//	+cause      granted; the term has this cause
 //	same        yes, and the record already shows it
-//	extend      the deadline moves; progress: the marker does
-//	free        given back; failed: given back after failure
-//	take, reserve, revoke: an operator's act takes effect
-//	held, reserved, hold: not to be had, for this reason
-//	!why        not owned, for this reason
-//	bad         bad input: the secret was used for something else
+//	extend      the deadline moves
+//	progress    the progress marker changes
+//	free        released
+//	failed      released after failure
+//	take, reserve, revoke: the operator's act takes effect
+//	held, reserved, hold: refused with a HeldError for this reason
+//	!why        refused with a NotOwnedError for this reason
+//	bad         bad input: the secret was used for another request
 const table = `
 asked by       acquire     renew       renew+resume report      report+resume release     release+failed takeover  reserve     revoke
 
@@ -149,7 +152,7 @@ released, then expired by another: 0s acquire ann; 5s release ann; 6s acquire bo
   66s eve      +expired    !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
 `
 
-// TestTheLawOfOwnership walks through the table.
+// TestTheLawOfOwnership checks every cell of the table.
 func TestTheLawOfOwnership(t *testing.T) {
 	var verbs []string
 	var situation, story string
@@ -182,7 +185,8 @@ func TestTheLawOfOwnership(t *testing.T) {
 	}
 }
 
-// expect applies one request and compares the answer with a cell of the table, and the record with what that answer makes of it.
+// expect applies one request, and compares the answer with a cell of the table
+// and the record with that answer.
 func expect(t *testing.T, rec tenure.Record, q tenure.Request, now time.Time, cell string) {
 	t.Helper()
 	next, changed, err := tenure.Apply(rec, q, now)
@@ -228,7 +232,8 @@ func expect(t *testing.T, rec tenure.Record, q tenure.Request, now time.Time, ce
 	}
 }
 
-// transferred is the record after a transfer. How the term before it ended is taken from got: TestEveryTermEndsAsItDid looks at that.
+// transferred returns the record after a transfer. It takes the end of the term
+// before from got: TestEveryTermEndsAsItDid checks that.
 func transferred(rec, got tenure.Record, q tenure.Request, now time.Time, state tenure.State, cause tenure.Cause) tenure.Record {
 	want := clone(rec)
 	if n := len(rec.History); n > 0 && len(got.History) > n {
@@ -283,7 +288,7 @@ func wantRefusal(t *testing.T, err error, rec tenure.Record, q tenure.Request, n
 	}
 }
 
-// clone copies a record with all it refers to.
+// clone returns a deep copy of a record.
 func clone(r tenure.Record) tenure.Record {
 	r.History = append([]tenure.Term(nil), r.History...)
 	r.Guards = append([]string(nil), r.Guards...)

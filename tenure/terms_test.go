@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestEveryTermEndsAsItDid: what the history says of the term before the newest.
+// TestEveryTermEndsAsItDid: the history says how and when the term before the
+// newest ended.
 func TestEveryTermEndsAsItDid(t *testing.T) {
 	for _, c := range []struct {
 		story    string
@@ -46,7 +47,8 @@ func TestEveryTermEndsAsItDid(t *testing.T) {
 	}
 }
 
-// TestALifeInCauses: over a whole life of a key, as its history tells it. Terms counts the grants, not the reservations and revocations.
+// TestALifeInCauses follows a key through many terms and compares its history.
+// Terms counts the grants, not the reservations and revocations.
 func TestALifeInCauses(t *testing.T) {
 	rec := play(t, `0s acquire ann; 1s release ann; 2s acquire bob; 62s acquire cid; 63s takeover opal; 64s release opal; 65s reserve:dan otto; 66s acquire dan;
 		67s revoke opal2; 68s acquire eve; 69s reserve:dan otto2; 129s acquire fay`)
@@ -84,7 +86,8 @@ func TestALifeInCauses(t *testing.T) {
 	}
 }
 
-// TestRecoveryIsAClaimAboveWhatTheStoreKnows: whatever ended the term before it, a claim above the newest token shows that something was lost.
+// TestRecoveryIsAClaimAboveWhatTheStoreKnows: a claim above the newest token
+// shows that the store has lost something, whatever ended the term before.
 func TestRecoveryIsAClaimAboveWhatTheStoreKnows(t *testing.T) {
 	const far = 1 << 51
 	for _, c := range []struct {
@@ -115,7 +118,7 @@ func TestRecoveryIsAClaimAboveWhatTheStoreKnows(t *testing.T) {
 			t.Errorf("%q above %d: actor %q for cause %q", c.story, q.Above, next.Actor, next.Cause)
 		}
 	}
-	// It does not get past a holder, a hold or a reservation.
+	// Above does not get past a holder, a hold or a reservation.
 	for _, story := range []string{"50s acquire ann", "50s acquire+hold ann; 51s release ann", "50s reserve:ann opal"} {
 		rec := play(t, story)
 		q := ask("acquire", "bob")
@@ -126,7 +129,8 @@ func TestRecoveryIsAClaimAboveWhatTheStoreKnows(t *testing.T) {
 	}
 }
 
-// TestTheHistoryHolds32: the newest transfers, oldest first; Terms goes on counting.
+// TestTheHistoryHolds32: the history has the newest transfers, oldest first,
+// and Terms goes on counting.
 func TestTheHistoryHolds32(t *testing.T) {
 	var rec tenure.Record
 	var before tenure.Record
@@ -148,7 +152,8 @@ func TestTheHistoryHolds32(t *testing.T) {
 		}
 	}
 	now := after(time.Hour)
-	// The oldest that is remembered cannot be resurrected; releasing it again is still success.
+	// The oldest grant in the history cannot be acquired again. Releasing it
+	// again still succeeds.
 	oldest := "worker 8"
 	if _, _, err := tenure.Apply(rec, ask("acquire", oldest), now); !reflect.DeepEqual(err, &tenure.NotOwnedError{
 		Grant: secretOf(oldest).Grant(), Record: rec, Why: tenure.WhyReleased, Now: now,
@@ -160,7 +165,8 @@ func TestTheHistoryHolds32(t *testing.T) {
 	}
 }
 
-// TestAnOperatorFindsTheHoldersGuards: until the next holder names its own, whatever operators do and however often.
+// TestAnOperatorFindsTheHoldersGuards: the record keeps the holder's guards
+// through any number of operators' acts, until the next holder names its own.
 func TestAnOperatorFindsTheHoldersGuards(t *testing.T) {
 	claim := ask("acquire", "ann")
 	claim.Guards = []string{"/srv/out.json", "redis://h#k"}
@@ -182,7 +188,7 @@ func TestAnOperatorFindsTheHoldersGuards(t *testing.T) {
 	}
 }
 
-// TestAReservationIsOfNoRun: it names an owner, not the operator's process.
+// TestAReservationIsOfNoRun: it names an owner, but no instance.
 func TestAReservationIsOfNoRun(t *testing.T) {
 	q := ask("reserve:bob", "opal")
 	q.Instance = "opal#1"
@@ -191,7 +197,8 @@ func TestAReservationIsOfNoRun(t *testing.T) {
 	}
 }
 
-// TestTheLawSharesNothing: what it returns as changed may be changed further without touching what it was given.
+// TestTheLawSharesNothing: changing the returned record does not change the one
+// that was passed in.
 func TestTheLawSharesNothing(t *testing.T) {
 	claim := ask("acquire", "ann")
 	claim.Guards = []string{"/srv/out"}

@@ -9,15 +9,16 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// daily is what a once-a-day job asks.
+// daily is the request of a periodic job.
 func daily(who string, every time.Duration) tenure.Request {
 	q := ask("acquire", who)
 	q.Every = every
 	return q
 }
 
-// TestOncePerPeriodIsHalfAPeriod: refused while the last successful term began less than half a period ago; the request's own
-// period counts, whatever the record says.
+// TestOncePerPeriodIsHalfAPeriod: an Acquire is refused while the last
+// successful term began less than half a period ago. The request's own period
+// counts, not the record's.
 func TestOncePerPeriodIsHalfAPeriod(t *testing.T) {
 	const day = 24 * time.Hour
 	done := play(t, "0s acquire+daily ann; 50s release ann")
@@ -55,7 +56,8 @@ func TestOncePerPeriodIsHalfAPeriod(t *testing.T) {
 	}
 }
 
-// TestJitterNeverSkipsASlot: a job that starts up to a quarter of its period early or late runs once in every slot.
+// TestJitterNeverSkipsASlot: a job that starts up to a quarter of its period
+// early or late runs once in every slot.
 func TestJitterNeverSkipsASlot(t *testing.T) {
 	var rec tenure.Record
 	for slot, jitter := range []int{0, 60, -60, 60, -60, 0, -60, 60, 1, -1} { // minutes, of a four-hour period
@@ -69,7 +71,8 @@ func TestJitterNeverSkipsASlot(t *testing.T) {
 	}
 }
 
-// TestFailureLeavesTheWorkDue: neither a failed nor a crashed nor a cancelled term counts, and none hides a success before it.
+// TestFailureLeavesTheWorkDue: a failed, crashed or cancelled term does not
+// count as a success, and does not hide the success before it.
 func TestFailureLeavesTheWorkDue(t *testing.T) {
 	for _, story := range []string{
 		"0s acquire+daily ann; 5s release+failed ann",
@@ -88,12 +91,12 @@ func TestFailureLeavesTheWorkDue(t *testing.T) {
 	if !errors.As(err, &held) || held.Why != tenure.WhyPeriod || !held.Until.Equal(after(12*time.Hour-30*time.Minute)) {
 		t.Errorf("after a success and a failure: %v, want the success to count", err)
 	}
-	// An operator's success is a success.
+	// An operator's success counts, too.
 	rec = play(t, "0s takeover opal; 5s release opal")
 	if _, _, err := tenure.Apply(rec, ask("acquire+daily", "bob"), after(time.Hour)); !errors.Is(err, tenure.ErrHeld) {
 		t.Errorf("after an operator did the work: %v, want the period to apply", err)
 	}
-	// A reservation opens the key for its owner, not the period.
+	// A reservation opens the key for its owner. It does not lift the period.
 	rec = play(t, "0s acquire+daily ann; 5s release ann; 6s reserve:bob opal")
 	if _, _, err := tenure.Apply(rec, ask("acquire+daily", "bob"), after(time.Minute)); !errors.As(err, &held) || held.Why != tenure.WhyPeriod {
 		t.Errorf("reserved for bob within the period: %v, want the period to apply", err)
@@ -103,7 +106,8 @@ func TestFailureLeavesTheWorkDue(t *testing.T) {
 	}
 }
 
-// TestLaw5ARenewalTakesNothingBack: the holder may not have heard of the shorter one, or a late copy of it may arrive after a longer one.
+// TestLaw5ARenewalTakesNothingBack: the holder may not have heard of the
+// shorter renewal, or a late copy of it may arrive after a longer one.
 func TestLaw5ARenewalTakesNothingBack(t *testing.T) {
 	rec := play(t, "0s acquire ann")
 	short, long := ask("renew", "ann"), ask("renew", "ann")
@@ -121,14 +125,16 @@ func TestLaw5ARenewalTakesNothingBack(t *testing.T) {
 	if !rec.Deadline.Equal(after(6 * time.Minute)) {
 		t.Errorf("a late copy moved the deadline to %s", rec.Deadline)
 	}
-	// A clock that stepped back would hold the key until it has caught up: here the renewal sets it right.
+	// After the clock has stepped back, the old deadline would hold the key
+	// until it has caught up. The renewal corrects it.
 	rec = must(t, rec, ask("renew", "ann"), after(-time.Hour))
 	if !rec.Deadline.Equal(after(-time.Hour + 10*time.Second)) {
 		t.Errorf("renewed by a clock that stepped back: deadline %s", rec.Deadline)
 	}
 }
 
-// TestTheTokenIsACounterOnAClock: max(previous + 1, above + 1, clock in microseconds).
+// TestTheTokenIsACounterOnAClock: it is max(previous + 1, above + 1, clock in
+// microseconds).
 func TestTheTokenIsACounterOnAClock(t *testing.T) {
 	clock := fence.Token(noon.UnixMicro())
 	for _, c := range []struct {
@@ -173,7 +179,8 @@ func TestTheTokenIsACounterOnAClock(t *testing.T) {
 	}
 }
 
-// TestWhenTokensEndNothingChanges: a key whose tokens are used up says what to do.
+// TestWhenTokensEndNothingChanges: the error for a key whose tokens are used up
+// says what to do.
 func TestWhenTokensEndNothingChanges(t *testing.T) {
 	rec := play(t, "0s acquire ann; 5s release ann")
 	rec.Token, rec.History[0].Token = fence.MaxToken, fence.MaxToken
@@ -185,7 +192,8 @@ func TestWhenTokensEndNothingChanges(t *testing.T) {
 	}
 }
 
-// TestAClockThatCannotBeRightIsRefused: nothing decided by it could be undone when it is set right.
+// TestAClockThatCannotBeRightIsRefused: no decision made by it could be undone
+// once it is set right.
 func TestAClockThatCannotBeRightIsRefused(t *testing.T) {
 	rec := play(t, "0s acquire ann")
 	for _, now := range []time.Time{
@@ -207,7 +215,8 @@ func TestAClockThatCannotBeRightIsRefused(t *testing.T) {
 	}
 }
 
-// TestTimesAreWholeMicrosecondsInUTC: whatever the store's clock and the request's durations are.
+// TestTimesAreWholeMicrosecondsInUTC: whatever precision the store's clock and
+// the request's durations have.
 func TestTimesAreWholeMicrosecondsInUTC(t *testing.T) {
 	now := time.Now().In(time.FixedZone("far", 5*3600)) // with a monotonic reading
 	q := ask("acquire", "ann")

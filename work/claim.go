@@ -10,24 +10,33 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Claim asks for items to work on. The secret is made before the request: one for the whole claim, and the grant of every item in it. So a lost reply is no mystery: claim again with the same secret
-// and Again set.
+// Claim asks for items to work on. The caller makes the secret before the
+// request, one for the whole claim; it becomes the grant of every item that the
+// claim takes. After a lost reply, claim again with the same secret and Again
+// set.
 type Claim struct {
-	// Queues are the queues to take from, at least one. They share one order: [Item.Before].
+	// Queues are the queues to claim from, at least one. Their items are
+	// claimed in one common order: [Item.Before].
 	Queues []string
-	// Limit is how many items to take at most: 1 to MaxClaim.
-	Limit  int
+	// Limit is the largest number of items to claim: 1 to MaxClaim.
+	Limit int
+	// Secret is new for every claim, from tenure.NewSecret.
 	Secret tenure.Secret
-	// Owner and Instance say who asks.
+	// Owner and Instance say who claims.
 	Owner, Instance string
-	// TTL is how long an item is kept for an owner that is not heard of.
+	// TTL is how long the ledger keeps an item for an owner that sends no
+	// heartbeat.
 	TTL time.Duration
-	// Again says that the claim was sent before and its outcome is unknown. If items run under its secret, they are the answer, and no others are taken; if none does, it is a claim like any other. Should the
-	// first request arrive even later than that, what it takes is known to nobody and lapses.
+	// Again says that the claim was sent before and its outcome is unknown. If
+	// items run under its secret, the ledger returns those and takes no others.
+	// If none does, it treats the claim like any other. Should the first
+	// request arrive after that, nobody knows of the items it takes, and they
+	// lapse.
 	Again bool
 }
 
-// Check reports what is wrong with the claim, or nil.
+// Check returns nil if the claim is valid, or an error that matches
+// fence.ErrInvalid.
 func (c Claim) Check() error {
 	if len(c.Queues) == 0 {
 		return fmt.Errorf("%w claim: it names no queue", fence.ErrInvalid)
@@ -55,14 +64,19 @@ func (c Claim) Check() error {
 	return checkTTL(c.TTL)
 }
 
-// Grantable reports whether the claim may have the item at now: it waits in one of its queues, its time has come, it is not reserved for another owner, and it was never granted to this secret.
+// Grantable reports whether the claim may take the item at now. The item must
+// wait in one of the claim's queues, and its Ready time must have come. It must
+// not be reserved for another owner, and never have been granted to this
+// secret.
 func (c Claim) Grantable(it Item, now time.Time) bool {
 	_, err := Grant(it, c, now)
 	return err == nil
 }
 
-// Grant is the law of claiming one item: what a ledger keeps of an item that the claim takes. A claim takes the first Limit items in the order of [Item.Before] for which Grant has no error, leaving out those
-// that another transaction has locked just now.
+// Grant is the law of claiming one item: it returns the item as the ledger
+// keeps it after the claim. A claim takes the first Limit items, in the order
+// of [Item.Before], for which Grant returns no error. It skips items that
+// another transaction has locked.
 func Grant(it Item, c Claim, now time.Time) (Item, error) {
 	if err := c.Check(); err != nil {
 		return it, err
@@ -70,11 +84,18 @@ func Grant(it Item, c Claim, now time.Time) (Item, error) {
 	now = tenure.Time(now)
 	switch {
 	case it.State != Waiting || it.Ready.After(now):
-		return it, &StateError{What: "claim", Of: "item " + string(it.ID), State: string(it.State), Why: "only a waiting item whose time has come can be claimed"}
+		return it, &StateError{
+			What: "claim", Of: "item " + string(it.ID), State: string(it.State),
+			Why: "only a waiting item whose time has come can be claimed",
+		}
 	case !slices.Contains(c.Queues, it.Queue):
-		return it, &StateError{What: "claim", Of: "item " + string(it.ID), State: string(it.State), Why: "it is in another queue"}
+		return it, &StateError{
+			What: "claim", Of: "item " + string(it.ID), State: string(it.State), Why: "it is in another queue",
+		}
 	}
-	rec, changed, err := tenure.Apply(it.Record, tenure.Request{Verb: tenure.Acquire, Key: it.Key(), Secret: c.Secret, Owner: c.Owner, Instance: c.Instance, TTL: c.TTL}, now)
+	rec, changed, err := tenure.Apply(it.Record, tenure.Request{
+		Verb: tenure.Acquire, Key: it.Key(), Secret: c.Secret, Owner: c.Owner, Instance: c.Instance, TTL: c.TTL,
+	}, now)
 	if err != nil {
 		return it, err
 	}
@@ -86,7 +107,8 @@ func Grant(it Item, c Claim, now time.Time) (Item, error) {
 	return it, nil
 }
 
-// Granted reports whether the item runs under the claim's secret: what a claim that is sent again gets.
+// Granted reports whether the item runs under the claim's secret. A claim that
+// is sent again gets those items.
 func (c Claim) Granted(it Item) bool {
 	return it.State == Running && it.Record.Grant == c.Secret.Grant() && slices.Contains(c.Queues, it.Queue)
 }

@@ -10,19 +10,26 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Taking asks for effects to deliver. The dispatcher works under a lease: its stamp is the fence. A ledger keeps a mark for every stamp key, admits each Taking and Settlement by it ([fence.Mark.Admit]), in the
-// same transaction, and so shuts out every older dispatcher as soon as a newer one has taken anything.
+// Taking asks for effects to deliver. The dispatcher works under a lease, and
+// presents its stamp. A ledger keeps a mark for every stamp key, and admits
+// each Taking and Settlement by it ([fence.Mark.Admit]), in the same
+// transaction. So an older dispatcher is shut out as soon as a newer one has
+// taken anything.
 type Taking struct {
+	// Stamp is the stamp of the dispatcher's lease. It has no Seq.
 	Stamp fence.Stamp
-	// To are the destinations to deliver to; empty means all.
+	// To lists the destinations to deliver to; empty means all.
 	To []string
-	// Limit is how many effects to take at most: 0 to MaxClaim. 0 only raises the fence.
+	// Limit is the largest number of effects to take: 0 to MaxClaim. 0 only
+	// raises the mark, and so shuts out older dispatchers.
 	Limit int
-	// Hold is how long the dispatcher may take to settle what it took. After that the effects are orphans.
+	// Hold is how long the dispatcher may take to settle them. After that they
+	// are orphaned.
 	Hold time.Duration
 }
 
-// Check reports what is wrong with the taking, or nil.
+// Check returns nil if the taking is valid, or an error that matches
+// fence.ErrInvalid.
 func (q Taking) Check() error {
 	if err := q.Stamp.Check(); err != nil {
 		return err
@@ -44,7 +51,8 @@ func (q Taking) Check() error {
 	return nil
 }
 
-// Admit decides about the taking as a whole: it returns the mark to keep, and a refusal to record if there is one.
+// Admit decides about the taking as a whole. It returns the mark to keep, the
+// refusal to record (nil if there is none), and the error for the dispatcher.
 func (q Taking) Admit(mark fence.Mark, now time.Time) (fence.Mark, *Refusal, error) {
 	if err := q.Check(); err != nil {
 		return mark, nil, err
@@ -56,19 +64,23 @@ func (q Taking) Admit(mark fence.Mark, now time.Time) (fence.Mark, *Refusal, err
 	return next, refusalOf(err, VerbTake, "", "", tenure.Time(now)), err
 }
 
-// Takes reports whether an admitted taking may have the effect at now. It takes the first Limit of them in the order of [Effect.Before].
+// Takes reports whether an admitted taking may take the effect at now. A taking
+// takes the first Limit of them, in the order of [Effect.Before].
 func (q Taking) Takes(e Effect, now time.Time) bool {
 	return e.State == Pending && !e.Ready.After(tenure.Time(now)) && (len(q.To) == 0 || slices.Contains(q.To, e.To))
 }
 
-// Take is what is kept of an effect that a taking takes: unknown until it is settled, because from now on nobody can say whether it has been delivered.
+// Take returns the effect as the ledger keeps it after a taking has taken it.
+// It is unknown until it is settled, because from now on nobody can say whether
+// it has been delivered.
 func Take(e Effect, q Taking, now time.Time) Effect {
 	now = tenure.Time(now)
 	e.State, e.Attempts, e.Sender, e.Ready = Unknown, e.Attempts+1, q.Stamp.Token, now.Add(whole(q.Hold))
 	return e
 }
 
-// Before is the order in which effects are taken: oldest Ready first, then by identity.
+// Before reports whether the effect is taken before the other: oldest Ready
+// first, then by identity.
 func (e Effect) Before(other Effect) bool {
 	if !e.Ready.Equal(other.Ready) {
 		return e.Ready.Before(other.Ready)
@@ -76,22 +88,27 @@ func (e Effect) Before(other Effect) bool {
 	return e.Compare(other.EffectID) < 0
 }
 
-// Settlement says what became of one delivery. A dispatcher's has its stamp; one by hand, or by the reconciler, has no stamp but an actor and a note. Both are a compare and swap on Attempt. Repeated, it has the
-// effect of one.
+// Settlement says how one delivery ended. A dispatcher's settlement has its
+// stamp. One by an operator or the reconciler has an actor and a note instead.
+// Both are a compare and swap on Attempt. Several copies have the effect of
+// one.
 type Settlement struct {
 	Effect EffectID
-	// Attempt is the number of the delivery: the effect's Attempts as the settler has read them.
+	// Attempt is the number of the delivery: the Attempts of the effect as it
+	// was read.
 	Attempt int
-	// State is what the effect becomes: Sent; Pending, to be tried again after Delay; Failed; or Unknown, which only says more about why.
+	// State is the effect's new state: Sent; Pending, to be tried again after
+	// Delay; Failed; or Unknown, which only records the Error.
 	State EffectState
 	Delay time.Duration
-	Error string
+	Error string // why the delivery failed
 
 	Stamp       fence.Stamp
 	Actor, Note string
 }
 
-// Check reports what is wrong with the settlement, or nil.
+// Check returns nil if the settlement is valid, or an error that matches
+// fence.ErrInvalid.
 func (s Settlement) Check() error {
 	if err := s.Effect.Check(); err != nil {
 		return err
@@ -110,7 +127,8 @@ func (s Settlement) Check() error {
 	}
 	if s.ByHand() {
 		if strings.TrimSpace(s.Actor) == "" || strings.TrimSpace(s.Note) == "" {
-			return fmt.Errorf("%w settlement: it needs a dispatcher's stamp, or an actor and a note that says why", fence.ErrInvalid)
+			return fmt.Errorf("%w settlement: it needs a dispatcher's stamp, or an actor and a note that says why",
+				fence.ErrInvalid)
 		}
 	} else if err := s.Stamp.Check(); err != nil {
 		return err
@@ -123,20 +141,27 @@ func (s Settlement) Check() error {
 	return checkName("note", s.Note, tenure.MaxText)
 }
 
-// ByHand reports whether the settlement is not a dispatcher's.
+// ByHand reports whether the settlement has no dispatcher's stamp.
 func (s Settlement) ByHand() bool { return s.Stamp == fence.Stamp{} }
 
-// EffectOutcome is what the law makes of a settlement.
+// EffectOutcome is what the law makes of a settlement. A ledger writes all of
+// it in one transaction.
 type EffectOutcome struct {
 	Effect  Effect
 	Changed bool
-	Mark    fence.Mark // to be kept for the stamp's key, if it has one
+	Mark    fence.Mark // to keep for the stamp's key, if there is a stamp
 	Refusal *Refusal
 }
 
-// Settle is the law of settling: given the effect (zero if nothing is remembered), the mark kept for the stamp's key (zero for one by hand), the settlement and the ledger's time. Sent is final. A dispatcher may
-// settle the delivery that it made, also one that was made pending again meanwhile and not yet taken: what it knows is a fact. By hand, and for as long as nobody has taken it again, pending, unknown and failed
-// effects become what the operator says.
+// Settle is the law of settling. It takes the effect, or zero if the ledger
+// remembers none. It takes the mark kept for the stamp's key, or zero if there
+// is no stamp. And it takes the settlement and the ledger's time.
+//
+// Sent is final. A dispatcher may settle the delivery that it made, even if the
+// effect has become pending again since, as long as nobody has taken it again:
+// it knows what happened. An operator may settle pending, unknown and failed
+// effects, as long as nobody has taken them again. The errors are
+// [*NotFoundError], [*StateError], or as [fence.Mark.Admit] returns them.
 func Settle(e Effect, mark fence.Mark, s Settlement, now time.Time) (EffectOutcome, error) {
 	as := EffectOutcome{Effect: e, Mark: mark}
 	if err := s.Check(); err != nil {
@@ -155,13 +180,16 @@ func Settle(e Effect, mark fence.Mark, s Settlement, now time.Time) (EffectOutco
 		}
 	}
 	refuse := func(why string) (EffectOutcome, error) {
-		return as, &StateError{What: "settle as " + string(s.State), Of: "effect " + s.Effect.String(), State: string(e.State), Why: why}
+		return as, &StateError{
+			What: "settle as " + string(s.State), Of: "effect " + s.Effect.String(), State: string(e.State), Why: why,
+		}
 	}
 	repeated := e.Attempts == s.Attempt && e.State == s.State && e.Error == s.Error && !e.Settled.IsZero()
 	switch {
 	case e.IsZero():
 		return as, &NotFoundError{What: "effect " + s.Effect.String()}
-	case repeated && (s.ByHand() && e.Actor == s.Actor && e.Note == s.Note || !s.ByHand() && e.Sender == s.Stamp.Token):
+	case repeated && (s.ByHand() && e.Actor == s.Actor && e.Note == s.Note ||
+		!s.ByHand() && e.Sender == s.Stamp.Token):
 		as.Mark = next
 		return as, nil
 	case e.State == Sent:

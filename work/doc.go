@@ -1,16 +1,63 @@
-// Package work is the ledger: items of work whose completion counts once.
+// Package work keeps a ledger of work items and decides whose result counts.
 //
-// An [Item] is what needs progress. Inside it is the ownership record of package tenure, under the same law and the same token rule: whoever claims an
-// item holds a lease on it, and every later write about it, from the heartbeat to the completion, is one conditional write on the item's token. A worker that was
-// presumed dead and replaced gets a [*fence.StaleError], nothing it sends changes anything, and the refusal is kept for operators to read.
+// An [Item] is one piece of work in a queue. A worker claims it, and then holds
+// a lease on it: a token, a deadline and heartbeats. Every later write about
+// the item is a conditional write on that token, from the heartbeat to the
+// completion. The ledger accepts it only while the worker's claim is the
+// newest.
 //
-// What completing an item sets off goes through the outbox: an [Effect] is written in one transaction with the completion, under an identity that survives
-// re-attempts (item, effect name, generation). A refused completion has none.
+// So a worker that was presumed dead and replaced cannot complete the item. The
+// ledger answers it with a [*fence.StaleError], changes nothing, and keeps a
+// [Refusal] for operators to read.
 //
-// [Apply], [Grant], [Take] and [Settle] are the law: pure functions of what the ledger remembers, a request and the ledger's time. They are at once the
-// specification, the implementation that a ledger may call, and the oracle that package work/worktest compares every ledger with. A [Ledger] only makes each of
-// them one atomic step.
+// Side effects of an item go through the ledger's outbox. A completion writes
+// each [Effect] in the same transaction as the result. A refused completion
+// writes none. The identity of an effect is the item, its generation and the
+// effect's name. So it is the same whichever attempt completes the item, and
+// receivers get it as their idempotency key.
 //
-// [Run] is a worker: it claims items, does them, keeps them alive and completes them. Package work/steward has the two housekeepers, each under a lease of its own: the
-// reconciler and the dispatcher of effects.
+// # Where to begin
+//
+// [Open] opens a ledger by its URL. [Run] is a worker: it claims items, runs a
+// [Handler] for each, keeps the items alive and completes them. Package
+// work/steward has the two housekeeping jobs, each under a lease of its own.
+// The reconciler requeues the items of dead workers. The dispatcher delivers
+// effects.
+//
+// # The law
+//
+// [Apply], [Grant], [Take] and [Settle] are the law. They are pure functions of
+// stored state, a request and the ledger's time. They specify what a ledger
+// does, ledgers call them, and package work/worktest compares every ledger with
+// them. A [Ledger] only makes each of them one atomic step. The ownership
+// record inside an item follows the law of package tenure, with the same
+// tokens.
+//
+// # How a worker runs
+//
+// Run has one loop, in one goroutine (runner.go). It tells a state machine, the
+// engine (engine.go), what happened, and then does what the engine wants: claim
+// items, send requests, start handlers, cancel contexts. The engine has no
+// goroutine, clock, lock or I/O. Tests drive the same engine step by step, and
+// in a simulated world.
+//
+//   - Handlers and calls of the ledger run in goroutines of their own. Each
+//     sends its outcome to the loop as an event, and touches no state of the
+//     engine.
+//   - There are two locks, both short. One guards the table of handlers that
+//     wait for an answer, the other the result that [Job.CompleteIn] has
+//     written.
+//   - At most one claim, one batch of heartbeats, one batch of other requests
+//     and one read of progress are in flight at a time.
+//   - An attempt begins when an item is claimed. It ends when the ledger has
+//     answered the request that ends it: complete, fail or release.
+//   - Until then the engine sends heartbeats for it. The local deadline is a
+//     tenth of the TTL before the ledger's, counted from when the request was
+//     sent. When it passes, the handler's context ends.
+//   - A request without an answer is sent again, with the same secret, until
+//     the ledger answers or the worker must leave. Only a handler's own Report
+//     or Save is not: the handler gets the error.
+//   - Shutdown has four phases: open, finishing (handlers may finish), stopping
+//     (their contexts have ended) and leaving (only answers of the ledger are
+//     missing).
 package work

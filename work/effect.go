@@ -10,53 +10,70 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// EffectState is what is known of an effect.
+// EffectState says what the ledger knows of an effect.
 type EffectState string
 
 // The states of an effect.
 const (
-	Pending EffectState = "pending" // to be delivered from Ready on
-	Sent    EffectState = "sent"    // the receiver has it
-	Failed  EffectState = "failed"  // given up; an operator may make it pending again
-	// Unknown is an effect that may or may not have been delivered: on its way since a dispatcher took it, or left so by one that died or got no answer.
+	// Pending effects are to be delivered, from their Ready time on.
+	Pending EffectState = "pending"
+	// Sent effects have reached the receiver.
+	Sent EffectState = "sent"
+	// Failed effects are given up. An operator may make them pending again.
+	Failed EffectState = "failed"
+	// Unknown effects may or may not have been delivered. A dispatcher is
+	// delivering them now, or it died, or it got no answer.
 	Unknown EffectState = "unknown"
 )
 
 // EffectStates lists all states.
 var EffectStates = []EffectState{Pending, Unknown, Sent, Failed}
 
-// Emission is an effect as a completion asks for it.
+// Emission is an effect that a completion asks for.
 type Emission struct {
-	// Name tells the effects of one item apart: "charge", "mail/customer". It is a part of the effect's identity, so a second attempt must use the same one for the same thing.
+	// Name tells the effects of one item apart: "charge", "mail/customer". It
+	// is a part of the effect's identity, so every attempt must use the same
+	// name for the same thing.
 	Name string
-	// To names the destination, which the dispatcher knows how to reach: an item cannot choose a URL or a command by itself. Empty means Name.
+	// To names the destination. The dispatcher knows how to reach it: an item
+	// cannot choose a URL or a command by itself. Empty means Name.
 	To   string
 	Body []byte
-	// AtMostOnce says that the receiver does not know repetitions by their Idempotency-Key: when the outcome of a delivery is unknown, it stays so until an operator settles it.
+	// AtMostOnce says that the receiver does not recognize repetitions by their
+	// Idempotency-Key. If the outcome of a delivery is unknown, the effect
+	// stays unknown until an operator settles it.
 	AtMostOnce bool
 }
 
-// EffectID is the identity of an effect. It survives re-attempts: a second attempt of the item reuses it, and only an operator's replay --again makes a new one.
+// EffectID is the identity of an effect. A second attempt of the item uses the
+// same one. Only an operator's replay with Again makes a new one.
 type EffectID struct {
 	Item       ID     `json:"item"`
 	Name       string `json:"name"`
 	Generation int    `json:"generation"`
 }
 
-// String is the identity as one printable word, which receivers get as Idempotency-Key.
+// String returns the identity as one printable word. Receivers get it as
+// Idempotency-Key.
 func (e EffectID) String() string {
 	return string(e.Item) + ":" + strconv.Itoa(e.Generation) + ":" + fence.EscapeKey(e.Name)
 }
 
-// Compare orders identities by item, generation and name, bytewise.
+// Compare orders identities by item, generation and name, byte by byte.
 func (e EffectID) Compare(other EffectID) int {
-	return cmp.Or(cmp.Compare(e.Item, other.Item), cmp.Compare(e.Generation, other.Generation), cmp.Compare(e.Name, other.Name))
+	return cmp.Or(
+		cmp.Compare(e.Item, other.Item),
+		cmp.Compare(e.Generation, other.Generation),
+		cmp.Compare(e.Name, other.Name),
+	)
 }
 
-// ParseEffectID reads what String wrote.
+// ParseEffectID reads an identity that String wrote. Its error matches
+// fence.ErrInvalid.
 func ParseEffectID(text string) (EffectID, error) {
 	parts := strings.Split(text, ":")
-	bad := fmt.Errorf("%w effect %.80q: it has the form item:generation:name, as the list of effects shows it", fence.ErrInvalid, text)
+	bad := fmt.Errorf("%w effect %.80q: it has the form item:generation:name, as the list of effects shows it",
+		fence.ErrInvalid, text)
 	if len(parts) != 3 {
 		return EffectID{}, bad
 	}
@@ -69,7 +86,8 @@ func ParseEffectID(text string) (EffectID, error) {
 	return id, nil
 }
 
-// Check reports what is wrong with the identity, or nil.
+// Check returns nil if the identity is valid, or an error that matches
+// fence.ErrInvalid.
 func (e EffectID) Check() error {
 	if err := e.Item.Check(); err != nil {
 		return err
@@ -91,32 +109,36 @@ type Effect struct {
 	Body       []byte `json:"body,omitempty"`
 	AtMostOnce bool   `json:"at_most_once,omitempty"`
 
-	// Token, Grant and Owner are those of the completion that wrote the effect: provenance, not identity.
+	// Token, Grant and Owner belong to the completion that wrote the effect.
+	// They say where it comes from, and are no part of its identity.
 	Token fence.Token `json:"token"`
 	Grant fence.Grant `json:"grant"`
 	Owner string      `json:"owner,omitempty"`
 
 	State    EffectState `json:"state"`
 	Attempts int         `json:"attempts"` // how often a dispatcher took it
-	// Ready is from when a pending effect may be taken, and for an unknown one until when the dispatcher that took it is given time.
+	// Ready is when a pending effect may be taken. For an unknown effect it is
+	// until when its dispatcher may settle it; then the effect is orphaned.
 	Ready time.Time `json:"ready"`
-	// Sender is the token of the dispatcher that took it last.
+	// Sender is the token of the dispatcher that last took the effect.
 	Sender  fence.Token `json:"sender,omitempty"`
 	Created time.Time   `json:"created"`
 	Settled time.Time   `json:"settled,omitzero"` // when it was last settled
 	Error   string      `json:"error,omitempty"`  // of the last delivery
-	// Actor and Note say who settled it by hand last, and why.
+	// Actor and Note say who last settled it by hand, and why.
 	Actor string `json:"actor,omitempty"`
 	Note  string `json:"note,omitempty"`
 }
 
-// IsZero reports whether nothing is remembered of the effect.
+// IsZero reports whether the ledger remembers no such effect.
 func (e Effect) IsZero() bool { return e.Item == "" }
 
-// Orphaned reports whether the effect was taken and its dispatcher has let its time pass.
+// Orphaned reports whether a dispatcher took the effect and has not settled it
+// in time.
 func (e Effect) Orphaned(now time.Time) bool { return e.State == Unknown && !now.Before(e.Ready) }
 
-// effects is what a completion writes to the outbox: it is called with the item as it is after the completion.
+// effects returns the rows that a completion writes to the outbox. The item is
+// the one after the completion.
 func effects(it Item, emissions []Emission, now time.Time) []Effect {
 	var rows []Effect
 	for _, m := range emissions {
@@ -144,7 +166,8 @@ func checkEmissions(emissions []Emission) error {
 		case m.Name == "":
 			return fmt.Errorf("%w effect: it has no name", fence.ErrInvalid)
 		case seen[m.Name]:
-			return fmt.Errorf("%w effect %q: it is named twice; effects of one item are told apart by name", fence.ErrInvalid, m.Name)
+			return fmt.Errorf("%w effect %q: it is named twice; effects of one item are told apart by name",
+				fence.ErrInvalid, m.Name)
 		}
 		seen[m.Name] = true
 		if err := checkName("effect name", m.Name, MaxEffectName); err != nil {

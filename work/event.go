@@ -8,42 +8,65 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// EventKind names what happened in a worker. The names are also those of the log records, and stay as they are.
+// EventKind says what happened in a worker. Log records have the same names.
+// The names are stable.
 type EventKind string
 
-// The kinds of events.
+// The kinds of events. Each comment names the fields that are set, besides
+// those that identify the attempt.
 const (
-	EventClaimed     EventKind = "claimed"      // a claim got items: Count, Took
-	EventClaimFailed EventKind = "claim_failed" // a claim had no answer: Err
-	EventStarted     EventKind = "started"      // a handler began: Waited is how long the item had been ready
-	EventCompleted   EventKind = "completed"    // the ledger has the result: Took is how long the handler ran. Repeated: it had it already
-	EventFailed      EventKind = "failed"       // an attempt failed, and the ledger knows: State says what became of the item, Err why
-	EventReleased    EventKind = "released"     // an item was given back
-	EventLost        EventKind = "lost"         // a handler was told to stop: Loss, Err
-	EventRefused     EventKind = "refused"      // the ledger refused what an attempt ended with: Err
-	EventBeat        EventKind = "beat"         // heartbeats had an answer: Count
-	EventBeatFailed  EventKind = "beat_failed"  // heartbeats had none: Count, Err
-	EventUnknown     EventKind = "unknown"      // the end of an attempt had no answer, and is sent again: Err
-	EventAbandoned   EventKind = "abandoned"    // a handler did not return in time at the end
+	// EventClaimed says that a claim got Count items, and took Took.
+	EventClaimed EventKind = "claimed"
+	// EventClaimFailed says that a claim got no answer, or was refused. Err
+	// says why.
+	EventClaimFailed EventKind = "claim_failed"
+	// EventStarted says that a handler began. Waited is how long the item had
+	// been ready.
+	EventStarted EventKind = "started"
+	// EventCompleted says that the ledger has the result. Took is the time from
+	// the handler's start to the ledger's answer. Repeated says that the ledger
+	// had the result already.
+	EventCompleted EventKind = "completed"
+	// EventFailed says that an attempt failed, and the ledger knows. State is
+	// the item's state now, and Err the failure.
+	EventFailed EventKind = "failed"
+	// EventReleased says that an item was given back.
+	EventReleased EventKind = "released"
+	// EventLost says that a handler was told to stop. Loss and Err say why.
+	EventLost EventKind = "lost"
+	// EventRefused says that the ledger refused the request that ends an
+	// attempt. Err says why.
+	EventRefused EventKind = "refused"
+	// EventBeat says that the ledger answered Count heartbeats.
+	EventBeat EventKind = "beat"
+	// EventBeatFailed says that Count heartbeats got no answer. Err says why.
+	EventBeatFailed EventKind = "beat_failed"
+	// EventUnknown says that Count requests that end attempts got no answer,
+	// and are sent again. Err says why.
+	EventUnknown EventKind = "unknown"
+	// EventAbandoned says that a handler did not return in time during
+	// shutdown.
+	EventAbandoned EventKind = "abandoned"
 )
 
-// Event is one thing that happened in a worker. Fields that do not concern its kind are zero.
+// Event is one thing that happened in a worker. Fields that its kind does not
+// use are zero.
 type Event struct {
 	Kind     EventKind
 	Queue    string
 	Item     ID
-	Token    fence.Token
-	Attempt  int
-	State    State
-	Loss     Loss
-	Count    int
-	Waited   time.Duration
+	Token    fence.Token   // of the attempt
+	Attempt  int           // its number
+	State    State         // of the item, after the event
+	Loss     Loss          // why the handler must stop
+	Count    int           // of items, heartbeats or requests
+	Waited   time.Duration // how long the item had been ready
 	Took     time.Duration
 	Repeated bool
 	Err      error
 }
 
-// level is how loud an event is.
+// level is the log level of an event.
 func (k EventKind) level() slog.Level {
 	switch k {
 	case EventClaimed, EventStarted, EventBeat:
@@ -54,7 +77,7 @@ func (k EventKind) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// emit tells the observer and the log.
+// emit passes an event to the observer and the log.
 func (o *Options) emit(e Event) {
 	if o.Observe != nil {
 		o.Observe(e)

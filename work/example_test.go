@@ -11,7 +11,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// A worker does the items of a queue until its context ends. What the handler returns is written in one step: the result, and the effects that go out because of it.
+// A worker does the items of a queue until its context ends. The ledger gets
+// what the handler returns in one step: the result, and the effects of it.
 func ExampleRun() {
 	ctx, stop := context.WithCancel(context.Background())
 	ledger := mem.NewLedger(nil) // or work.Open(ctx, "postgres://…")
@@ -42,7 +43,7 @@ func ExampleRun() {
 	// to mail, pending: Dear ANN
 }
 
-// An owner that was replaced is refused, whatever it says, and operators can read that it tried.
+// An owner that was replaced is refused, and operators can read that it tried.
 func ExampleLedger() {
 	ctx := context.Background()
 	ledger := mem.NewLedger(nil)

@@ -5,13 +5,16 @@ import (
 	"time"
 )
 
-// Final makes an error of a handler after which the item is dead, whatever its attempts: trying again would not help.
+// Final wraps a handler's error to say that trying again would not help. The
+// item is then dead, even if attempts are left.
 func Final(err error) error { return ending(err, Fail, 0, true) }
 
-// RetryAfter makes an error of a handler after which the item is tried again in d, instead of after its Backoff.
+// RetryAfter wraps a handler's error to say when to try again: after d, instead
+// of after the item's Backoff.
 func RetryAfter(err error, d time.Duration) error { return ending(err, Fail, d, false) }
 
-// GiveBack makes an error of a handler that could not begin: the item waits again, for at least d, and the attempt does not count.
+// GiveBack wraps the error of a handler that could not begin. The item waits
+// again, for at least d, and the attempt does not count.
 func GiveBack(err error, d time.Duration) error { return ending(err, Release, d, false) }
 
 func ending(err error, verb Verb, delay time.Duration, final bool) error {
@@ -21,7 +24,7 @@ func ending(err error, verb Verb, delay time.Duration, final bool) error {
 	return &endError{error: err, verb: verb, delay: min(max(delay, 0), MaxDelay), final: final}
 }
 
-// endError says how an attempt ends.
+// endError is a handler's error that also says how its attempt ends.
 type endError struct {
 	error
 	verb  Verb
@@ -31,7 +34,8 @@ type endError struct {
 
 func (e *endError) Unwrap() error { return e.error }
 
-// endOf is the request that ends an attempt whose handler has returned: it lacks only who asks.
+// endOf returns the request that ends an attempt, given what its handler
+// returned. It lacks the item's ID, token and secret.
 func endOf(result Result, err error) Request {
 	if err == nil {
 		return Request{Verb: Complete, Result: result.Body, Effects: result.Effects}

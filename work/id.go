@@ -10,11 +10,14 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// ID names one item for ever: 128 bits as 32 lower-case hex digits, so that a database can keep it as a UUID or 16 bytes. Whoever adds the item makes it before the
-// request, so that a lost reply is no mystery: add again with the same ID.
+// ID names one item for ever: 128 bits as 32 lower-case hex digits, so that a
+// database can keep it as a UUID or 16 bytes. The caller makes it before it
+// adds the item. After a lost reply, add again with the same ID.
 type ID string
 
-// NewID makes an ID. It begins with the time in milliseconds, so that items made one after the other lie side by side in an index; nothing relies on its order.
+// NewID makes an ID. It begins with the time in milliseconds, so that items
+// made one after the other are neighbours in an index. Nothing relies on its
+// order.
 func NewID() ID { return newID(time.Now()) }
 
 func newID(now time.Time) ID {
@@ -28,13 +31,15 @@ func newID(now time.Time) ID {
 	return ID(hex.EncodeToString(b[:]))
 }
 
-// Valid reports whether the ID has the one form that is written.
+// Valid reports whether the ID is 32 lower-case hex digits.
 func (id ID) Valid() bool { return fence.Grant(id).Valid() }
 
-// Check reports what is wrong with the ID, for whoever has typed it, or nil.
+// Check returns nil if the ID is valid. Otherwise its error matches
+// fence.ErrInvalid, and tells the user who typed the ID what to do.
 func (id ID) Check() error {
 	if !id.Valid() {
-		return fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it", fence.ErrInvalid, string(id))
+		return fmt.Errorf("%w item id %.80q: it must be 32 lower-case hex digits, as add has printed it",
+			fence.ErrInvalid, string(id))
 	}
 	return nil
 }

@@ -7,74 +7,98 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// State is where an item stands.
+// State is the state of an item.
 type State string
 
 // The states of an item. Waiting and running are live, the others finished.
 const (
-	Waiting   State = "waiting"   // to be claimed from Ready on
-	Running   State = "running"   // somebody holds it, or held it until its deadline passed and nobody has requeued it yet
-	Done      State = "done"      // completed: its result is the one that counts
-	Dead      State = "dead"      // its attempts are used up, or it failed for good; Replay brings it back
-	Cancelled State = "cancelled" // by hand; Replay brings it back
+	// Waiting items can be claimed from their Ready time on.
+	Waiting State = "waiting"
+	// Running items have an owner. Its deadline may have passed: the item runs
+	// until somebody requeues it.
+	Running State = "running"
+	// Done items are completed. Their result is final.
+	Done State = "done"
+	// Dead items have used up their attempts, or failed for good. Replay brings
+	// them back.
+	Dead State = "dead"
+	// Cancelled items were cancelled by an operator. Replay brings them back.
+	Cancelled State = "cancelled"
 )
 
-// States lists all states, in the order in which people want to see them.
+// States lists all states, in the order in which to show them.
 var States = []State{Waiting, Running, Done, Dead, Cancelled}
 
-// Finished reports whether nothing happens to an item in this state by itself.
+// Finished reports whether an item in this state stays as it is until an
+// operator acts.
 func (s State) Finished() bool { return s == Done || s == Dead || s == Cancelled }
 
-// Item is what a ledger remembers of one piece of work. All times are on the ledger's clock, in UTC, whole microseconds. The zero Item is one that nothing is
-// remembered of. Empty and nil bytes are the same.
+// Item is one piece of work, as a ledger remembers it. All times are on the
+// ledger's clock, in UTC, in whole microseconds. The zero Item means that the
+// ledger remembers none. Empty and nil bytes are the same.
 type Item struct {
 	ID    ID     `json:"id"`
 	Queue string `json:"queue"`
-	// Unique is the idempotency key, if it has one: no other item of the queue that is still remembered has the same.
+	// Unique is the idempotency key, if the item has one. No two remembered
+	// items of a queue have the same.
 	Unique string `json:"unique,omitempty"`
 	State  State  `json:"state"`
 
-	// Priority: higher is claimed first. Within a priority the oldest Ready goes first, then the lowest ID.
-	Priority int       `json:"priority"`
-	Ready    time.Time `json:"ready"` // from when a waiting item may be claimed
-	Created  time.Time `json:"created"`
-	Finished time.Time `json:"finished,omitzero"` // when it was done, dead or cancelled
+	// Priority is the first rule of the order of claims: higher goes first.
+	// Within a priority the item with the oldest Ready goes first, then the
+	// lowest ID.
+	Priority int `json:"priority"`
+	// Ready is the time from which a waiting item may be claimed.
+	Ready   time.Time `json:"ready"`
+	Created time.Time `json:"created"`
+	// Finished is when the item was done, dead or cancelled.
+	Finished time.Time `json:"finished,omitzero"`
 
-	// Attempts counts the terms that were held, without those that were released back; after Limit of them a failure is final. Replay begins to count again.
+	// Attempts counts the claims and takeovers, without those that were
+	// released. A failure of attempt number Limit is final. Replay sets
+	// Attempts to 0.
 	Attempts int `json:"attempts"`
 	Limit    int `json:"limit"`
-	// Generation counts how often an operator has said that all of it, effects included, shall happen again. It is part of the identity of effects.
+	// Generation counts how often an operator has replayed the item with Again,
+	// so that all of it happens again, effects included. It is a part of the
+	// identity of effects.
 	Generation int `json:"generation"`
 
 	Payload []byte `json:"payload,omitempty"`
-	// Checkpoint is what the work has saved for the next owner. It goes when the item is done.
+	// Checkpoint is the state that an owner has saved for the next one. It is
+	// deleted when the item is done.
 	Checkpoint   []byte    `json:"checkpoint,omitempty"`
 	CheckpointAt time.Time `json:"checkpoint_at,omitzero"`
 	Result       []byte    `json:"result,omitempty"`
 	Error        string    `json:"error,omitempty"` // of the last attempt that failed
 
-	// Record says who owns the item, by the law of tenure. Its Key is [Item.Key]; it is zero until the item is first claimed or reassigned.
+	// Record says who owns the item, by the law of package tenure. Its Key is
+	// [Item.Key]. It is zero until the item is first claimed, or an operator
+	// first acts on it.
 	Record tenure.Record `json:"record"`
 }
 
-// IsZero reports whether nothing is remembered of the item.
+// IsZero reports whether the ledger remembers no such item.
 func (it Item) IsZero() bool { return it.ID == "" }
 
-// Key is what the item's lease is on, and what stamps of its owner carry: the queue and the ID.
+// Key is the key of the item's lease, which its owner's stamps carry: queue and
+// ID.
 func (it Item) Key() string { return KeyOf(it.Queue, it.ID) }
 
-// KeyOf is the key of an item of a queue.
+// KeyOf returns the key of an item, given its queue and ID.
 func KeyOf(queue string, id ID) string { return queue + "/" + string(id) }
 
-// Mark is the newest grant of the item, as guards keep it.
+// Mark is the newest grant of the item, in the form that guards keep.
 func (it Item) Mark() fence.Mark { return fence.Mark(it.Record.Stamp()) }
 
-// Deed is what the owner needs to act on the item from another process: requests take their ID, Token and Secret from it.
+// Deed returns what the owner needs to act on the item from another process.
+// Requests take their ID, Token and Secret from it.
 func (it Item) Deed(secret tenure.Secret) tenure.Deed {
 	return tenure.Deed{Key: it.Key(), Token: it.Record.Token, Secret: secret, TTL: it.Record.TTL}
 }
 
-// ItemOf is the queue and the ID of the item that a deed is for.
+// ItemOf returns the queue and ID of the item that a deed is for. It returns an
+// error that matches fence.ErrInvalid if the deed's key is not that of an item.
 func ItemOf(deed tenure.Deed) (queue string, id ID, err error) {
 	const hex = 32
 	if n := len(deed.Key) - hex; n > 1 && deed.Key[n-1] == '/' {
@@ -83,16 +107,17 @@ func ItemOf(deed tenure.Deed) (queue string, id ID, err error) {
 	return queue, id, id.Check()
 }
 
-// Lapsed reports whether the item is held by somebody whose time is over.
+// Lapsed reports whether the item runs and its owner's deadline has passed.
 func (it Item) Lapsed(now time.Time) bool {
 	return it.State == Running && !now.Before(it.Record.Deadline)
 }
 
-// Heartbeat is when its owner was last heard of.
+// Heartbeat is when the ledger last heard from the item's owner.
 func (it Item) Heartbeat() time.Time { return it.Record.Renewed }
 
-// Progressed is when the work is last known to have got somewhere: a report, a checkpoint, or else the claim. It is apart from the heartbeat, which only says
-// that a process is alive.
+// Progressed is when the work last made progress: a report, a checkpoint, or
+// else the claim. A heartbeat is no progress: it only says that a process is
+// alive.
 func (it Item) Progressed() time.Time {
 	at := it.Record.Acquired
 	for _, t := range []time.Time{it.Record.ProgressAt, it.CheckpointAt} {
@@ -103,7 +128,8 @@ func (it Item) Progressed() time.Time {
 	return at
 }
 
-// Before is the order in which items are claimed: highest priority, then oldest Ready, then lowest ID.
+// Before reports whether the item is claimed before the other: highest priority
+// first, then oldest Ready, then lowest ID.
 func (it Item) Before(other Item) bool {
 	switch {
 	case it.Priority != other.Priority:
@@ -114,8 +140,10 @@ func (it Item) Before(other Item) bool {
 	return it.ID < other.ID
 }
 
-// Past is the part of the record's history that cannot be derived from the record itself: all transfers but the newest. It is empty for an item that was claimed
-// once and completed, so a ledger that keeps it apart keeps nothing more for most items. [Rejoin] puts it back.
+// Past returns the part of a record's history that cannot be derived from the
+// record: all terms but the newest. It is empty for an item that was claimed
+// once. So a ledger that stores it separately stores nothing for most items.
+// [Rejoin] puts it back.
 func Past(rec tenure.Record) []tenure.Term {
 	if len(rec.History) < 2 {
 		return nil
@@ -123,7 +151,8 @@ func Past(rec tenure.Record) []tenure.Term {
 	return rec.History[:len(rec.History)-1]
 }
 
-// Rejoin is a record with the history that Past took from it: the newest transfer is derived from the record.
+// Rejoin returns rec with its history: past, as [Past] returned it, and the
+// newest term, which it derives from the record.
 func Rejoin(rec tenure.Record, past []tenure.Term) tenure.Record {
 	if rec.IsZero() {
 		return rec
@@ -132,7 +161,7 @@ func Rejoin(rec tenure.Record, past []tenure.Term) tenure.Record {
 		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
 		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note, Acquired: rec.Acquired, Ended: rec.Ended,
 	}
-	if rec.Ended != "" { // only what was held can be given back
+	if rec.Ended != "" { // only a held lease can be given back
 		newest.State, newest.Finished = tenure.Held, rec.Deadline
 	}
 	rec.History = append(append(make([]tenure.Term, 0, len(past)+1), past...), newest)

@@ -10,25 +10,39 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Outcome is what the law makes of a request: what a ledger writes, all of it in one transaction, or nothing.
+// Outcome is what the law makes of a request. A ledger writes all of it in one
+// transaction, or nothing.
 type Outcome struct {
-	// Item is to be kept. When the request is refused, and when nothing changes, it is the item as it was.
+	// Item is the item to keep. If the request is refused or changes nothing,
+	// it is the item as it was.
 	Item Item
-	// Changed is false when there is nothing to write: the request was refused, or its effect is there already.
+	// Changed is false if there is nothing to write: the request was refused,
+	// or had taken effect before.
 	Changed bool
-	// Effects are new rows of the outbox. One whose identity is there already is left as it is.
+	// Effects are new rows of the outbox. A row whose identity exists already
+	// stays as it is.
 	Effects []Effect
-	// Refusal is to be recorded, if there is one: then the error says the same.
+	// Refusal is to be recorded, if it is not nil. The error then says the
+	// same.
 	Refusal *Refusal
 }
 
-// Apply is the law of items. Given what a ledger remembers of the item (the zero Item if nothing), a request and the ledger's time, it returns what to write.
+// Apply is the law of items. It takes the item that the ledger remembers (the
+// zero Item if none), a request and the ledger's time, and returns what to
+// write.
 //
-// For Add the item is the one with the request's ID, or else the one of its queue with its idempotency key, or else the zero Item.
+// For Add, pass the item with the request's ID. If there is none, pass the item
+// of the request's queue that has its idempotency key. If there is none either,
+// pass the zero Item.
 //
-// A refusal returns the item as it was and one of: [*fence.StaleError] (or a [*fence.RefusedError] that matches fence.ErrCollision), [*StateError], [*NotFoundError], [*ConflictError], or an
-// error matching fence.ErrInvalid. A repeated request, as after a lost reply, is no refusal: it returns no error, the item as it was, and changes nothing. So completing again with the same grant is
-// success, and the item has the first result, whatever the second was.
+// A refusal returns the item as it was, and one of these errors:
+// [*fence.StaleError], a [*fence.RefusedError] that matches fence.ErrCollision,
+// [*StateError], [*NotFoundError], [*ConflictError], or an error that matches
+// fence.ErrInvalid.
+//
+// A repeated request, as after a lost reply, is not refused. Apply returns no
+// error and the item as it was. So an owner that completes twice succeeds both
+// times, and the first result stands.
 func Apply(it Item, req Request, now time.Time) (Outcome, error) {
 	if err := req.Check(); err != nil {
 		return Outcome{Item: it}, err
@@ -54,7 +68,9 @@ func Apply(it Item, req Request, now time.Time) (Outcome, error) {
 	switch {
 	case err != nil:
 		out := Outcome{Item: it}
-		if req.Verb != Requeue { // a reconciler that was overtaken has not tried to write what another owns
+		// A reconciler that came too late has not tried to write another's
+		// item.
+		if req.Verb != Requeue {
 			out.Refusal = refusalOf(err, req.Verb, it.Queue, it.ID, now)
 		}
 		return out, err
@@ -74,7 +90,8 @@ func add(it Item, req Request, now time.Time) (Item, bool, error) {
 		limit = DefaultTries
 	}
 	if !it.IsZero() {
-		same := it.Queue == req.Queue && it.Unique == req.Unique && it.Priority == req.Priority && it.Limit == limit && bytes.Equal(it.Payload, req.Payload)
+		same := it.Queue == req.Queue && it.Unique == req.Unique && it.Priority == req.Priority &&
+			it.Limit == limit && bytes.Equal(it.Payload, req.Payload)
 		if !same {
 			return it, false, &ConflictError{Queue: it.Queue, Unique: it.Unique, ID: it.ID}
 		}
@@ -86,19 +103,21 @@ func add(it Item, req Request, now time.Time) (Item, bool, error) {
 			ready = now
 		}
 		if ready.After(now.Add(MaxDelay)) {
-			return it, false, fmt.Errorf("%w not-before %s: it is more than %s ahead", fence.ErrInvalid, ready.Format(time.RFC3339), MaxDelay)
+			return it, false, fmt.Errorf("%w not-before %s: it is more than %s ahead",
+				fence.ErrInvalid, ready.Format(time.RFC3339), MaxDelay)
 		}
 	}
 	return Item{
-		ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: Waiting, Priority: req.Priority, Ready: ready, Created: now,
-		Limit: limit, Payload: req.Payload,
+		ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: Waiting, Priority: req.Priority,
+		Ready: ready, Created: now, Limit: limit, Payload: req.Payload,
 	}, true, nil
 }
 
-// whole is d in the precision of the ledger's times.
+// whole truncates d to the ledger's precision, microseconds.
 func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }
 
-// admit says whether the presented grant is the item's newest, by the law of writing, or why its write does not count.
+// admit returns nil if the request presents the item's newest grant. Otherwise
+// it returns why the write does not count, by the law of package fence.
 func admit(it Item, req Request) error {
 	mark, stamp := it.Mark(), req.Stamp(it.Queue)
 	if mark == fence.Mark(stamp) {
@@ -107,7 +126,7 @@ func admit(it Item, req Request) error {
 	_, err := mark.Admit(stamp)
 	var stale *fence.StaleError
 	switch {
-	case err == nil: // above what this ledger has issued
+	case err == nil: // the token is higher than any this ledger has issued
 		return &fence.RefusedError{Err: fence.ErrCollision, Presented: stamp, Mark: mark}
 	case errors.As(err, &stale):
 		stale.NewestOwner = it.Record.Owner
@@ -120,7 +139,9 @@ func admit(it Item, req Request) error {
 	return err
 }
 
-// refuse names the state that stands in the way.
+// refuse returns the item as it was, and a StateError.
 func refuse(it Item, req Request, why string) (Item, bool, error) {
-	return it, false, &StateError{What: string(req.Verb), Of: "item " + string(it.ID), State: string(it.State), Why: why}
+	return it, false, &StateError{
+		What: string(req.Verb), Of: "item " + string(it.ID), State: string(it.State), Why: why,
+	}
 }

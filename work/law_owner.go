@@ -6,7 +6,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// byOwner decides about the requests of an owner: first whose write counts, then whether the state allows it.
+// byOwner decides about an owner's request. It checks the token first, then the
+// state.
 func byOwner(it Item, req Request, now time.Time) (Item, bool, error) {
 	if err := admit(it, req); err != nil {
 		return it, false, err
@@ -21,7 +22,9 @@ func byOwner(it Item, req Request, now time.Time) (Item, bool, error) {
 	case Heartbeat:
 		return heartbeat(it, req, now)
 	case Report:
-		rec, _, err := tenure.Apply(it.Record, tenure.Request{Verb: tenure.Report, Key: it.Key(), Secret: req.Secret, Progress: req.Progress, Resume: true}, now)
+		rec, _, err := tenure.Apply(it.Record, tenure.Request{
+			Verb: tenure.Report, Key: it.Key(), Secret: req.Secret, Progress: req.Progress, Resume: true,
+		}, now)
 		it.Record = rec
 		return it, true, err
 	case Checkpoint:
@@ -36,7 +39,8 @@ func byOwner(it Item, req Request, now time.Time) (Item, bool, error) {
 	}
 }
 
-// repeated reports whether the newest term was ended by the same verb: a copy of the request that ended it, or one more after its reply was lost.
+// repeated reports whether the same verb has already ended the newest term.
+// Then the request is a copy, for example one sent again after a lost reply.
 func repeated(it Item, verb Verb) bool {
 	switch verb {
 	case Complete:
@@ -49,9 +53,12 @@ func repeated(it Item, verb Verb) bool {
 	return false
 }
 
-// heartbeat renews, also after the deadline: the token says that nobody else was granted.
+// heartbeat renews the lease, also after the deadline: the token proves that
+// nobody else was granted the item.
 func heartbeat(it Item, req Request, now time.Time) (Item, bool, error) {
-	rec, _, err := tenure.Apply(it.Record, tenure.Request{Verb: tenure.Renew, Key: it.Key(), Secret: req.Secret, TTL: req.TTL, Resume: true}, now)
+	rec, _, err := tenure.Apply(it.Record, tenure.Request{
+		Verb: tenure.Renew, Key: it.Key(), Secret: req.Secret, TTL: req.TTL, Resume: true,
+	}, now)
 	if err != nil {
 		return it, false, err
 	}
@@ -59,14 +66,19 @@ func heartbeat(it Item, req Request, now time.Time) (Item, bool, error) {
 	return it, true, nil
 }
 
-// giveBack ends the owner's term, whether its deadline has passed or not: the record is free, ended, and both Renewed and Deadline are now.
+// giveBack ends the owner's term, whether or not its deadline has passed. The
+// record becomes free and ended, with Renewed and Deadline set to now.
 func giveBack(it Item, req Request, failed bool, now time.Time) (tenure.Record, error) {
-	rec, _, err := tenure.Apply(it.Record, tenure.Request{Verb: tenure.Renew, Key: it.Key(), Secret: req.Secret, Resume: true}, now)
+	rec, _, err := tenure.Apply(it.Record, tenure.Request{
+		Verb: tenure.Renew, Key: it.Key(), Secret: req.Secret, Resume: true,
+	}, now)
 	if err != nil {
 		return it.Record, err
 	}
-	rec, _, err = tenure.Apply(rec, tenure.Request{Verb: tenure.Release, Key: it.Key(), Secret: req.Secret, Failed: failed}, now)
-	rec.Succeeded = time.Time{} // of periodic leases: it says nothing of an item
+	rec, _, err = tenure.Apply(rec, tenure.Request{
+		Verb: tenure.Release, Key: it.Key(), Secret: req.Secret, Failed: failed,
+	}, now)
+	rec.Succeeded = time.Time{} // only periodic leases use it
 	return rec, err
 }
 

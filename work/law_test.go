@@ -26,7 +26,7 @@ type life struct {
 
 func draw[T any](l *life, name string, of ...T) T { return rapid.SampledFrom(of).Draw(l.t, name) }
 
-// secret is a new one or one used before.
+// secret returns a new secret or, more often, one used before.
 func (l *life) secret() tenure.Secret {
 	if n := len(l.secrets); n > 0 && rapid.IntRange(0, 3).Draw(l.t, "old") > 0 {
 		return l.secrets[n-1-rapid.IntRange(0, min(n-1, 4)).Draw(l.t, "which")]
@@ -47,7 +47,7 @@ func (l *life) request() Request {
 	return req
 }
 
-// step lets one thing happen and checks what must hold of it.
+// step makes one random claim or request, and checks its outcome.
 func (l *life) step() {
 	was := l.it
 	if rapid.IntRange(0, 3).Draw(l.t, "claim") == 0 {
@@ -95,7 +95,7 @@ func (l *life) apply(req Request) {
 	}
 }
 
-// holds is what must be so after every step.
+// holds checks what must be true after every step.
 func (l *life) holds(was Item) {
 	rec := l.it.Record
 	if rec.Token < was.Record.Token {
@@ -119,7 +119,7 @@ func (l *life) holds(was Item) {
 	}
 }
 
-// TestTheLawHoldsOfAnyLife: whatever is asked of an item, in whatever order.
+// TestTheLawHoldsOfAnyLife: no sequence of requests breaks the law.
 func TestTheLawHoldsOfAnyLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		out, err := Apply(Item{}, Request{Verb: Add, ID: NewID(), Queue: "q", Limit: 3}, start)
@@ -133,7 +133,8 @@ func TestTheLawHoldsOfAnyLife(t *testing.T) {
 	})
 }
 
-// TestIdentitiesReadBack: what is written for people and receivers can be read again.
+// TestIdentitiesReadBack: identities can be parsed from the text that people
+// and receivers get.
 func TestIdentitiesReadBack(t *testing.T) {
 	for _, name := range []string{"charge", "mail/customer ✓", "a:b", " %"} {
 		id := EffectID{Item: NewID(), Name: name, Generation: 3}
@@ -155,7 +156,8 @@ func TestIdentitiesReadBack(t *testing.T) {
 	}
 }
 
-// TestIDsAreUniqueAndInTheOrderOfTime: indexes stay small at their growing end.
+// TestIDsAreUniqueAndInTheOrderOfTime: IDs grow with time, so that indexes grow
+// at their end.
 func TestIDsAreUniqueAndInTheOrderOfTime(t *testing.T) {
 	var ids []ID
 	for i := range 1000 {
@@ -166,7 +168,7 @@ func TestIDsAreUniqueAndInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-// TestBackoffGrowsAndIsBounded: and differs between items.
+// TestBackoffGrowsAndIsBounded: backoffs also differ between items.
 func TestBackoffGrowsAndIsBounded(t *testing.T) {
 	id, seen := NewID(), map[time.Duration]bool{}
 	for n := range 30 {

@@ -11,38 +11,41 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The bounds of what a ledger takes. What is larger is refused with a [*LimitError]: keep it elsewhere, and its address in the item.
+// The size limits of a ledger. Larger input is refused with a [*LimitError]:
+// store it elsewhere, and put its address into the item.
 const (
-	MaxPayload    = 1 << 20 // bytes, also of a result and of a checkpoint
+	MaxPayload    = 1 << 20 // bytes of a payload, a result or a checkpoint
 	MaxBody       = 1 << 18 // bytes of one effect
-	MaxEffects    = 64      // of one completion
-	MaxQueue      = 256     // bytes
-	MaxEffectName = 128     // bytes, also of a destination
+	MaxEffects    = 64      // effects of one completion
+	MaxQueue      = 256     // bytes of a queue's name
+	MaxEffectName = 128     // bytes of an effect's name or destination
 	MaxUnique     = 256     // bytes of an idempotency key
 	MaxError      = 4096    // bytes of an attempt's error; Clip shortens one
 	MaxPriority   = 1<<15 - 1
-	MaxTries      = 1000 // of an attempt limit
-	MaxClaim      = 1000 // items of one claim, effects of one Taking
+	MaxTries      = 1000 // the highest attempt limit
+	MaxClaim      = 1000 // items of one claim, or effects of one Taking
 	MaxDelay      = 366 * 24 * time.Hour
 )
 
-// What applies where nothing is said.
+// The defaults.
 const (
 	DefaultTries       = 10               // attempts before an item is dead
-	DefaultTTL         = time.Minute      // of a claim
-	DefaultReservation = 10 * time.Minute // of a Reassign
-	BackoffLeast       = time.Second      // before the second attempt; it doubles with each
-	BackoffMost        = time.Hour
+	DefaultTTL         = time.Minute      // TTL of a claim
+	DefaultReservation = 10 * time.Minute // time that Reassign keeps an item for its owner
+	BackoffLeast       = time.Second      // wait before the second attempt; it doubles with each
+	BackoffMost        = time.Hour        // the longest wait
 )
 
-// LimitError refuses what is too large. It matches fence.ErrInvalid: nothing was changed.
+// LimitError refuses input that is too large. It matches fence.ErrInvalid:
+// nothing was changed.
 type LimitError struct {
-	What       string
-	Size, Most int
+	What       string // the thing that is too large
+	Size, Most int    // its size, and the largest allowed
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("invalid %s: its size is %d, at most %d is allowed; keep it elsewhere and give its address", e.What, e.Size, e.Most)
+	return fmt.Sprintf("invalid %s: its size is %d, at most %d is allowed; keep it elsewhere and give its address",
+		e.What, e.Size, e.Most)
 }
 
 // Is makes every LimitError match fence.ErrInvalid.
@@ -55,7 +58,7 @@ func checkSize(what string, size, most int) error {
 	return nil
 }
 
-// checkName keeps what people read in listings on one line of bounded length.
+// checkName checks a text that listings show: one line of bounded length.
 func checkName(what, text string, most int) error {
 	if err := checkSize(what, len(text), most); err != nil {
 		return err
@@ -69,7 +72,8 @@ func checkName(what, text string, most int) error {
 	return nil
 }
 
-// CheckQueue reports why a queue cannot have this name, or nil. A queue is named like a key of a lease, in at most MaxQueue bytes.
+// CheckQueue returns why a queue cannot have this name, or nil. Queue names
+// follow the rules of lease keys, and have at most MaxQueue bytes.
 func CheckQueue(queue string) error {
 	if err := checkSize("queue", len(queue), MaxQueue); err != nil {
 		return err
@@ -90,7 +94,7 @@ func checkError(text string) error {
 	return nil
 }
 
-// Clip makes an error's text fit for the ledger.
+// Clip shortens and cleans an error's text until a ledger accepts it.
 func Clip(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
 	if len(text) > MaxError {
@@ -108,13 +112,16 @@ func checkDelay(what string, d time.Duration) error {
 
 func checkTTL(ttl time.Duration) error {
 	if ttl < tenure.MinTTL || ttl > tenure.MaxTTL {
-		return fmt.Errorf("%w TTL %s: it must be between %s and %s", fence.ErrInvalid, ttl, tenure.MinTTL, tenure.MaxTTL)
+		return fmt.Errorf("%w TTL %s: it must be between %s and %s",
+			fence.ErrInvalid, ttl, tenure.MinTTL, tenure.MaxTTL)
 	}
 	return nil
 }
 
-// Backoff is how long an item waits after its n-th attempt has failed: BackoffLeast, doubled with each attempt up to BackoffMost, and up to a quarter more that
-// depends on the item, so that items which failed together do not come back together.
+// Backoff returns how long an item waits after its n-th attempt has failed. It
+// is BackoffLeast, doubled with each attempt up to BackoffMost. Up to a quarter
+// is added, depending on the item, so that items which failed together do not
+// come back together.
 func Backoff(id ID, n int) time.Duration {
 	d := BackoffMost
 	if n < 1 {

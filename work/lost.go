@@ -10,18 +10,25 @@ import (
 // ErrLost is matched by every [*LostError].
 var ErrLost = errors.New("item lost")
 
-// Loss says why the context of a handler ended before its work was done.
+// Loss says why a handler's context ended before the handler returned.
 type Loss string
 
 // The reasons for which a handler must stop.
 const (
-	Superseded Loss = "superseded" // the ledger says that it has a newer owner, was cancelled, or is no longer there
-	Expired    Loss = "expired"    // no heartbeat was confirmed in time
-	Stalled    Loss = "stalled"    // no progress was reported for StallAfter
-	Drained    Loss = "drained"    // the worker is shutting down, and the time to finish is over
+	// Superseded means that the item has a newer owner, was cancelled, or no
+	// longer exists.
+	Superseded Loss = "superseded"
+	// Expired means that no heartbeat was confirmed in time.
+	Expired Loss = "expired"
+	// Stalled means that no progress was reported for StallAfter.
+	Stalled Loss = "stalled"
+	// Drained means that the worker is shutting down, and the time to finish is
+	// over.
+	Drained Loss = "drained"
 )
 
-// LostError is the cause with which a handler's context ends. It matches ErrLost, and what Err matches.
+// LostError is the cause with which a handler's context ends. It matches
+// ErrLost and everything that Err matches.
 type LostError struct {
 	Item  ID
 	Token fence.Token
@@ -47,5 +54,5 @@ func (e *LostError) Error() string {
 // Is makes every LostError match ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Unwrap gives the ledger's last answer.
+// Unwrap returns the ledger's last answer.
 func (e *LostError) Unwrap() error { return e.Err }

@@ -12,8 +12,7 @@ import (
 // carry. Package guard/current asks it whether an owner is the current one.
 type Owners struct{ Ledger Ledger }
 
-// Get returns the record of an item, or the zero Record if the key is that of
-// no item.
+// Get returns the record of an item, or the zero Record if no item has the key.
 func (o Owners) Get(ctx context.Context, key string) (tenure.Record, error) {
 	queue, id, err := ItemOf(tenure.Deed{Key: key})
 	if err != nil {

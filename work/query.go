@@ -11,17 +11,20 @@ import (
 
 // Query selects items. The zero Query selects all.
 type Query struct {
-	Queue  string  // empty: of all queues
-	States []State // empty: in any state
-	Owner  string  // empty: of any owner; else those whose record names this one
-	// Newest yields the highest ID first. After leaves out all up to and including that ID, in the order asked for: a page begins where the last one ended.
+	Queue  string  // empty selects all queues
+	States []State // empty selects all states
+	Owner  string  // empty selects all owners; else the record's owner must be this one
+	// Newest yields the highest ID first. After skips the items up to and
+	// including that ID, in the order asked for: set it to the last ID of the
+	// page before.
 	Newest bool
 	After  ID
-	// Limit is how many to yield at most; 0: all.
+	// Limit is the largest number of items to yield; 0 means all.
 	Limit int
 }
 
-// Check reports what is wrong with the query, or nil. A ledger yields its error.
+// Check returns nil if the query is valid, or an error that matches
+// fence.ErrInvalid. A ledger yields that error.
 func (q Query) Check() error {
 	if err := CheckSelected(q.Queue); err != nil {
 		return err
@@ -42,24 +45,30 @@ func (q Query) Check() error {
 	return checkLimit(q.Limit)
 }
 
-// Selects reports whether the item matches; After and Limit apart.
+// Selects reports whether the item matches. It ignores After and Limit.
 func (q Query) Selects(it Item) bool {
-	return (q.Queue == "" || q.Queue == it.Queue) && (len(q.States) == 0 || slices.Contains(q.States, it.State)) && (q.Owner == "" || q.Owner == it.Record.Owner)
+	return (q.Queue == "" || q.Queue == it.Queue) &&
+		(len(q.States) == 0 || slices.Contains(q.States, it.State)) &&
+		(q.Owner == "" || q.Owner == it.Record.Owner)
 }
 
 // EffectQuery selects effects. The zero EffectQuery selects all.
 type EffectQuery struct {
-	Item   ID
-	Queue  string
-	States []EffectState
-	// Orphaned selects only unknown effects whose dispatcher has let its time pass, by the ledger's clock.
+	Item   ID            // empty selects the effects of all items
+	Queue  string        // empty selects all queues
+	States []EffectState // empty selects all states
+	// Orphaned selects only unknown effects whose dispatcher has not settled
+	// them in time, by the ledger's clock.
 	Orphaned bool
-	// After leaves out all up to and including that identity: a page begins where the last one ended.
+	// After skips the effects up to and including that identity: set it to the
+	// last one of the page before. Limit is the largest number to yield; 0
+	// means all.
 	After EffectID
 	Limit int
 }
 
-// Check reports what is wrong with the query, or nil.
+// Check returns nil if the query is valid, or an error that matches
+// fence.ErrInvalid.
 func (q EffectQuery) Check() error {
 	if err := CheckSelected(q.Queue); err != nil {
 		return err
@@ -82,21 +91,23 @@ func (q EffectQuery) Check() error {
 	return checkLimit(q.Limit)
 }
 
-// Selects reports whether the effect matches at now; Limit apart.
+// Selects reports whether the effect matches at now. It ignores Limit.
 func (q EffectQuery) Selects(e Effect, now time.Time) bool {
-	return (q.After == EffectID{} || e.EffectID.Compare(q.After) > 0) && (q.Item == "" || q.Item == e.Item) && (q.Queue == "" || q.Queue == e.Queue) &&
+	return (q.After == EffectID{} || e.EffectID.Compare(q.After) > 0) &&
+		(q.Item == "" || q.Item == e.Item) && (q.Queue == "" || q.Queue == e.Queue) &&
 		(len(q.States) == 0 || slices.Contains(q.States, e.State)) && (!q.Orphaned || e.Orphaned(now))
 }
 
 // RefusalQuery selects refusals. The zero RefusalQuery selects all.
 type RefusalQuery struct {
-	Item  ID
-	Queue string
-	Since time.Time // on the ledger's clock; zero: from the beginning
-	Limit int
+	Item  ID        // empty selects the refusals of all items
+	Queue string    // empty selects all queues
+	Since time.Time // on the ledger's clock; zero selects from the beginning
+	Limit int       // the largest number to yield; 0 means all
 }
 
-// Check reports what is wrong with the query, or nil.
+// Check returns nil if the query is valid, or an error that matches
+// fence.ErrInvalid.
 func (q RefusalQuery) Check() error {
 	if err := CheckSelected(q.Queue); err != nil {
 		return err
@@ -109,12 +120,13 @@ func (q RefusalQuery) Check() error {
 	return checkLimit(q.Limit)
 }
 
-// Selects reports whether the refusal matches; Limit apart.
+// Selects reports whether the refusal matches. It ignores Limit.
 func (q RefusalQuery) Selects(r Refusal) bool {
 	return (q.Item == "" || q.Item == r.Item) && (q.Queue == "" || q.Queue == r.Queue) && !r.At.Before(q.Since)
 }
 
-// CheckSelected is [CheckQueue] for a queue in a query, where no name means all of them.
+// CheckSelected is [CheckQueue] for the queue of a query, where the empty name
+// means all queues.
 func CheckSelected(queue string) error {
 	if queue == "" {
 		return nil
@@ -129,17 +141,20 @@ func checkLimit(n int) error {
 	return nil
 }
 
-// Stats is the state of one queue at one moment on the ledger's clock. Counts of finished items may come from a moment before.
+// Stats is the state of one queue at one moment on the ledger's clock. The
+// counts of finished items may be slightly older.
 type Stats struct {
 	Queue     string `json:"queue"`
-	Ready     int64  `json:"ready"`     // waiting, and their time has come
-	Scheduled int64  `json:"scheduled"` // waiting for their time
-	Running   int64  `json:"running"`   // lapsed ones included
+	Ready     int64  `json:"ready"`     // waiting, and may be claimed now
+	Scheduled int64  `json:"scheduled"` // waiting for a later time
+	Running   int64  `json:"running"`   // including lapsed ones
 	Lapsed    int64  `json:"lapsed"`
 	Done      int64  `json:"done"`
 	Dead      int64  `json:"dead"`
 	Cancelled int64  `json:"cancelled"`
-	// Oldest is since when the oldest ready item has been ready; Heartbeat and Progress are the oldest of all running items. They are zero if there is none.
+	// Oldest is the Ready time of the item that has been ready longest.
+	// Heartbeat and Progress are the oldest heartbeat and progress of all
+	// running items. Each is zero if there is no such item.
 	Oldest    time.Time `json:"oldest,omitzero"`
 	Heartbeat time.Time `json:"heartbeat,omitzero"`
 	Progress  time.Time `json:"progress,omitzero"`
@@ -148,7 +163,7 @@ type Stats struct {
 	Sent     int64 `json:"effects_sent"`
 	Failed   int64 `json:"effects_failed"`
 	Unknown  int64 `json:"effects_unknown"`
-	Refusals int64 `json:"refusals"` // that are still remembered
+	Refusals int64 `json:"refusals"` // not yet pruned
 }
 
 // Count adds an item to the counts of its queue.

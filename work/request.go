@@ -16,87 +16,125 @@ type Verb string
 // Add makes an item.
 const Add Verb = "add"
 
-// The operations of an owner. Each is a conditional write on the item's token: it takes effect only while the grant that asks is the item's newest. That is so also after its
-// deadline, as long as nobody has requeued the item: time decides who may try, the token decides whose writes count.
+// The operations of an owner. Each is a conditional write on the item's token:
+// it takes effect only while the grant that asks is the item's newest. It does
+// so also after the deadline, as long as nobody has requeued the item. Time
+// decides who may try; the token decides whose writes count.
 const (
-	Heartbeat  Verb = "heartbeat"  // deadline = ledger's time + TTL
-	Report     Verb = "report"     // a marker of progress; does not move the deadline
-	Checkpoint Verb = "checkpoint" // what the next owner shall begin with; does not move the deadline
-	Complete   Verb = "complete"   // done, with result and effects
-	Fail       Verb = "fail"       // waiting again after a backoff, or dead
-	Release    Verb = "release"    // waiting again, the attempt not counted
+	// Heartbeat sets the deadline to the ledger's time plus TTL.
+	Heartbeat Verb = "heartbeat"
+	// Report writes a progress marker. It does not move the deadline.
+	Report Verb = "report"
+	// Checkpoint saves what the next owner begins with. It does not move the
+	// deadline.
+	Checkpoint Verb = "checkpoint"
+	// Complete makes the item done, and writes its result and effects.
+	Complete Verb = "complete"
+	// Fail makes the item wait for another attempt, or makes it dead.
+	Fail Verb = "fail"
+	// Release makes the item wait again, and does not count the attempt.
+	Release Verb = "release"
 )
 
-// The operations by hand. Each needs an actor and a note and burns a new token, so that whoever owned the item is shut out. Requeue is the reconciler's: it needs no note, but the
-// token that it has read, so that it takes the item from nobody else than the owner whose time is over.
+// The operations by hand. Each needs an actor and a note. Each burns a new
+// token, which shuts out the item's owner.
+//
+// Requeue belongs to the reconciler. It needs no note, but the token that the
+// reconciler has read. So it takes the item only from the owner whose deadline
+// has passed.
 const (
-	Cancel   Verb = "cancel"   // of a live item
-	Reassign Verb = "reassign" // of a live item: waiting, for the time of TTL only for Owner
-	Takeover Verb = "takeover" // of a live or dead item: then the operator runs it, and completes or fails it like any owner
-	Replay   Verb = "replay"   // of a dead or cancelled item: waiting again. With Again also of a done one, in a new generation
-	Requeue  Verb = "requeue"  // of a lapsed item: waiting again, or dead when its attempts are used up
+	// Cancel ends a live item.
+	Cancel Verb = "cancel"
+	// Reassign makes a live item wait. For the time of TTL only Owner may claim
+	// it.
+	Reassign Verb = "reassign"
+	// Takeover makes the operator the owner of a live or dead item. The
+	// operator then completes or fails it like any owner.
+	Takeover Verb = "takeover"
+	// Replay makes a dead or cancelled item wait again. With Again it also
+	// replays a done item, and opens a new generation.
+	Replay Verb = "replay"
+	// Requeue makes an item wait again whose owner's deadline has passed, or
+	// makes it dead if its attempts are used up.
+	Requeue Verb = "requeue"
 )
 
 // Verbs lists all operations.
-var Verbs = []Verb{Add, Heartbeat, Report, Checkpoint, Complete, Fail, Release, Cancel, Reassign, Takeover, Replay, Requeue}
+var Verbs = []Verb{
+	Add, Heartbeat, Report, Checkpoint, Complete, Fail, Release, Cancel, Reassign, Takeover, Replay, Requeue,
+}
 
-// ByOwner reports whether the verb is an owner's.
+// ByOwner reports whether only the item's owner may use the verb.
 func (v Verb) ByOwner() bool {
 	return slices.Contains([]Verb{Heartbeat, Report, Checkpoint, Complete, Fail, Release}, v)
 }
 
-// ByHand reports whether the verb is an operator's.
+// ByHand reports whether the verb is an operator's act.
 func (v Verb) ByHand() bool { return slices.Contains([]Verb{Cancel, Reassign, Takeover, Replay}, v) }
 
-// Request asks for one operation on one item. Every request is safe to send again: repeated, it has the effect of one.
+// Request asks for one operation on one item. Every request is safe to send
+// again: several copies have the effect of one.
 type Request struct {
 	Verb Verb
-	// ID is the item's. For Add the caller makes it, with NewID.
+	// ID names the item. For Add the caller makes it, with NewID.
 	ID ID
 
-	// Token and Secret are the owner's, from its claim or deed. An act by hand makes a Secret of its own, with tenure.NewSecret, and has no Token. Requeue has both: the Token that it
-	// has read, and a Secret of its own. Add has neither.
+	// Token and Secret come from the owner's claim or deed. An operator's act
+	// has no Token, and a new Secret from tenure.NewSecret. Requeue has both:
+	// the Token that it has read, and a new Secret. Add has neither.
 	Token  fence.Token
 	Secret tenure.Secret
 
-	// For Add. Limit is the attempt limit, 0 means DefaultTries. Not both of NotBefore and Delay.
-	Queue     string
-	Unique    string // idempotency key: adding the same content again under it is answered with the item that there is
+	// The fields of Add. Limit is the attempt limit; 0 means DefaultTries. Set
+	// NotBefore or Delay, not both.
+	Queue string
+	// Unique is the idempotency key. Adding the same content again under it is
+	// answered with the stored item.
+	Unique    string
 	Payload   []byte
 	Priority  int // from -MaxPriority to MaxPriority
 	Limit     int
 	NotBefore time.Time
 
-	// Delay is how long the item waits at least after Add, Release or Replay, and after Fail instead of its Backoff. 0 after Release leaves it at its old place in the queue.
+	// Delay is the least time that the item waits after Add, Release, Replay or
+	// Fail. After Fail it replaces the Backoff. After Release, 0 leaves the
+	// item at its old place in the queue.
 	Delay time.Duration
 
-	// TTL: for Heartbeat a new one, or 0 to keep the claim's; for Takeover the operator's lease, 0 means DefaultTTL; for Reassign how long the item is kept for Owner, 0 means DefaultReservation.
+	// TTL depends on the verb. For Heartbeat it is a new TTL; 0 keeps the
+	// claim's. For Takeover it is the TTL of the operator's lease; 0 means
+	// DefaultTTL. For Reassign it is how long the item is kept for Owner; 0
+	// means DefaultReservation.
 	TTL time.Duration
-	// Progress is the marker of a Report: one line for people.
+	// Progress is the marker that Report writes: one line for people.
 	Progress string
 	// State is what Checkpoint saves.
 	State []byte
 	// Result and Effects are what Complete writes, in one step.
 	Result  []byte
 	Effects []Emission
-	// Error says why the attempt failed. Final makes the item dead whatever its attempts.
+	// Error says why the attempt failed. Final makes the item dead even if
+	// attempts are left.
 	Error string
 	Final bool
 
-	// Owner and Instance: for Reassign, Owner is whom the item is for; for Takeover and Requeue they say who acts. Takeover may leave Owner empty: it is the Actor.
+	// Owner is for whom Reassign keeps the item. For Takeover and Requeue,
+	// Owner and Instance say who acts. Takeover uses Actor if Owner is empty.
 	Owner, Instance string
 	// Actor and Note say who acts by hand, and why.
 	Actor, Note string
-	// Again opens a new generation at Replay: the item's effects happen again, under new identities.
+	// Again makes Replay open a new generation: the item's effects happen
+	// again, under new identities.
 	Again bool
 }
 
-// Stamp is what an owner's request presents, given the item's queue.
+// Stamp returns the stamp that an owner's request presents, given the item's
+// queue.
 func (q Request) Stamp(queue string) fence.Stamp {
 	return fence.Stamp{Key: KeyOf(queue, q.ID), Token: q.Token, Grant: q.Secret.Grant()}
 }
 
-// weight is about how many bytes the request carries.
+// weight is the approximate size of the request in bytes.
 func (q Request) weight() int {
 	n := len(q.Payload) + len(q.State) + len(q.Result) + len(q.Error)
 	for _, e := range q.Effects {
@@ -105,7 +143,9 @@ func (q Request) weight() int {
 	return n
 }
 
-// Check reports what is wrong with the request, or nil. [Apply] refuses what Check refuses; a ledger calls it before it begins, so that bad input costs no transaction.
+// Check returns nil if the request is valid, or an error that matches
+// fence.ErrInvalid. [Apply] refuses what Check refuses. A ledger calls Check
+// first, so that invalid input costs no transaction.
 func (q Request) Check() error {
 	if err := q.ID.Check(); err != nil {
 		return err
@@ -120,7 +160,8 @@ func (q Request) Check() error {
 		return fmt.Errorf("%w secret: it must be 32 lower-case hex digits", fence.ErrInvalid)
 	}
 	if (q.Verb.ByOwner() || q.Verb == Requeue) && !q.Token.Valid() {
-		return fmt.Errorf("%w token %d: it must be between 1 and %d; it comes with the claim", fence.ErrInvalid, q.Token, fence.MaxToken)
+		return fmt.Errorf("%w token %d: it must be between 1 and %d; it comes with the claim",
+			fence.ErrInvalid, q.Token, fence.MaxToken)
 	}
 	if q.Verb.ByHand() && (strings.TrimSpace(q.Actor) == "" || strings.TrimSpace(q.Note) == "") {
 		return fmt.Errorf("%w %s: an operator's act needs an actor and a note that says why", fence.ErrInvalid, q.Verb)
@@ -173,10 +214,12 @@ func (q Request) checkAdd() error {
 		return err
 	}
 	if q.Priority < -MaxPriority || q.Priority > MaxPriority {
-		return fmt.Errorf("%w priority %d: it must be between %d and %d", fence.ErrInvalid, q.Priority, -MaxPriority, MaxPriority)
+		return fmt.Errorf("%w priority %d: it must be between %d and %d",
+			fence.ErrInvalid, q.Priority, -MaxPriority, MaxPriority)
 	}
 	if q.Limit < 0 || q.Limit > MaxTries {
-		return fmt.Errorf("%w attempt limit %d: it must be between 1 and %d, or 0 for %d", fence.ErrInvalid, q.Limit, MaxTries, DefaultTries)
+		return fmt.Errorf("%w attempt limit %d: it must be between 1 and %d, or 0 for %d",
+			fence.ErrInvalid, q.Limit, MaxTries, DefaultTries)
 	}
 	if q.Delay != 0 && !q.NotBefore.IsZero() {
 		return fmt.Errorf("%w add: give a delay or a not-before time, not both", fence.ErrInvalid)

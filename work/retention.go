@@ -7,26 +7,28 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Retention is how long a ledger remembers what is over. Zero means the default, [Never] that it is kept for good.
+// Retention says how long a ledger remembers finished items and refusals. Zero
+// means the default. [Never] keeps them for good.
 type Retention struct {
-	Done     time.Duration // also of cancelled items; default 7 days
-	Dead     time.Duration // default 30 days: somebody should have looked
+	Done     time.Duration // of done and cancelled items; default 7 days
+	Dead     time.Duration // of dead items; default 30 days, for somebody to look
 	Refusals time.Duration // default 30 days
 }
 
-// Never keeps what is over for good.
+// Never is the retention that keeps things for good.
 const Never time.Duration = 1<<63 - 1
 
 // DefaultRetention is what the zero Retention means.
 var DefaultRetention = Retention{Done: 7 * 24 * time.Hour, Dead: 30 * 24 * time.Hour, Refusals: 30 * 24 * time.Hour}
 
-// Pruned tells what was forgotten.
+// Pruned counts the items and refusals that a Prune has forgotten.
 type Pruned struct {
 	Items    int `json:"items"`
 	Refusals int `json:"refusals"`
 }
 
-// Filled is the retention with its defaults, or what is wrong with it.
+// Filled returns the retention with its defaults set, or an error that matches
+// fence.ErrInvalid.
 func (r Retention) Filled() (Retention, error) {
 	for _, f := range []struct {
 		d     *time.Duration
@@ -42,7 +44,7 @@ func (r Retention) Filled() (Retention, error) {
 	return r, nil
 }
 
-// Pruning is Filled for a ledger that is to forget at most limit: also what is wrong with that.
+// Pruning is Filled, and also checks the limit of a Prune.
 func (r Retention) Pruning(limit int) (Retention, error) {
 	if limit < 1 {
 		return r, fmt.Errorf("%w limit %d: it must be at least 1", fence.ErrInvalid, limit)
@@ -50,7 +52,8 @@ func (r Retention) Pruning(limit int) (Retention, error) {
 	return r.Filled()
 }
 
-// Cutoff is the moment before or at which something that is kept for d must have ended to be forgotten at now; zero if nothing is.
+// Cutoff returns the pruning limit: things that ended at or before it may be
+// forgotten at now. It is the zero time if d is Never.
 func Cutoff(now time.Time, d time.Duration) time.Time {
 	if d == Never {
 		return time.Time{}
@@ -58,7 +61,8 @@ func Cutoff(now time.Time, d time.Duration) time.Time {
 	return now.Add(-d)
 }
 
-// Forgets reports whether a filled retention lets go of the item at now: it was finished long enough ago. An item with an effect that is pending or unknown is kept all the same, which is for the ledger to look up.
+// Forgets reports whether a filled retention lets the item be forgotten at now.
+// The ledger must also ask [Effect.Keeps] of the item's effects.
 func (r Retention) Forgets(it Item, now time.Time) bool {
 	switch it.State {
 	case Done, Cancelled:
@@ -69,5 +73,6 @@ func (r Retention) Forgets(it Item, now time.Time) bool {
 	return false
 }
 
-// Keeps reports whether the effect keeps its item from being forgotten.
+// Keeps reports whether the effect keeps its item from being forgotten, because
+// it is still pending or unknown.
 func (e Effect) Keeps() bool { return e.State == Pending || e.State == Unknown }

@@ -14,37 +14,60 @@ import (
 	"github.com/croft-dev/croft/internal/identity"
 )
 
-// Handler does the work of one item. Its context ends when the item is lost, and context.Cause tells why with a [*LostError]; it should return soon after that. What it returns is written to the ledger in one step, effects included, if the item is
-// still this worker's. An error makes the item wait for another attempt: see [Final], [RetryAfter] and [GiveBack]. A panic is an error.
+// Handler does the work of one item. Its context ends when the item is lost;
+// then context.Cause returns a [*LostError] that says why, and the handler
+// should return soon.
+//
+// Run writes what the handler returns to the ledger in one step, effects
+// included, if the item still belongs to this worker. If the handler returns an
+// error or panics, the attempt has failed: the item waits for another attempt,
+// or is dead after its last. [Final], [RetryAfter] and [GiveBack] change what
+// an error does.
 type Handler func(ctx context.Context, job *Job) (Result, error)
 
-// Result is what a handler has made of an item.
+// Result is the outcome of an item: the body that the ledger keeps, and the
+// effects that the completion sets off.
 type Result struct {
-	Body    []byte
-	Effects []Emission
+	Body    []byte     // the item's result
+	Effects []Emission // written to the outbox with it
 }
 
-// Options shape a worker. A nil *Options and the zero Options are the defaults.
+// Options shape a worker. A nil *Options and the zero Options mean the
+// defaults.
 type Options struct {
-	// Slots is how many items are worked on at once. Default: 8.
+	// Slots is how many items the worker does at a time. Default: 8.
 	Slots int
-	// Owner is who works, as people know it; Instance tells this run of it from others. Default: user@host, and one that is unique.
+	// Owner names the worker for people, and Instance tells this run of it from
+	// others. Default: user@host, and a unique name.
 	Owner, Instance string
-	// TTL is how long the ledger keeps an item for a worker it does not hear from. Heartbeats go out every third of it, all in one call. Default: 1 minute.
+	// TTL is how long the ledger keeps an item for a worker that it does not
+	// hear from. The worker sends heartbeats every third of it, for all items
+	// in one call. Default: 1 minute.
 	TTL time.Duration
-	// Poll is the longest wait between two claims while nothing is ready. Ledgers that can wake the worker are asked sooner. Default: 1 second.
+	// Poll is the longest wait between two claims while nothing is ready. A
+	// ledger that can wake the worker shortens it. Default: 1 second.
 	Poll time.Duration
-	// StallAfter withholds the heartbeat of an item of which neither progress nor a checkpoint was written for this long, by its handler or by the deed: it is lost at its deadline unless that happens before, and the attempt has failed. Default: 0, never.
+	// StallAfter makes the worker stop the heartbeats of an item without
+	// progress. Progress is a report or a checkpoint, by the handler or by
+	// another process that has the deed. If none is written for this long,
+	// heartbeats stop; if none follows before the deadline, the item is lost
+	// and the attempt has failed. Default: 0, never.
 	StallAfter time.Duration
-	// Drain is how long handlers may go on when ctx has ended. After that their contexts end, and what they do not finish is given back. Default: 10 seconds.
+	// Drain is how long handlers may go on after ctx has ended. Then their
+	// contexts end too, and unfinished items are given back. Default: 10
+	// seconds.
 	Drain time.Duration
-	// Grace is how long they then have to return, and how long the ledger has to answer. Default: 5 seconds.
+	// Grace is how long handlers have to return after Drain, and how long the
+	// ledger then has to answer. Default: 5 seconds.
 	Grace time.Duration
-	// CallTimeout bounds one call of the ledger. Default: 5 seconds, at most a third of TTL.
+	// CallTimeout bounds one call of the ledger. Default: 5 seconds. It is
+	// never more than a third of TTL.
 	CallTimeout time.Duration
-	// Logger receives what happens, under event names that stay as they are. Default: nothing is logged.
+	// Logger receives a record of every [Event]. The event names are stable.
+	// Default: nothing is logged.
 	Logger *slog.Logger
-	// Observe is called for every [Event]: it must be quick and safe for concurrent use. Default: nothing is called.
+	// Observe is called for every [Event]. It must be quick, and safe for
+	// concurrent use. Default: nothing is called.
 	Observe func(Event)
 }
 
@@ -67,11 +90,19 @@ func (o *Options) filled() (Options, error) {
 	return f, checkTTL(f.TTL)
 }
 
-// Run works on the items of the queues that handlers has, until ctx ends: it claims them in batches, keeps them alive with one batch of heartbeats per tick, and writes what handlers return in combined calls. When ctx has ended it claims no more, lets
-// handlers finish for Drain, and gives back what they have not finished. It returns nil when the ledger has answered everything, and otherwise an error that says how many items it knows nothing of: they lapse, and are requeued. Nothing is lost either
-// way.
+// Run works on the queues that handlers names, until ctx ends. It claims items
+// in batches, sends all heartbeats in one call, and writes what handlers return
+// in combined calls.
 //
-// Items whose worker died are requeued by the reconciler, in package work/steward: one should run somewhere.
+// When ctx has ended, Run claims no more, lets handlers finish for Drain, and
+// gives back the items they have not finished. It returns nil if the ledger has
+// answered everything. Otherwise its error matches ErrUnknown and says how many
+// items got no answer. Those are done, or lapse and are requeued, so none is
+// lost. If the options, queues or handlers are invalid, the error matches
+// ErrInvalid.
+//
+// Run does not requeue the items of workers that died. The reconciler does, in
+// package work/steward: run one somewhere.
 func Run(ctx context.Context, l Ledger, handlers map[string]Handler, o *Options) error {
 	return run(ctx, l, handlers, o, clock.System())
 }
@@ -87,9 +118,9 @@ func run(ctx context.Context, l Ledger, handlers map[string]Handler, o *Options,
 			return fmt.Errorf("%w handler of queue %q: it is nil", fence.ErrInvalid, q)
 		}
 	}
-	d := newDesk(queues, options)
-	if err := d.claim().Check(); err != nil {
+	en := newEngine(queues, options)
+	if err := en.nextClaim().Check(); err != nil {
 		return err
 	}
-	return newRunner(l, handlers, d, clk).run(ctx)
+	return newRunner(l, handlers, en, clk).run(ctx)
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// instant is a ledger that has as many items as are asked for and forgets them at once, each call taking as long as a round trip: what is left is the worker itself.
+// instant is a ledger that hands out new items and forgets them at once. Each
+// call takes as long as a round trip. What remains is the cost of the worker.
 type instant struct {
 	*mem.Ledger
 	left  atomic.Int64
@@ -49,7 +50,8 @@ func (l *instant) Apply(_ context.Context, requests []work.Request) []work.Answe
 	return answers
 }
 
-// BenchmarkWorker is what the worker costs per item that does nothing, with a ledger a millisecond away.
+// BenchmarkWorker measures what the worker costs per item that does nothing,
+// with a ledger a millisecond away.
 func BenchmarkWorker(b *testing.B) {
 	for _, slots := range []int{1, 16, 100, 1000} {
 		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {

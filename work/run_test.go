@@ -47,7 +47,7 @@ func get(t *testing.T, l work.Ledger, id work.ID) work.Item {
 	return it
 }
 
-// worker runs in a bubble until it is stopped.
+// worker is a running work.Run in a synctest bubble.
 type worker struct {
 	stop func() error
 }
@@ -64,7 +64,8 @@ func start(l work.Ledger, handlers map[string]work.Handler, o *work.Options) wor
 
 func one(h work.Handler) map[string]work.Handler { return map[string]work.Handler{"q": h} }
 
-// TestEveryItemIsDoneOnce: many items, several slots, results and effects in the ledger.
+// TestEveryItemIsDoneOnce: several slots do many items. Each item has its
+// result in the ledger.
 func TestEveryItemIsDoneOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -90,7 +91,8 @@ func TestEveryItemIsDoneOnce(t *testing.T) {
 	})
 }
 
-// TestALongHandlerIsKeptAlive: its item does not lapse while it works.
+// TestALongHandlerIsKeptAlive: heartbeats keep the item from lapsing while its
+// handler works.
 func TestALongHandlerIsKeptAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -119,7 +121,8 @@ func TestALongHandlerIsKeptAlive(t *testing.T) {
 	})
 }
 
-// TestAReassignEndsTheContext: within a heartbeat, with a typed cause, and what the handler returns does not count.
+// TestAReassignEndsTheContext: the context ends within a heartbeat, with a
+// typed cause. The result that the handler then returns does not count.
 func TestAReassignEndsTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -152,7 +155,8 @@ func TestAReassignEndsTheContext(t *testing.T) {
 	})
 }
 
-// TestFailuresEndAsTheHandlerSays: retried after a backoff, for good, later, or given back.
+// TestFailuresEndAsTheHandlerSays: an error retries after a backoff. The
+// wrapped errors bury the item, retry it later, or give it back.
 func TestFailuresEndAsTheHandlerSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -188,7 +192,7 @@ func TestFailuresEndAsTheHandlerSays(t *testing.T) {
 	})
 }
 
-// TestAPanicIsAFailure: of the attempt, not of the worker.
+// TestAPanicIsAFailure: a panic fails the attempt, not the worker.
 func TestAPanicIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -212,7 +216,9 @@ func TestAPanicIsAFailure(t *testing.T) {
 	})
 }
 
-// TestDrainFinishesOrGivesBack: who can finish does, who cannot gives back without having used up an attempt, and nothing new begins.
+// TestDrainFinishesOrGivesBack: a handler that can finish in time completes its
+// item. Another gives its item back, and that attempt does not count. No item
+// is begun any more.
 func TestDrainFinishesOrGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -251,7 +257,8 @@ func TestDrainFinishesOrGivesBack(t *testing.T) {
 	})
 }
 
-// TestAHandlerThatDoesNotReturnIsLeftBehind: the worker ends, and the item is given back.
+// TestAHandlerThatDoesNotReturnIsLeftBehind: the worker ends, and gives the
+// item back.
 func TestAHandlerThatDoesNotReturnIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -272,7 +279,8 @@ func TestAHandlerThatDoesNotReturnIsLeftBehind(t *testing.T) {
 	})
 }
 
-// TestTheNextOwnerBeginsWithTheCheckpoint: of the attempt that failed.
+// TestTheNextOwnerBeginsWithTheCheckpoint: the second attempt sees the
+// checkpoint that the failed one has saved.
 func TestTheNextOwnerBeginsWithTheCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -296,7 +304,8 @@ func TestTheNextOwnerBeginsWithTheCheckpoint(t *testing.T) {
 	})
 }
 
-// TestAStalledHandlerLosesItsItem: who reports nothing is not kept alive.
+// TestAStalledHandlerLosesItsItem: a handler that reports nothing is not kept
+// alive.
 func TestAStalledHandlerLosesItsItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -323,7 +332,9 @@ func TestAStalledHandlerLosesItsItem(t *testing.T) {
 	})
 }
 
-// TestProgressByTheDeedKeepsAnItem: reported, or saved as a checkpoint, by another process; when that ends, the item is lost, the attempt has failed, and the next one is another's.
+// TestProgressByTheDeedKeepsAnItem: another process reports progress or saves a
+// checkpoint with the deed, and the item stays alive. When that ends, the item
+// is lost, the attempt has failed, and the next attempt begins.
 func TestProgressByTheDeedKeepsAnItem(t *testing.T) {
 	for verb, req := range map[string]work.Request{
 		"report": {Verb: work.Report, Progress: "on it"}, "checkpoint": {Verb: work.Checkpoint, State: []byte("half")},
@@ -347,7 +358,8 @@ func TestProgressByTheDeedKeepsAnItem(t *testing.T) {
 				}
 				last := time.Now()
 				<-ctx.Done()
-				// Not before StallAfter, and not after it, the way to the next look and a whole lease.
+				// Not before StallAfter, and not later than StallAfter, the
+				// wait for the next look and a whole lease together.
 				if took := time.Since(last); took < 15*time.Second || took > 15*time.Second+20*time.Second+54*time.Second {
 					t.Errorf("%s: lost %s after the last", verb, took)
 				}
@@ -368,7 +380,8 @@ func TestProgressByTheDeedKeepsAnItem(t *testing.T) {
 	}
 }
 
-// TestAResultThatIsTooLargeIsAFailure: which says so.
+// TestAResultThatIsTooLargeIsAFailure: the failure says that the result was too
+// large.
 func TestAResultThatIsTooLargeIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -386,7 +399,8 @@ func TestAResultThatIsTooLargeIsAFailure(t *testing.T) {
 	})
 }
 
-// TestAHandlerCompletesInItsOwnTransaction: and what it returns afterwards changes nothing, be it an error.
+// TestAHandlerCompletesInItsOwnTransaction: what the handler returns after its
+// commit changes nothing, not even an error.
 func TestAHandlerCompletesInItsOwnTransaction(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -412,7 +426,8 @@ func TestAHandlerCompletesInItsOwnTransaction(t *testing.T) {
 	}
 }
 
-// lossy loses replies of a ledger: what was asked for happens, and nobody is told.
+// lossy is a ledger that loses replies: the request takes effect, but its
+// sender is not told.
 type lossy struct {
 	*mem.Ledger
 	mu    sync.Mutex
@@ -422,7 +437,8 @@ type lossy struct {
 
 var errLost = errors.New("the reply was lost")
 
-// loses is every other call.
+// loses says whether to lose the reply of this call, which is every other one,
+// and whether the ledger is down.
 func (l *lossy) loses() (lost, down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -454,7 +470,8 @@ func (l *lossy) Apply(ctx context.Context, requests []work.Request) []work.Answe
 	return answers
 }
 
-// TestLostRepliesLoseNothing: every other reply of the ledger is lost, and still every item is done once, in one attempt.
+// TestLostRepliesLoseNothing: every other reply of the ledger is lost. Still
+// every item is done once, in one attempt.
 func TestLostRepliesLoseNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := mem.NewLedger(nil)
@@ -475,7 +492,8 @@ func TestLostRepliesLoseNothing(t *testing.T) {
 	})
 }
 
-// TestAnUnreachableLedgerEndsTheContextInTime: before another may begin.
+// TestAnUnreachableLedgerEndsTheContextInTime: the context ends before the
+// ledger's deadline, when another worker may begin.
 func TestAnUnreachableLedgerEndsTheContextInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lossy{Ledger: mem.NewLedger(nil), calls: 1}
@@ -502,7 +520,7 @@ func TestAnUnreachableLedgerEndsTheContextInTime(t *testing.T) {
 	})
 }
 
-// TestBadInputEndsAtOnce: and says what is wrong.
+// TestBadInputEndsAtOnce: invalid input is refused at once.
 func TestBadInputEndsAtOnce(t *testing.T) {
 	l := mem.NewLedger(nil)
 	ok := func(context.Context, *work.Job) (work.Result, error) { return work.Result{}, nil }

@@ -13,36 +13,41 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// runner drives a desk: it makes its calls, runs its handlers, and tells it what happened.
+// runner drives an engine: it makes its calls, runs its handlers, and tells it
+// what happened. The package comment has the goroutines.
 type runner struct {
 	ledger   Ledger
 	handlers map[string]Handler
-	desk     *desk
+	engine   *engine
 	clk      clock.Clock
 	events   chan any
-	over     chan struct{} // closed when nobody listens to events any more
-	life     context.Context
-	jobs     map[placeKey]*Job
+	// over is closed when nobody listens to events any more.
+	over chan struct{}
+	// life is the context of calls. It outlives the caller's.
+	life context.Context
+	jobs map[attemptKey]*Job
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// tickets holds a channel for each handler that waits for an answer.
 	tickets map[int]chan Answer
 	issued  int
 }
 
-func newRunner(l Ledger, handlers map[string]Handler, d *desk, clk clock.Clock) *runner {
-	d.random = rand.Float64
+func newRunner(l Ledger, handlers map[string]Handler, en *engine, clk clock.Clock) *runner {
+	en.random = rand.Float64
 	return &runner{
-		ledger: l, handlers: handlers, desk: d, clk: clk, events: make(chan any, 64), over: make(chan struct{}),
-		jobs: map[placeKey]*Job{}, tickets: map[int]chan Answer{},
+		ledger: l, handlers: handlers, engine: en, clk: clk, events: make(chan any, 64), over: make(chan struct{}),
+		jobs: map[attemptKey]*Job{}, tickets: map[int]chan Answer{},
 	}
 }
 
-// mostEvents is how many events are taken in before the desk decides again.
+// mostEvents bounds the events of one step of the engine.
 const mostEvents = 256
 
 func (r *runner) run(ctx context.Context) error {
 	var end context.CancelFunc
-	r.life, end = context.WithCancel(context.WithoutCancel(ctx)) // calls are owed an answer also when ctx has ended
+	// Calls are owed an answer also when ctx has ended.
+	r.life, end = context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer close(r.over)
 	waking, stopWaking := context.WithCancel(ctx)
@@ -53,14 +58,14 @@ func (r *runner) run(ctx context.Context) error {
 	var events []any
 	for {
 		now := r.clk.Now()
-		for _, action := range r.desk.step(now, events...) {
+		for _, action := range r.engine.step(now, events...) {
 			r.do(ctx, action, now)
 		}
-		if now = r.clk.Now(); r.desk.over() || r.desk.expired(now) {
+		if now = r.clk.Now(); r.engine.over() || r.engine.expired(now) {
 			return r.left()
 		}
 		events = events[:0]
-		timer := r.clk.Timer(r.desk.next(now).Sub(now))
+		timer := r.clk.Timer(r.engine.next(now).Sub(now))
 		select {
 		case ev := <-r.events:
 			events = append(events, ev)
@@ -81,20 +86,22 @@ func (r *runner) run(ctx context.Context) error {
 	}
 }
 
-// left is what Run returns.
+// left returns the error of Run, given what the engine still waits for.
 func (r *runner) left() error {
-	switch n := r.desk.unresolved(); {
-	case r.desk.fatal != nil:
-		return r.desk.fatal
+	switch n := r.engine.unresolved(); {
+	case r.engine.fatal != nil:
+		return r.engine.fatal
 	case n > 0:
-		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered about %d items; they are done, or lapse and are requeued", n))
-	case r.desk.again || r.desk.claiming:
-		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered its last claim; what that took lapses and is requeued"))
+		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered about %d items; "+
+			"they are done, or lapse and are requeued", n))
+	case r.engine.again || r.engine.claiming:
+		return store.Unknown(fmt.Errorf("the worker has ended before the ledger answered its last claim; " +
+			"what that took lapses and is requeued"))
 	}
 	return nil
 }
 
-// tell hands an event to the desk, unless it is over.
+// tell sends an event to the loop, unless the loop has ended.
 func (r *runner) tell(ev any) {
 	select {
 	case r.events <- ev:
@@ -105,10 +112,10 @@ func (r *runner) tell(ev any) {
 func (r *runner) do(ctx context.Context, action any, now clock.Instant) {
 	switch a := action.(type) {
 	case Event:
-		r.desk.o.emit(a)
+		r.engine.o.emit(a)
 	case claimAction:
 		go func() {
-			call, cancel := context.WithTimeout(r.life, r.desk.o.CallTimeout)
+			call, cancel := context.WithTimeout(r.life, r.engine.o.CallTimeout)
 			defer cancel()
 			items, err := r.ledger.Claim(call, a.claim)
 			r.tell(claimedEvent{items: items, asked: a.claim.Limit, sent: now, err: err})
@@ -116,11 +123,11 @@ func (r *runner) do(ctx context.Context, action any, now clock.Instant) {
 	case sendAction:
 		go r.send(a, now)
 	case lookAction:
-		go r.look(a.places, now)
+		go r.look(a.attempts, now)
 	case startAction:
-		r.start(ctx, a.place)
+		r.start(ctx, a.attempt)
 	case loseAction:
-		if j := r.jobs[a.place.key()]; j != nil {
+		if j := r.jobs[a.attempt.key()]; j != nil {
 			j.cancel(a.cause)
 		}
 	case replyAction:
@@ -134,49 +141,50 @@ func (r *runner) do(ctx context.Context, action any, now clock.Instant) {
 	}
 }
 
-// send makes one call of the ledger.
+// send makes one call of the ledger and tells the engine its answers.
 func (r *runner) send(a sendAction, now clock.Instant) {
-	call, cancel := context.WithTimeout(r.life, r.desk.o.CallTimeout)
+	call, cancel := context.WithTimeout(r.life, r.engine.o.CallTimeout)
 	defer cancel()
 	requests := make([]Request, len(a.batch))
 	for i, e := range a.batch {
 		requests[i] = e.req
 	}
 	answers := r.ledger.Apply(call, requests)
-	if len(answers) != len(requests) { // a broken ledger must not break the desk
+	if len(answers) != len(requests) { // a broken ledger must not break the engine
 		answers = FailedAnswers(len(requests), fmt.Errorf("%d requests got %d answers", len(requests), len(answers)))
 	}
 	r.tell(answeredEvent{beats: a.beats, batch: a.batch, answers: answers, sent: now})
 }
 
-// look reads what the ledger knows of attempts: nothing of those that have another owner by now.
-func (r *runner) look(places []*place, now clock.Instant) {
-	call, cancel := context.WithTimeout(r.life, r.desk.o.CallTimeout)
+// look reads the items of attempts from the ledger. It leaves out those that
+// have another owner by now.
+func (r *runner) look(attempts []*attempt, now clock.Instant) {
+	call, cancel := context.WithTimeout(r.life, r.engine.o.CallTimeout)
 	defer cancel()
-	ev := lookedEvent{found: map[placeKey]Item{}, asked: places, sent: now}
+	ev := lookedEvent{found: map[attemptKey]Item{}, asked: attempts, sent: now}
 	var err error
 	if ev.now, err = r.ledger.Now(call); err == nil {
-		for _, p := range places {
-			if it, err := r.ledger.Get(call, p.item.ID); err == nil && it.Record.Token == p.item.Record.Token {
-				ev.found[p.key()] = it
+		for _, att := range attempts {
+			if it, err := r.ledger.Get(call, att.item.ID); err == nil && it.Record.Token == att.item.Record.Token {
+				ev.found[att.key()] = it
 			}
 		}
 	}
 	r.tell(ev)
 }
 
-// start runs a handler.
-func (r *runner) start(ctx context.Context, p *place) {
+// start runs a handler in a goroutine of its own.
+func (r *runner) start(ctx context.Context, att *attempt) {
 	r.forgetDone()
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	key := p.key()
-	j := &Job{item: p.item, secret: p.secret, cancel: cancel}
+	key := att.key()
+	j := &Job{item: att.item, secret: att.secret, cancel: cancel}
 	j.ask = func(ctx context.Context, req Request) (Answer, error) { return r.ask(ctx, work, key, req) }
 	r.jobs[key] = j
-	handler := r.handlers[p.item.Queue]
-	e := p.event(EventStarted)
-	e.Waited = p.item.Record.Acquired.Sub(p.item.Ready)
-	r.desk.o.emit(e)
+	handler := r.handlers[att.item.Queue]
+	e := att.event(EventStarted)
+	e.Waited = att.item.Record.Acquired.Sub(att.item.Ready)
+	r.engine.o.emit(e)
 	go func() {
 		defer cancel(nil)
 		result, err := call(work, handler, j)
@@ -184,19 +192,19 @@ func (r *runner) start(ctx context.Context, p *place) {
 	}()
 }
 
-// forgetDone lets go of the jobs that have left the desk.
+// forgetDone deletes the jobs of attempts that have ended, once there are many.
 func (r *runner) forgetDone() {
-	if len(r.jobs) <= 4*r.desk.o.Slots {
+	if len(r.jobs) <= 4*r.engine.o.Slots {
 		return
 	}
 	for key := range r.jobs {
-		if r.desk.by[key] == nil {
+		if r.engine.byKey[key] == nil {
 			delete(r.jobs, key)
 		}
 	}
 }
 
-// call makes an error of a panic.
+// call runs a handler, and turns a panic or runtime.Goexit into an error.
 func call(ctx context.Context, h Handler, j *Job) (result Result, err error) {
 	returned := false
 	defer func() {
@@ -211,8 +219,10 @@ func call(ctx context.Context, h Handler, j *Job) (result Result, err error) {
 	return result, err
 }
 
-// ask sends a handler's request and waits for the answer.
-func (r *runner) ask(ctx, work context.Context, key placeKey, req Request) (Answer, error) {
+// ask passes a handler's request to the engine and waits for the answer. It
+// checks the input first, with a token and a secret that are only formally
+// valid.
+func (r *runner) ask(ctx, work context.Context, key attemptKey, req Request) (Answer, error) {
 	full := req
 	full.ID, full.Token, full.Secret = key.id, 1, "00000000000000000000000000000000"
 	if err := full.Check(); err != nil {
@@ -242,20 +252,23 @@ func (r *runner) ask(ctx, work context.Context, key placeKey, req Request) (Answ
 	}
 }
 
-// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then, or have been too slow to tell.
+// withoutHints is the pause before asking for hints again after the ledger has
+// said that it cannot give any. By then it may be reached in another way, or be
+// faster.
 const withoutHints = 5 * time.Minute
 
-// wake passes on the ledger's hints, where it has them.
+// wake tells the engine of the ledger's hints. Without hints it asks for them
+// again after a pause.
 func (r *runner) wake(ctx context.Context) {
 	waker, can := r.ledger.(Waker)
 	for can && ctx.Err() == nil {
-		pause := r.desk.o.Poll
-		hints, err := waker.Wake(ctx, Wanted{Queues: r.desk.queues})
+		pause := r.engine.o.Poll
+		hints, err := waker.Wake(ctx, Wanted{Queues: r.engine.queues})
 		if errors.Is(err, errors.ErrUnsupported) {
 			pause = max(pause, withoutHints)
 		}
 		if err == nil {
-			r.tell(wokenEvent{}) // what became ready before the hints began
+			r.tell(wokenEvent{}) // something may have become ready before the hints began
 			for range hints {
 				r.tell(wokenEvent{})
 			}

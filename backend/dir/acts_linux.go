@@ -13,22 +13,23 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// actsTopic is that of operators' acts in a store's hub. No key is empty.
+// actsTopic stands for operators' acts in a store's hub. It cannot be a key,
+// because no key is empty.
 const actsTopic = ""
 
-// Acts tells of operators' acts on this machine: of the files that Announce
-// leaves.
+// Acts returns a channel that yields the keys that operators act on, on this
+// machine. It reads them from the files that Announce leaves.
 func (r *register) Acts(ctx context.Context) (<-chan string, error) {
-	if err := r.told(); err != nil {
+	if err := r.watchable(); err != nil {
 		return nil, err
 	}
 	return r.watcher.hub.Listen(ctx, actsTopic)
 }
 
-// armActs watches the acts' folder.
+// armActs watches the acts folder.
 func (w *watcher) armActs(a *armed) error {
 	r := w.reg
-	if err := r.there(); err != nil { // nothing is made below a lost mount
+	if err := r.checkMount(); err != nil { // make nothing below a lost mount
 		return err
 	}
 	if err := r.makeActs(); err != nil {
@@ -41,10 +42,10 @@ func (w *watcher) armActs(a *armed) error {
 	return nil
 }
 
-// makeActs makes the acts' folder if it is missing.
+// makeActs makes the acts folder if it is missing.
 func (r *register) makeActs() error {
 	if _, err := r.fs.Lstat(r.acts); err == nil {
-		return nil // a folder, or what the watch or the rename will fail at
+		return nil // a folder; if it is anything else, the watch or the rename fails
 	}
 	if err := r.placeFolder(r.acts, "acts"); !errors.Is(err, fs.ErrExist) {
 		return err
@@ -52,7 +53,7 @@ func (r *register) makeActs() error {
 	return nil // another was faster
 }
 
-// acted tells of the act that a file in the acts' folder is about.
+// acted tells listeners of the key that is named in a new file in acts.
 func (w *watcher) acted(name string) {
 	if !isAct(name) {
 		return
@@ -63,10 +64,10 @@ func (w *watcher) acted(name string) {
 	}
 }
 
-// Announce leaves a file for those who listen. It is not synced: nobody listens
-// any more after a power cut.
+// Announce leaves a file for listeners. It does not sync the file: no listener
+// survives a power cut.
 func (r *register) Announce(_ context.Context, key string) {
-	if r.told() != nil {
+	if r.watchable() != nil {
 		return // nobody can listen
 	}
 	temp, to := r.temp("act"), filepath.Join(r.acts, hashOf(key))

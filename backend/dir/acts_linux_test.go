@@ -29,8 +29,9 @@ func listen(tb testing.TB, st *Store) <-chan string {
 	return c
 }
 
-// told expects a key to be the next that is told of; "": the channel is closed.
-func told(tb testing.TB, c <-chan string, want string) {
+// expectAct expects the next act to be on the key want. "" means that the
+// channel is closed.
+func expectAct(tb testing.TB, c <-chan string, want string) {
 	tb.Helper()
 	select {
 	case key, open := <-c:
@@ -44,46 +45,46 @@ func told(tb testing.TB, c <-chan string, want string) {
 
 func TestBrokenAnnouncementsCanBeHadAgain(t *testing.T) {
 	t.Parallel()
-	for name, broken := range map[string]func(p *place) error{
-		"the folder is removed": func(p *place) error { return os.RemoveAll(p.reg.acts) },
-		"the folder is moved":   func(p *place) error { return os.Rename(p.reg.acts, p.root+"/away") },
-		"the store is wiped":    func(p *place) error { wipe(p, p.root); return nil },
-		"inotify fails":         func(p *place) error { return p.reg.watcher.inotify.Close() },
+	for name, broken := range map[string]func(p *fixture) error{
+		"the folder is removed": func(p *fixture) error { return os.RemoveAll(p.reg.acts) },
+		"the folder is moved":   func(p *fixture) error { return os.Rename(p.reg.acts, p.root+"/away") },
+		"the store is wiped":    func(p *fixture) error { wipe(p, p.root); return nil },
+		"inotify fails":         func(p *fixture) error { return p.reg.watcher.inotify.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
+			p := newFixture(t)
 			other := p.another(nil)
 			c := listen(t, p.Store)
 			if a := one(other, takeover("job")); a.Err != nil {
 				t.Fatal(a.Err)
 			}
-			told(t, c, "job")
-			guardMust(t, broken(p))
-			told(t, c, "")
+			expectAct(t, c, "job")
+			must(t, broken(p))
+			expectAct(t, c, "")
 			c = listen(t, p.Store)
 			if a := one(other, takeover("another")); a.Err != nil {
 				t.Fatal(a.Err)
 			}
-			told(t, c, "another")
+			expectAct(t, c, "another")
 		})
 	}
 }
 
 func TestClosingEndsAnnouncements(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	st := p.another(nil)
 	c := listen(t, st)
-	guardMust(t, st.Close())
-	told(t, c, "")
+	must(t, st.Close())
+	expectAct(t, c, "")
 	if _, err := st.Acts(t.Context()); err == nil {
 		t.Error("a closed store tells of acts")
 	}
 }
 
-// TestPlantedActsAreIgnored: others of the group may put anything into the
-// folder, under any name.
+// TestPlantedActsAreIgnored: other members of the group may put anything into
+// the folder, under any name.
 func TestPlantedActsAreIgnored(t *testing.T) {
 	t.Parallel()
 	long, bad := strings.Repeat("k", 1000), "not\na key"
@@ -108,40 +109,40 @@ func TestPlantedActsAreIgnored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
+			p := newFixture(t)
 			c := listen(t, p.Store)
 			staged := filepath.Join(p.reg.tmp, "planted")
 			path := filepath.Join(p.reg.acts, hashOf("planted"))
-			guardMust(t, plant(path))
+			must(t, plant(path))
 			if os.Rename(path, staged) == nil { // as Announce does
-				guardMust(t, os.Rename(staged, path))
+				must(t, os.Rename(staged, path))
 			}
 			p.must(takeover("after"))
-			told(t, c, "after")
+			expectAct(t, c, "after")
 		})
 	}
 }
 
-// plantAct makes an act of a key that is none, under the name it would have.
+// plantAct makes an act on an invalid key, under the name that it would have.
 func plantAct(path, key string) error {
 	return os.WriteFile(filepath.Join(filepath.Dir(path), hashOf(key)), []byte(key), 0o600)
 }
 
-// TestNoActFailsBecauseItCannotBeTold, and nothing is written elsewhere.
+// TestNoActFailsBecauseItCannotBeTold: and the store writes nothing elsewhere.
 func TestNoActFailsBecauseItCannotBeTold(t *testing.T) {
 	t.Parallel()
 	away := filepath.Join(testenv.Memory(t), "away")
-	guardMust(t, os.Mkdir(away, 0o700))
-	for name, plant := range map[string]func(p *place) error{
-		"a link for the folder": func(p *place) error { return os.Symlink(away, p.reg.acts) },
-		"a file for the folder": func(p *place) error { return os.WriteFile(p.reg.acts, nil, 0o600) },
-		"a folder for the act": func(p *place) error {
+	must(t, os.Mkdir(away, 0o700))
+	for name, plant := range map[string]func(p *fixture) error{
+		"a link for the folder": func(p *fixture) error { return os.Symlink(away, p.reg.acts) },
+		"a file for the folder": func(p *fixture) error { return os.WriteFile(p.reg.acts, nil, 0o600) },
+		"a folder for the act": func(p *fixture) error {
 			return os.MkdirAll(filepath.Join(p.reg.acts, hashOf("job"), "full"), 0o700)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlace(t)
-			guardMust(t, plant(p))
+			p := newFixture(t)
+			must(t, plant(p))
 			p.must(takeover("job"))
 			if names, err := p.reg.fs.Names(p.reg.tmp); err != nil || len(names) > 0 {
 				t.Errorf("left are %q, %v", names, err)
@@ -166,15 +167,15 @@ func TestNoActFailsBecauseItCannotBeTold(t *testing.T) {
 
 func TestOldActsAreTidiedAway(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	p.must(takeover("old"))
 	p.must(takeover("young"))
 	planted := filepath.Join(p.reg.acts, hashOf("planted"))
 	foreign := filepath.Join(p.reg.acts, "not-of-the-store")
-	guardMust(t, os.MkdirAll(filepath.Join(planted, "full"), 0o700), os.WriteFile(foreign, nil, 0o600))
+	must(t, os.MkdirAll(filepath.Join(planted, "full"), 0o700), os.WriteFile(foreign, nil, 0o600))
 	then := time.Now().Add(-2 * leftoverAge)
 	for _, path := range []string{filepath.Join(p.reg.acts, hashOf("old")), planted, foreign} {
-		guardMust(t, os.Chtimes(path, then, then))
+		must(t, os.Chtimes(path, then, then))
 	}
 	if _, err := p.Sweep(t.Context()); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// BenchmarkAcquireRelease is a whole term of a key that has a history: two grants of the disk's time.
+// BenchmarkAcquireRelease is a whole term of a key that has a full history. It
+// waits for the disk twice.
 func BenchmarkAcquireRelease(b *testing.B) {
 	st := open(b, filepath.Join(b.TempDir(), "store"), nil)
 	defer st.Close()
@@ -30,17 +31,18 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is the least that a term can cost on this disk: twice a file made, written and synced, a link to it, a sync of the folder,
-// and the removal of what is not needed any more.
+// BenchmarkFloor is the least that a term can cost on this disk. Twice it
+// writes and syncs a file, links it, syncs the folder, and removes the old
+// version.
 func BenchmarkFloor(b *testing.B) {
 	root := b.TempDir()
-	p := newPlace(b)
+	p := newFixture(b)
 	for range tenure.HistoryLen {
 		req := acquire("k", "ann")
 		p.must(req)
 		p.must(then(tenure.Release, req))
 	}
-	data, err := os.ReadFile(p.newest("k")) // as much as a term writes
+	data, err := os.ReadFile(p.newest("k")) // a term writes as much
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func BenchmarkFirstAcquire(b *testing.B) {
 	}
 }
 
-// BenchmarkRenew is a renewal: a file's sync.
+// BenchmarkRenew is a renewal, which syncs one file.
 func BenchmarkRenew(b *testing.B) {
 	st := open(b, filepath.Join(b.TempDir(), "store"), nil)
 	defer st.Close()
@@ -105,7 +107,7 @@ func BenchmarkRenew(b *testing.B) {
 
 // BenchmarkGet reads a record with a full history.
 func BenchmarkGet(b *testing.B) {
-	p := newPlace(b)
+	p := newFixture(b)
 	for range tenure.HistoryLen {
 		req := acquire("k", "ann")
 		p.must(req)

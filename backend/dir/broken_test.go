@@ -10,13 +10,15 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// The tests of the races must fail for stores that lack what the races are decided by. Each of these is such a store.
+// The race tests must fail for a store that lacks one of the protocol's rules.
+// Each test below breaks one rule.
 
-// TestAStoreWithoutASecondListingIsCaught.
+// TestAStoreWithoutASecondListingIsCaught: blind never sees other versions
+// after a link.
 func TestAStoreWithoutASecondListingIsCaught(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {
-		err := prunedPast(newPlace(t), &blind{FS: unsynced{fsys.OS{}}}, held)
+		err := prunedPast(newFixture(t), &blind{FS: unsynced{fsys.OS{}}}, held)
 		if err == nil {
 			t.Errorf("a link that was a stray was taken for a grant, and the race with held=%t did not show it", held)
 		}
@@ -24,7 +26,7 @@ func TestAStoreWithoutASecondListingIsCaught(t *testing.T) {
 	}
 }
 
-// blind believes after a link that nothing else is in the folder.
+// blind lists, right after a link, only the new version and the one before it.
 type blind struct {
 	fsys.FS
 	mu     sync.Mutex
@@ -52,10 +54,10 @@ func (b *blind) Names(path fsys.Path) ([]string, error) {
 	return []string{versionName(n - 1), versionName(n)}, nil
 }
 
-// TestAStoreThatPrunesTheHeadIsCaught.
+// TestAStoreThatPrunesTheHeadIsCaught: reckless removes the newest version.
 func TestAStoreThatPrunesTheHeadIsCaught(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	p.Store = p.another(&reckless{FS: unsynced{fsys.OS{}}})
 	err := prunedPast(p, unsynced{fsys.OS{}}, true)
 	if err == nil {
@@ -74,13 +76,13 @@ func (r *reckless) Remove(path fsys.Path) error {
 	return r.FS.Remove(path)
 }
 
-// TestAStoreThatUsesNamesOfLivesAgainIsCaught.
+// TestAStoreThatUsesNamesOfLivesAgainIsCaught: every life has the same name.
 func TestAStoreThatUsesNamesOfLivesAgainIsCaught(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	same := func(time.Time) string { return "0000000000000000-0000000000000000" }
 	again := func(fsy fsys.FS) *Store {
-		st := open(t, p.root, &Options{Now: p.clock.Now, fs: fsy, newLife: same})
+		st := open(t, p.root, &Options{now: p.clock.Now, fs: fsy, newLife: same})
 		t.Cleanup(func() { st.Close() })
 		return st
 	}

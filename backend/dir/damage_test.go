@@ -16,17 +16,18 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestADamagedRecordIsNamedAndNeverReset: whatever happens to a version file, the error names it and the way to repair it, nothing is decided or
-// written, and other keys go on.
+// TestADamagedRecordIsNamedAndNeverReset: for every damage to a version file,
+// the error names the file and the repair. The store decides and writes
+// nothing, and other keys go on.
 func TestADamagedRecordIsNamedAndNeverReset(t *testing.T) {
 	t.Parallel()
 	const key, beside = "damage/key", "damage/beside"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	p.must(held)
 	p.must(acquire(beside, "bob"))
 	path := p.newest(key)
-	p.Store = p.another(nil) // one that has not read the record before it was damaged
+	p.Store = p.another(nil) // a handle that has not read the record before the damage
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -85,14 +86,14 @@ func TestADamagedRecordIsNamedAndNeverReset(t *testing.T) {
 	}
 }
 
-// resum gives any line the checksum it should have.
+// resum appends to a line its right checksum.
 func resum(line []byte) []byte { return append(append(line, '\n'), checksumLine(line)...) }
 
-// TestADamagedRecordCanBeRepaired: as the error says.
+// TestADamagedRecordCanBeRepaired: by the repair that the error names.
 func TestADamagedRecordCanBeRepaired(t *testing.T) {
 	t.Parallel()
 	const key = "damage/repair"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	first := p.must(held).Record
 	p.clock.Advance(time.Second)
@@ -115,7 +116,7 @@ func TestADamagedRecordCanBeRepaired(t *testing.T) {
 		t.Errorf("with the newest version moved away the one before it counts: %+v", rec)
 	}
 	p.must(then(tenure.Renew, held))
-	p.must(then(tenure.Release, held)) // prunes what is before it
+	p.must(then(tenure.Release, held)) // prunes all versions before it
 	if err := os.Rename(spoil(), filepath.Join(p.root, "away")); err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +129,12 @@ func TestADamagedRecordCanBeRepaired(t *testing.T) {
 	}
 }
 
-// TestARecordPutInAnothersPlaceIsRead: a handle that remembers a version does not take a restored file of the same name for it.
+// TestARecordPutInAnothersPlaceIsRead: a handle does not use its cached record
+// for a restored file of the same name.
 func TestARecordPutInAnothersPlaceIsRead(t *testing.T) {
 	t.Parallel()
 	const key = "damage/restored"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	p.must(held)
 	first, err := os.ReadFile(p.newest(key))
@@ -154,7 +156,8 @@ func TestARecordPutInAnothersPlaceIsRead(t *testing.T) {
 	}
 }
 
-// TestAHandleRemembersAFewRecords: and reads the others again.
+// TestAHandleRemembersAFewRecords: the cache is bounded; other records are read
+// again.
 func TestAHandleRemembersAFewRecords(t *testing.T) {
 	t.Parallel()
 	var c recall
@@ -173,11 +176,12 @@ func TestAHandleRemembersAFewRecords(t *testing.T) {
 	}
 }
 
-// TestTwoLivesAreDamage: a store that was copied into another is not guessed about.
+// TestTwoLivesAreDamage: the store does not guess which life counts after two
+// stores were copied together.
 func TestTwoLivesAreDamage(t *testing.T) {
 	t.Parallel()
 	const key = "damage/lives"
-	p := newPlace(t)
+	p := newFixture(t)
 	p.must(acquire(key, "ann"))
 	if err := os.Mkdir(filepath.Join(filepath.Dir(p.folder(key)), newLife(time.Now())), 0o700); err != nil {
 		t.Fatal(err)
@@ -188,11 +192,12 @@ func TestTwoLivesAreDamage(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotTheStoresIsLeftAlone: what people and file browsers put into folders neither counts nor is removed.
+// TestWhatIsNotTheStoresIsLeftAlone: the store neither reads nor removes files
+// that people and file browsers put into its folders.
 func TestWhatIsNotTheStoresIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const key = "damage/foreign"
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire(key, "ann")
 	p.must(held)
 	old := time.Now().Add(-10 * leftoverAge)
@@ -222,7 +227,7 @@ func TestWhatIsNotTheStoresIsLeftAlone(t *testing.T) {
 			t.Errorf("it was removed: %v", err)
 		}
 	}
-	// What is in the way of a birth is named, not removed.
+	// A foreign file in the way of a birth is named, not removed.
 	if err := os.RemoveAll(p.folder(key)); err != nil {
 		t.Fatal(err)
 	}

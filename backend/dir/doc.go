@@ -1,50 +1,103 @@
-// Package dir keeps leases in a directory, and guards files. This comment is about the leases: any number of processes, on one machine or on several that
-// mount the directory, share them without a server and without a lock that a stopped process could hold.
+// Package dir keeps leases in a directory.
+//
+// Any number of processes share the leases, on one machine or on several that
+// mount the directory. There is no server, and no lock that a stopped process
+// could hold.
 //
 // # Layout
 //
-//	croft-store.json                                      what this is, and its format
-//	keys/3f/3f…(SHA-256 of the key)/LIFE/00…0017.json     one version of the key's record; the highest number counts
-//	tmp/                                                  what is being made, on the same file system
-//	acts/3f…(SHA-256 of the key)                          the key that an operator acted on
+//	croft-store.json               the marker: what this is, and its format
+//	keys/3f/3f…/LIFE/00…0017.json  a version of a key's record
+//	tmp/                           the staging folder, on the same file system
+//	acts/3f…                       a key that an operator acted on
 //
-// A version file is the record in one line of JSON and that line's checksum in a second. LIFE is a name that is used once, made of the time and of
-// chance. A key's folder holds the folder of its present life and nothing else; a life's folder holds versions and nothing else.
+// "3f…" is the SHA-256 of the key. A version file has two lines: the record in
+// JSON, and the checksum of that line. LIFE is a name made of the time and of
+// random digits, and is used only once. A key's folder holds the folder of its
+// present life and nothing else. A life's folder holds versions and nothing
+// else; the version with the highest number counts.
 //
 // # Every change is one step
 //
-// To follow version n with the next record, a finished and synced file is linked from tmp to the name n+1: link(2) fails if the name exists, so of
-// many only one gets it. Then the folder is listed again. The change counts only if n+1 is now the highest version; otherwise the answer is
-// "conflict", and the caller reads anew and applies the law anew. That finds a change which did count and was followed at once by another's: its grant
-// is in the history.
+// To replace version n, a process writes and syncs a file in tmp, and links it
+// to the name n+1. link(2) fails if the name exists, so only one of many
+// processes gets it. Then the process lists the folder again. The change counts
+// only if n+1 is now the highest version. Otherwise the answer is "conflict":
+// the caller reads the key again and applies the law again. A change may count
+// and be followed by another process's change before the second listing. The
+// caller then finds its grant in the record's history.
 //
-// The second listing is for a process that was stopped between reading n and linking n+1 while others went on and pruned that number: its link succeeds.
-// But the highest version of a life is never removed, so the number of such a stray is below it when it is made and for ever after: nobody reads a stray
-// as the newest version, and its maker finds out and removes it.
+// The second listing protects against a process that was stopped between
+// reading n and linking n+1, while others went on and pruned that number. Its
+// link succeeds and makes a stray. But nobody removes the highest version of a
+// life, so a stray is below it when it is made and for ever after. No reader
+// takes a stray for the newest version. Its maker finds out and removes it.
 //
-// A life begins by renaming a complete folder, first version inside, to the key's place: rename(2) fails if a folder with something in it is there. It ends by a
-// tombstone: an empty folder with the name n+1, made by mkdir(2), which is as exclusive as a link and subject to the same second listing. No version follows a tombstone.
-// Then the life's folder is moved to tmp in one step and removed there. Whoever does this may have been stopped for any time: the path has the life's
-// name in it, which the key's next life does not have. The same goes for a linker: between its reading and its linking the key may have been dropped, or the
-// store wiped, and born again; its link then fails, because the folder it names is gone. Nobody ever renames or removes the key's own folder
-// but by rmdir(2), which fails when a life is in it.
+// A life begins when a complete folder, with the first version inside, is
+// renamed to the key's path. rename(2) fails if a folder that is not empty is
+// there.
 //
-// None of this rests on a clock, on how long something takes, or on a process going on.
+// A life ends by a tombstone: an empty folder with the name n+1. mkdir(2) is as
+// exclusive as a link, and the same second listing follows. No version follows
+// a tombstone. Then the life's folder is moved to tmp in one step and removed
+// there. The process that moves it may have been stopped for any time: the path
+// contains the life's name, and the key's next life has another name.
 //
-// An empty listing is looked at again and then read as "nothing remembered". A birth does not rest on that reading: the rename decides.
+// The life's name protects late linkers, too. The key may be dropped, or the
+// store wiped, and the key born again between a reading and a linking. The link
+// then fails, because the folder that it names is gone. Only rmdir(2) removes
+// the key's own folder, and it fails when a life is inside.
+//
+// None of this rests on a clock, on how long something takes, or on a process
+// going on.
+//
+// A reader looks again at an empty listing before it concludes that nothing is
+// remembered. A birth does not rely on that conclusion: the rename decides.
 //
 // # What reaches the disk
 //
-// A file is synced before it gets its name, so a record is never torn. For grants, releases and operators' acts the folder is synced, too, before they are
-// confirmed; only then are older versions pruned. For renewals and progress reports it is not: a power cut may take back the newest ones, and the lease then ends
-// earlier than its holder believed. On a local disk all holders died in the same power cut; over NFS the server syncs by itself. Older versions stay until
-// there are more than 16, and then the folder is synced before they are pruned.
+// A file is synced before it gets its name, so a record is never torn.
 //
-// A process may be killed after it has given a name and before it has synced it. So whoever finds a request done already syncs before it says so; whoever follows a key's first version, which
-// is pruned only then, syncs the folders that lead to it; the marker croft-store.json is made after all else that an opening makes has been synced. A dropped life
-// is removed from tmp only when it has been synced there: a power cut could else bring it back without its newest version.
+// For grants, releases and operators' acts the folder is synced, too, before
+// they are confirmed. Only then are older versions pruned.
 //
-// A damaged version is an error that names the file and the repair ([DamagedError]), never a reset.
+// For renewals and progress reports the folder is not synced. A power cut may
+// take back the newest ones, and the lease then ends earlier than its holder
+// believed. On a local disk all holders died in the same power cut; over NFS
+// the server syncs by itself. Older versions stay until there are more than 16.
+// Then the folder is synced before they are pruned.
+//
+// A process may be killed after it has given a name and before it has synced
+// the folder. Three rules cover this:
+//
+//   - A process that finds its request already done syncs before it says so.
+//   - The first version of a life stays until a process has synced the folders
+//     that lead to it.
+//   - The marker croft-store.json is made last, after everything else that an
+//     opening makes has been synced.
+//
+// A dropped life is removed from tmp only after tmp has been synced. Otherwise
+// a power cut could bring the life back without its newest version.
+//
+// A damaged version is an error that names the file and the repair
+// ([DamagedError]), never a reset.
+//
+// # Goroutines and locks
+//
+// The protocol needs no lock within a process either: two handles of one
+// process behave like two processes. The locks only protect memory.
+//
+//   - register.mu: the shards known to be durable, and the folders in tmp that
+//     wait for removal.
+//   - recall.mu: a cache of the records that this handle has read or written.
+//   - fsClock.mu: the probe file must not be touched after it is closed.
+//   - tidying.mu: when the next tidying is due. At most one goroutine tidies
+//     for a handle. It ends after about 200 ms, and Close waits for it.
+//   - watcher.mu: the inotify watches. One goroutine reads inotify events for
+//     all keys, from the first Watch or Acts until Close.
+//
+// No function acquires two of these locks at once. The watcher holds its own
+// while it calls the hub of package internal/turns.
 //
 // # Operators' acts
 //
@@ -57,13 +110,17 @@
 //
 // # Clock
 //
-// Time is the file system's own: the modification time that an unnamed probe file gets when it is touched. Over NFS it is the server's. It is read
-// after the record, so a record is never taken to be younger than it is.
+// The store uses the file system's own clock: the modification time that an
+// unnamed probe file gets when it is touched. Over NFS this is the server's
+// clock. The store reads it after the record, so no record seems younger than
+// it is.
 //
 // # Permissions
 //
-// A directory that the store makes is its user's alone: 0700, files 0600. A directory that was there before and gives permissions to a group or to others is
-// taken to be set up for sharing: everything in it gets the same permissions, whatever the umask says. To share one with a group:
+// A directory that the store makes is its user's alone: 0700, files 0600. A
+// directory that existed before and gives permissions to a group or to others
+// is taken to be set up for sharing. Everything in it gets the same
+// permissions, whatever the umask says. To share one with a group:
 //
 //	install -d -m 2770 -g GROUP /srv/croft
 //
@@ -75,7 +132,14 @@
 //
 // # Limits
 //
-// The file system must have hard links; that is probed at every opening. Folders that a program copies between machines (iCloud Drive, Dropbox, OneDrive and
-// others) are refused: every machine would hold the lease in its own copy. On NFS a cached listing may be old for as long as attributes are cached, so a reader may see what
-// was; a change is decided by the server. Windows is not supported.
+// The file system must have hard links. Every opening probes that.
+//
+// The store refuses folders that a program copies between machines (iCloud
+// Drive, Dropbox, OneDrive and others): every machine would hold the lease in
+// its own copy.
+//
+// On NFS a cached listing may be as old as the attribute cache allows, so a
+// reader may see an old state. The server decides every change.
+//
+// Windows is not supported.
 package dir

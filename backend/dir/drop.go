@@ -13,9 +13,10 @@ import (
 	"github.com/croft-dev/croft/store/cas"
 )
 
-// Drop ends a key's life: a tombstone takes the place of the version after old, by the same rule as any other version, and is followed by none.
-// Then the life's folder is moved away. Its name was never used before and will not be again, so whoever comes late to
-// this finds nothing to move.
+// Drop ends a key's life. A tombstone takes the place of the version after old,
+// by the same rule as any other version, and no version follows it. Then Drop
+// moves the life's folder away. A life's name is never used again, so a late
+// process finds nothing to move.
 func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 	at, err := parsePosition(old)
 	if err != nil {
@@ -23,7 +24,8 @@ func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 	}
 	hash := hashOf(key)
 	folder := filepath.Join(r.home(hash), at.life)
-	// A tombstone is a folder: made in one step, with no content that could be torn. Nothing is synced, for losing a drop loses nothing.
+	// A tombstone is a folder: it is made in one step, and has no content to
+	// tear. Nothing is synced, because losing a drop loses nothing.
 	err = r.mkdir(filepath.Join(folder, versionName(at.number+1)))
 	switch {
 	case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
@@ -34,56 +36,65 @@ func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 	if _, err := r.confirm(folder, at.number); err != nil {
 		return err
 	}
-	return r.bury(hash, at.life)
+	return r.trashLife(hash, at.life)
 }
 
-// bury moves away the folder of a life whose newest version is a tombstone; emptyGraves removes it. Anybody may, any number of times. The shard stays: other processes know it to be durable, and would not
-// sync one that was made anew.
-func (r *register) bury(hash, life string) error {
-	grave := r.temp("dropped")
-	err := r.fs.Rename(filepath.Join(r.home(hash), life), grave)
+// trashLife moves a life's folder to the staging folder, once its newest
+// version is a tombstone. Any process may do that, any number of times.
+// emptyTrash removes the folder later.
+//
+// The shard stays. Other processes know that it is durable, and would not sync
+// a new one.
+func (r *register) trashLife(hash, life string) error {
+	trashed := r.temp("dropped")
+	err := r.fs.Rename(filepath.Join(r.home(hash), life), trashed)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r.explain(err)
 	}
-	_ = r.fs.Remove(r.home(hash)) // rmdir: it does not remove what has been born meanwhile
+	_ = r.fs.Remove(r.home(hash)) // rmdir: it fails if the key was born again
 	if err != nil {
-		grave = ""
+		trashed = ""
 	}
 	r.mu.Lock()
-	if grave != "" {
-		r.graves = append(r.graves, grave)
+	if trashed != "" {
+		r.trash = append(r.trash, trashed)
 	}
-	many := len(r.graves) >= manyGraves
+	many := len(r.trash) >= trashMost
 	r.mu.Unlock()
 	if many {
-		r.emptyGraves()
+		r.emptyTrash()
 	}
 	return nil
 }
 
-// manyGraves are removed together.
-const manyGraves = 256
+// trashMost is how many trashed folders are removed together.
+const trashMost = 256
 
-// emptyGraves removes what bury has moved away, once a power cut cannot move it back: it might then find the tombstone and the newest version removed, and an older one not.
-func (r *register) emptyGraves() {
+// emptyTrash removes the folders that trashLife has moved away. It syncs the
+// staging folder first: otherwise a power cut could undo the move after the
+// tombstone and the newest version are gone, and an older version would count
+// again.
+func (r *register) emptyTrash() {
 	r.mu.Lock()
-	graves := r.graves
-	r.graves = nil
+	trash := r.trash
+	r.trash = nil
 	r.mu.Unlock()
-	if len(graves) == 0 || r.syncDir(r.tmp) != nil {
-		return // leftovers has them when they are old
+	if len(trash) == 0 || r.syncDir(r.tmp) != nil {
+		return // a later sweep finds them
 	}
-	for _, grave := range graves {
-		r.removeAll(grave, graveDepth)
+	for _, trashed := range trash {
+		r.removeAll(trashed, trashDepth)
 	}
 }
 
-// graveDepth is how deep a grave is: a key's folder, a life's, a tombstone.
-const graveDepth = 3
+// trashDepth is the depth of a trashed folder: a key's folder, a life's, a
+// tombstone.
+const trashDepth = 3
 
-// removeAll removes a folder of the staging folder and what is in it. What it
-// leaves, a later sweep finds. Others may put links in the place of folders at
-// any moment: a link is removed, and never followed.
+// removeAll removes a folder in the staging folder and everything in it. If it
+// fails, a later sweep removes the rest. Other users may put a link in a
+// folder's place at any moment: removeAll removes the link, and never follows
+// it.
 func (r *register) removeAll(path string, depth int) {
 	if r.fs.Remove(path) == nil || depth == 0 {
 		return
@@ -98,10 +109,11 @@ func (r *register) removeAll(path string, depth int) {
 	_ = r.fs.Remove(path)
 }
 
-// Scan yields what is held of every key. What cannot be read is reported last, all at once, so that it hides nothing.
+// Scan yields the entry of every key. It reports everything that it could not
+// read in one error at the end, so that the error hides no entry.
 func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
-		if err := r.there(); err != nil {
+		if err := r.checkMount(); err != nil {
 			yield(cas.Entry{}, err)
 			return
 		}
@@ -128,7 +140,7 @@ func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	}
 }
 
-// shards lists the folders that keys' folders lie in, in order.
+// shards lists the folders that contain keys' folders, in order.
 func (r *register) shards() ([]string, error) {
 	names, err := r.fs.Names(r.keys)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +151,7 @@ func (r *register) shards() ([]string, error) {
 	return names, nil
 }
 
-// scanShard yields the entries of one shard, and errors between them.
+// scanShard yields the entries of one shard, with errors between them.
 func (r *register) scanShard(ctx context.Context, shard string) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		hashes, err := r.fs.Names(filepath.Join(r.keys, shard))
@@ -153,9 +165,9 @@ func (r *register) scanShard(ctx context.Context, shard string) iter.Seq2[cas.En
 			if !isHex(hash, 64) {
 				continue
 			}
-			h, err := r.look(ctx, hash, 1)
+			h, err := r.readHead(ctx, hash, 1)
 			if h.dropped {
-				err = r.bury(hash, h.at.life) // somebody was stopped in the middle of a drop
+				err = r.trashLife(hash, h.at.life) // a process was stopped in the middle of a drop
 			}
 			var entry cas.Entry
 			if err == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Examine tells how fit the directory is to keep leases: `croft doctor` prints it.
+// Examine reports how fit the directory is to keep leases, for `croft doctor`.
 func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
-	if err := r.there(); err != nil {
+	if err := r.checkMount(); err != nil {
 		return nil, err
 	}
 	var findings []store.Finding
@@ -36,23 +36,27 @@ func finding(check string, level store.Level, advice, format string, args ...any
 func (r *register) examineMount(context.Context) []store.Finding {
 	m, err := ground.MountOf(r.root)
 	if err != nil {
-		return []store.Finding{finding("tier", store.Warn, "make sure that it is a local disk", "not known: the file system cannot be told: %v", err)}
+		return []store.Finding{finding("tier", store.Warn, "make sure that it is a local disk",
+			"not known: the file system cannot be told: %v", err)}
 	}
 	return []store.Finding{tierOf(m), gradeMount(m), examineSpace(m)}
 }
 
-// tierOf says what a store on this mount promises as a whole.
+// tierOf says how much a store on this mount promises as a whole.
 func tierOf(m ground.Mount) store.Finding {
 	switch m.Kind {
 	case ground.Local, ground.Memory:
-		return finding("tier", store.OK, "", "consistent: every change is one atomic step, and all who share the directory see it at once")
+		return finding("tier", store.OK, "",
+			"consistent: every change is one atomic step, and all who share the directory see it at once")
 	case ground.Network:
-		return finding("tier", store.Warn, "let croft drill try it from two machines", "consistent where the server's link is atomic; what others changed may be seen late")
+		return finding("tier", store.Warn, "let croft drill try it from two machines",
+			"consistent where the server's link is atomic; what others changed may be seen late")
 	}
-	return finding("tier", store.Warn, "let croft drill try it", "not known: it rests on what this file system promises about links")
+	return finding("tier", store.Warn, "let croft drill try it",
+		"not known: it rests on what this file system promises about links")
 }
 
-// gradeMount says what a file system is worth to a store, and why.
+// gradeMount says how well a file system suits a store, and why.
 func gradeMount(m ground.Mount) store.Finding {
 	kind := finding("file system", store.OK, "", "%s", m.Name)
 	switch m.Kind {
@@ -63,7 +67,8 @@ func gradeMount(m ground.Mount) store.Finding {
 	case ground.Network:
 		kind.Level = store.Warn
 		kind.Seen += ", over the network: a cached listing may be old, and changes by others wake nobody"
-		kind.Advice = "mount NFS with noac or actimeo=1; other network file systems promise less: prefer a store with a server"
+		kind.Advice = "mount NFS with noac or actimeo=1; " +
+			"other network file systems promise less: prefer a store with a server"
 	case ground.Foreign:
 		kind.Level = store.Warn
 		kind.Seen += ", whose promises about links, renames and syncs are those of what is behind it"
@@ -117,10 +122,12 @@ func (r *register) examineClock(context.Context) []store.Finding {
 	}
 	took := time.Since(before)
 	offset := now.Sub(before.Add(took / 2))
-	f := finding("clock", store.OK, "", "the file system's clock and this machine's differ by %s", offset.Round(time.Millisecond))
-	if offset.Abs() > time.Second+took { // more than the asking can account for
+	f := finding("clock", store.OK, "",
+		"the file system's clock and this machine's differ by %s", offset.Round(time.Millisecond))
+	if offset.Abs() > time.Second+took { // more than the time it took to ask
 		f.Level = store.Warn
-		f.Advice = "leases go by the file system's clock and are not harmed, but set both clocks right: people compare times"
+		f.Advice = "leases go by the file system's clock and are not harmed, " +
+			"but set both clocks right: people compare times"
 	}
 	if again, err := r.clock.real(); err == nil && now.Nanosecond() == 0 && again.Nanosecond() == 0 {
 		f.Level = store.Warn
@@ -133,7 +140,8 @@ func (r *register) examineClock(context.Context) []store.Finding {
 func (r *register) examinePermissions(context.Context) []store.Finding {
 	info, err := r.fs.Stat(r.root)
 	if err != nil {
-		return []store.Finding{finding("permissions", store.Bad, "give this user the permission to read and write the directory", "%v", err)}
+		return []store.Finding{finding("permissions", store.Bad,
+			"give this user the permission to read and write the directory", "%v", err)}
 	}
 	mode := info.Mode()
 	f := finding("permissions", store.OK, "", "%s, for its owner alone", mode)
@@ -143,7 +151,8 @@ func (r *register) examinePermissions(context.Context) []store.Finding {
 		f.Level, f.Seen = store.Warn, fmt.Sprintf("%s: every user of this machine can change or delete leases", mode)
 		f.Advice = "share it with a group instead: chgrp GROUP and chmod 2770 the directory before it is first used"
 	case perm&0o020 != 0 && mode&fs.ModeSetgid == 0:
-		f.Level, f.Seen = store.Warn, fmt.Sprintf("%s: shared with a group, but files in it get their maker's group", mode)
+		f.Level, f.Seen = store.Warn, fmt.Sprintf(
+			"%s: shared with a group, but files in it get their maker's group", mode)
 		f.Advice = "chmod g+s the directory and the folders in it"
 	case perm&0o020 != 0:
 		f.Seen = fmt.Sprintf("%s, shared with a group", mode)
@@ -155,7 +164,8 @@ func (r *register) examinePermissions(context.Context) []store.Finding {
 
 func (r *register) examineSync(context.Context) []store.Finding {
 	if service, where := ground.SyncedBy(r.fs.FS, r.root); service != "" {
-		return []store.Finding{finding("sync folder", store.Bad, "choose a directory that nothing copies between machines", "%s copies it (%s)", service, where)}
+		return []store.Finding{finding("sync folder", store.Bad,
+			"choose a directory that nothing copies between machines", "%s copies it (%s)", service, where)}
 	}
 	return []store.Finding{finding("sync folder", store.OK, "", "no program is known to copy it between machines")}
 }
@@ -184,15 +194,17 @@ func (r *register) examineTmp(context.Context) []store.Finding {
 		}
 	}
 	if old > 0 {
-		return []store.Finding{finding("leftovers", store.OK, "the next sweep removes them", "%d of stopped processes in %s", old, r.tmp)}
+		return []store.Finding{finding("leftovers", store.OK, "the next sweep removes them",
+			"%d of stopped processes in %s", old, r.tmp)}
 	}
 	return []store.Finding{finding("leftovers", store.OK, "", "none")}
 }
 
-// examineActs finds what keeps operators' acts from being told.
+// examineActs reports a file in the place of the acts folder. It would keep
+// holders from learning of operators' acts at once.
 func (r *register) examineActs(context.Context) []store.Finding {
 	if info, err := r.fs.Lstat(r.acts); err != nil || info.IsDir() {
-		return nil // it is made when it is needed
+		return nil // it is made when needed
 	}
 	return []store.Finding{finding("acts", store.Warn, "see who put it there, and remove it",
 		"%s is not a folder: holders learn of operators' acts only by renewing", r.acts)}

@@ -11,10 +11,11 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestExamineTellsAllThereIsToKnow: every check has a finding, and what is not well has advice.
+// TestExamineTellsAllThereIsToKnow: every check has a finding, and every
+// finding that is not OK has advice.
 func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	p.must(acquire("one", "ann"))
 	p.must(acquire("two", "ann"))
 	examine := func() map[string]store.Finding {
@@ -47,7 +48,7 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 		t.Errorf("two keys: %+v", all["keys"])
 	}
 
-	// What can go wrong, one thing after another.
+	// Break one thing after another.
 	if err := os.Truncate(p.newest("one"), 5); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,8 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 	}
 }
 
-// TestExamineGradesFileSystems: what is weaker than a local disk is a warning with a reason.
+// TestExamineGradesFileSystems: a file system weaker than a local disk gets a
+// warning with advice.
 func TestExamineGradesFileSystems(t *testing.T) {
 	t.Parallel()
 	for kind, warns := range map[ground.Kind]bool{

@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// explain adds to a file system's error which store it is about and what can be done.
+// explain adds to a file system's error the store's path and advice.
 func (l *layout) explain(err error) error {
 	if err == nil {
 		return nil
@@ -21,7 +21,8 @@ func (l *layout) explain(err error) error {
 	case errors.Is(err, syscall.EROFS):
 		advice = "it is mounted read-only: mount it writable, or choose another directory"
 	case errors.Is(err, fs.ErrPermission):
-		advice = "give this user the permission to read and write the directory and all in it, or choose another directory"
+		advice = "give this user the permission to read and write the directory and all in it, " +
+			"or choose another directory"
 	case errors.Is(err, syscall.EIO):
 		advice = "the disk or the network mount failed: look at the system's log"
 	case errors.Is(err, syscall.ESTALE):
@@ -37,9 +38,9 @@ func (l *layout) explain(err error) error {
 	return fmt.Errorf("store %s: %w; %s", l.root, err, advice)
 }
 
-// strange says why what lies in the place of a file is none of the store's: a
-// link, a pipe, a device, or a file too large to be one. "" is another error.
-func strange(err error) string {
+// foreignReason says why a file cannot be the store's: it is a link, a pipe or
+// a device, or it is too large. It returns "" for any other error.
+func foreignReason(err error) string {
 	switch {
 	case errors.Is(err, syscall.ELOOP):
 		return "it is a symbolic link"
@@ -51,7 +52,8 @@ func strange(err error) string {
 	return ""
 }
 
-// noLink explains why a link was not made, or made twice: with the system's own words if it failed for a reason of the moment, otherwise the
+// noLink explains a failed link, or a second link that wrongly succeeded (err
+// is nil). A passing failure keeps the system's own words. Otherwise the
 // directory cannot be a store at all.
 func (l *layout) noLink(err error) error {
 	why := "a second link to the same name was not refused"
@@ -61,5 +63,6 @@ func (l *layout) noLink(err error) error {
 		}
 		why = err.Error()
 	}
-	return fmt.Errorf("store %s: its file system has no reliable hard links (%s), and leases rest on them; choose a directory on a local disk or on NFS: %w", l.root, why, errors.ErrUnsupported)
+	return fmt.Errorf("store %s: its file system has no reliable hard links (%s), and leases rest on them; "+
+		"choose a directory on a local disk or on NFS: %w", l.root, why, errors.ErrUnsupported)
 }

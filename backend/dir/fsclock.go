@@ -9,18 +9,22 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// fsClock is the file system's own clock: the modification time that a file gets when it is touched now. All who share the directory share it, also
-// from several machines.
+// fsClock is the file system's own clock: the modification time that a file
+// gets when it is touched. All processes that share the directory share it, on
+// several machines, too.
 type fsClock struct {
-	fake func() time.Time
+	fake func() time.Time // Options.now, or nil
 
-	mu     sync.RWMutex // nobody may touch the descriptor's number once it is closed: it may be another file's
+	// mu keeps the probe open while it is in use. Once it is closed, its
+	// descriptor's number may belong to another file.
+	mu     sync.RWMutex
 	probe  fsys.File
 	closed bool
 }
 
-// openClock makes the probe and, with it, finds out whether links work: a second link to the same name must be refused. The probe has no name
-// when openClock returns: it goes away with the process.
+// openClock makes the probe file. It also checks with it that links work: the
+// file system must refuse a second link to the same name. The probe has no name
+// when openClock returns, so it disappears with the process.
 func openClock(l *layout, fake func() time.Time) (*fsClock, error) {
 	path := l.temp("probe")
 	probe, err := l.fs.Open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, l.fileMode)
@@ -40,7 +44,7 @@ func openClock(l *layout, fake func() time.Time) (*fsClock, error) {
 		_ = l.fs.Remove(path)
 		return nil, err
 	}
-	_ = l.fs.Remove(path) // what cannot be removed now, a sweep removes
+	_ = l.fs.Remove(path) // if this fails, a sweep removes it
 	return c, nil
 }
 
@@ -63,7 +67,7 @@ func (c *fsClock) now() (time.Time, error) {
 	return c.real()
 }
 
-// real is the file system's clock, whatever clock the store goes by.
+// real reads the file system's clock, even if Options.now replaces it.
 func (c *fsClock) real() (time.Time, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

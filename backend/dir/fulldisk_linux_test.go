@@ -24,8 +24,9 @@ func contains(text string, all ...string) bool {
 	return true
 }
 
-// TestAFullDiskLosesNothing: on a real one. Every request that needs space is answered with unknown and with what to do, every record stays readable, and with
-// some space freed all goes on as if nothing had been.
+// TestAFullDiskLosesNothing: on a real full disk, every request that needs
+// space is answered with unknown and with advice. Every record stays readable.
+// Once some space is free, everything goes on as before.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	for what, options := range map[string]string{"bytes": "size=256k", "inodes": "size=1m,nr_inodes=64"} {
 		t.Run(what, func(t *testing.T) {
@@ -79,7 +80,8 @@ func level(findings []store.Finding, check string) store.Level {
 	return ""
 }
 
-// TestAnUnmountedStoreIsNotEmpty: with a real mount, taken away while the store is open.
+// TestAnUnmountedStoreIsNotEmpty: a real mount is taken away while the store is
+// open.
 func TestAnUnmountedStoreIsNotEmpty(t *testing.T) {
 	disk := testenv.SmallDisk(t, "size=1m")
 	below := t.TempDir()
@@ -107,7 +109,7 @@ func TestAnUnmountedStoreIsNotEmpty(t *testing.T) {
 	if names, err := os.ReadDir(root); err != nil || len(names) > 0 {
 		t.Errorf("something was written below the mount: %v, %v", names, err)
 	}
-	use(t, root) // now there is another store, in which the keys have other holders
+	use(t, root) // another store, in which the keys have other holders
 	for _, req := range []tenure.Request{acquire("k", "bob"), then(tenure.Renew, held)} {
 		if a := one(st, req); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "unmounted") {
 			t.Errorf("%s with another store below the mount: %v", req.Verb, a.Err)

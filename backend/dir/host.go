@@ -9,8 +9,8 @@ import (
 
 var _ guard.Host = (*Store)(nil)
 
-// Guard opens the guard of any file, if nobody but this user can write to the
-// store: then this user has named the file. See [guard.Host].
+// Guard opens the guard of any file, if only this user can write to the store.
+// Then no other user can have named the file. See [guard.Host].
 func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
 	if !guard.IsFile(target) {
 		return nil, guard.ErrElsewhere

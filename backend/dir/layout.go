@@ -15,52 +15,60 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// formatVersion is what this package writes; it refuses stores of a newer one.
+// formatVersion is the format that this package writes. It refuses stores with
+// a newer format.
 const formatVersion = 1
 
 const markerName = "croft-store.json"
 
-// Bounds of what is read. Others may have put anything there.
+// Bounds for reading: other users may have put files of any size there.
 const (
 	markerMost = 64 << 10
 	recordMost = 1 << 20 // the largest record that the law allows takes less
 )
 
-// tempNames are those of everything in the staging folder that is the store's to remove.
+// tempNames matches the names of the files and folders in the staging folder
+// that the store may remove.
 var tempNames = regexp.MustCompile(`^croft-(new|born|shard|dropped|probe|acts?)-[0-9a-f]{16}(-link)?$`)
 
 func isTemp(name string) bool { return tempNames.MatchString(name) }
 
-// isAct reports whether a name in the acts' folder is the store's.
+// isAct reports whether a file in the acts folder belongs to the store.
 func isAct(name string) bool { return isHex(name, 64) }
 
-// layout is where things lie in a store's directory, and with which permissions they are made.
+// layout has the paths in a store's directory, and the permissions of the files
+// and folders that the store makes.
 type layout struct {
-	fs       fsys.Tree // others may write below root: no link there is followed
+	fs       fsys.Tree // others may write below root, so it follows no link there
 	root     string
 	keys     string
 	tmp      string
-	acts     string // operators' acts; made when it is first needed
+	acts     string // operators' acts; made when first needed
 	dirMode  fs.FileMode
 	fileMode fs.FileMode
-	// shared: the directory was set up for others, too. What is made in it gets its permissions, whatever the umask says.
+	// shared is true if the directory gives permissions to others. New files
+	// and folders then get the directory's permissions, whatever the umask
+	// says.
 	shared bool
-	// device is where the directory lies, fileDevice where files in it do: the same, but for some layered file systems.
+	// device is the directory's file system, fileDevice that of files in it.
+	// They differ only on some layered file systems.
 	device, fileDevice uint64
 }
 
-// shard is the folder that a key's folder lies in.
+// shard is the folder that contains a key's folder.
 func (l *layout) shard(hash string) string { return filepath.Join(l.keys, hash[:2]) }
 
-// home is a key's folder. It holds the folder of the key's present life, or nothing.
+// home is a key's folder. It holds the folder of the key's present life, or
+// nothing.
 func (l *layout) home(hash string) string { return filepath.Join(l.shard(hash), hash) }
 
-// temp is a fresh name in the staging folder.
+// temp returns a fresh name in the staging folder.
 func (l *layout) temp(kind string) string {
 	return filepath.Join(l.tmp, fmt.Sprintf("croft-%s-%016x", kind, rand.Uint64()))
 }
 
-// newLayout looks at the directory, makes it if it is missing, and refuses what cannot be a store.
+// newLayout makes the directory if it is missing, and the folders in it. It
+// refuses a path that cannot be a store.
 func newLayout(fsy fsys.FS, root string) (*layout, error) {
 	l := &layout{
 		fs: fsys.Below(fsy, root), root: root,
@@ -75,23 +83,24 @@ func newLayout(fsy fsys.FS, root string) (*layout, error) {
 	case err != nil:
 		return nil, l.explain(err)
 	case !info.IsDir():
-		return nil, fmt.Errorf("%w store %s: it is not a directory; name a directory, or a path where one can be made", fence.ErrInvalid, root)
+		return nil, fmt.Errorf("%w store %s: it is not a directory; "+
+			"name a directory, or a path where one can be made", fence.ErrInvalid, root)
 	}
 	l.device = device(info)
 	perm := info.Mode().Perm()
 	l.shared = perm&0o077 != 0
 	l.dirMode, l.fileMode = 0o700, 0o600
 	if l.shared {
-		// Not the sticky bit: it would keep users from tidying up after each other.
+		// Not the sticky bit: users could not tidy up after each other.
 		l.dirMode, l.fileMode = perm|info.Mode()&fs.ModeSetgid, perm&0o666
 	}
-	if err := l.furnish(); err != nil {
+	if err := l.initialize(); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// makeRoot makes the directory and what is missing above it, for its owner alone.
+// makeRoot makes the directory and its missing parents, for the owner alone.
 func (l *layout) makeRoot() error {
 	var missing []string
 	for dir := l.root; ; dir = filepath.Dir(dir) {
@@ -100,7 +109,8 @@ func (l *layout) makeRoot() error {
 			break
 		}
 		if errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%w store %s: something above it is not a directory; name a directory, or a path where one can be made", fence.ErrInvalid, l.root)
+			return fmt.Errorf("%w store %s: something above it is not a directory; "+
+				"name a directory, or a path where one can be made", fence.ErrInvalid, l.root)
 		}
 		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
 			return l.explain(err)
@@ -118,15 +128,18 @@ func (l *layout) makeRoot() error {
 	return nil
 }
 
-// furnish makes what is missing inside the directory. Several processes may do it at once.
+// initialize makes the missing folders inside the directory, and the marker.
+// Several processes may do it at once.
 //
-// The marker is made last, when everything else is safe from a power cut: whoever finds it need not ask whether its maker lived long enough to see to that.
-func (l *layout) furnish() error {
+// The marker comes last, when everything else is safe from a power cut. So a
+// process that finds the marker need not sync the folders again.
+func (l *layout) initialize() error {
 	if err := l.readMarker(); !errors.Is(err, fs.ErrNotExist) {
-		if err != nil || l.isFurnished() {
+		if err != nil || l.isInitialized() {
 			return err
 		}
-		if err := l.fs.Remove(filepath.Join(l.root, markerName)); err != nil && !errors.Is(err, fs.ErrNotExist) { // a wipe has taken the folders and left this
+		// Somebody wiped the folders and left the marker.
+		if err := l.fs.Remove(filepath.Join(l.root, markerName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return l.explain(err)
 		}
 	}
@@ -136,7 +149,8 @@ func (l *layout) furnish() error {
 	if err := l.syncAbove(); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("{\"format\":%d,\"what\":\"a croft lease store: do not edit, copy or sync these files; look at it with croft ls, croft show, croft doctor\"}\n", formatVersion)
+	text := fmt.Sprintf("{\"format\":%d,\"what\":\"a croft lease store: do not edit, copy or sync these files; "+
+		"look at it with croft ls, croft show, croft doctor\"}\n", formatVersion)
 	temp, _, err := l.stage([]byte(text))
 	if err != nil {
 		return l.explain(err)
@@ -148,7 +162,7 @@ func (l *layout) furnish() error {
 	return l.readMarker()
 }
 
-func (l *layout) isFurnished() bool {
+func (l *layout) isInitialized() bool {
 	for _, path := range []string{l.tmp, l.keys} {
 		if _, err := l.fs.Lstat(path); err != nil {
 			return false
@@ -157,8 +171,9 @@ func (l *layout) isFurnished() bool {
 	return true
 }
 
-// syncAbove makes the names in the directory durable, and those that lead to it: somebody may have been killed who had just made them. Above the directory
-// it does what it is allowed to, as far as the same file system goes.
+// syncAbove makes the names in the directory durable, and the names that lead
+// to it: their maker may have been killed before it synced them. It also syncs
+// the parents on the same file system, where it may.
 func (l *layout) syncAbove() error {
 	if err := l.syncDir(l.root); err != nil {
 		return l.explain(err)
@@ -179,7 +194,7 @@ func (l *layout) readMarker() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if strange(err) != "" {
+	if foreignReason(err) != "" {
 		return fmt.Errorf("%w store %s: %w, where the store's marker belongs; see who put it there, and remove it: "+
 			"it is made anew", fence.ErrInvalid, l.root, err)
 	}
@@ -190,10 +205,12 @@ func (l *layout) readMarker() error {
 		Format int `json:"format"`
 	}
 	if json.Unmarshal(data, &marker) != nil || marker.Format < 1 {
-		return fmt.Errorf("%w store %s: %s is damaged; if this is a croft store, move the file away and it is made anew", fence.ErrInvalid, l.root, path)
+		return fmt.Errorf("%w store %s: %s is damaged; "+
+			"if this is a croft store, move the file away and it is made anew", fence.ErrInvalid, l.root, path)
 	}
 	if marker.Format > formatVersion {
-		return fmt.Errorf("%w store %s: it has format %d, this croft knows %d; use a newer croft", fence.ErrInvalid, l.root, marker.Format, formatVersion)
+		return fmt.Errorf("%w store %s: it has format %d, this croft knows %d; use a newer croft",
+			fence.ErrInvalid, l.root, marker.Format, formatVersion)
 	}
 	return nil
 }
@@ -221,8 +238,8 @@ func (l *layout) mkdir(path string) error {
 	return nil
 }
 
-// placeFolder makes a folder appear with its permissions, so that nobody it is
-// shared with finds it without them.
+// placeFolder makes a folder that has its permissions from the moment it
+// appears. Other users of a shared store never find it without them.
 func (l *layout) placeFolder(path, kind string) error {
 	if !l.shared {
 		return l.mkdir(path)
@@ -238,12 +255,12 @@ func (l *layout) placeFolder(path, kind string) error {
 	return err
 }
 
-// write makes a file with the store's permissions. Its content has reached the disk when it returns.
+// write makes a file with the store's permissions, and syncs its content.
 func (l *layout) write(path string, data []byte) (fs.FileInfo, error) {
 	return l.writeFile(path, data, fsys.File.Sync)
 }
 
-// writeFile makes a file with the store's permissions, and syncs it by sync.
+// writeFile makes a file with the store's permissions, and calls sync on it.
 func (l *layout) writeFile(
 	path string, data []byte, sync func(fsys.File) error,
 ) (fs.FileInfo, error) {
@@ -268,7 +285,8 @@ func (l *layout) writeFile(
 	return info, err
 }
 
-// stage writes a finished file into the staging folder and returns its path. If that fails nothing is left behind.
+// stage writes and syncs a file in the staging folder, and returns its path. If
+// that fails, it leaves nothing behind.
 func (l *layout) stage(data []byte) (string, fs.FileInfo, error) {
 	path := l.temp("new")
 	info, err := l.write(path, data)
@@ -279,21 +297,25 @@ func (l *layout) stage(data []byte) (string, fs.FileInfo, error) {
 	return path, info, nil
 }
 
-// syncDir makes the entries of a folder durable, as far as its file system can.
+// syncDir makes the entries of a folder durable, if its file system can.
 func (l *layout) syncDir(path string) error {
 	err := l.fs.SyncDir(path)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		return nil // a network or FUSE file system that has no such call, and syncs by itself or not at all
+		return nil // a network or FUSE file system without this call: it syncs by itself, or not at all
 	}
 	return err
 }
 
-// there reports whether the directory is still the one that was opened. A mount that has gone away leaves an empty folder behind in which
-// every key would look free.
-func (l *layout) there() error {
+// checkMount checks that the directory is still on the file system where it was
+// opened. A mount that is gone leaves an empty folder behind, in which every
+// key would look free.
+func (l *layout) checkMount() error {
 	info, err := l.fs.Stat(l.root)
 	if errors.Is(err, fs.ErrNotExist) {
-		info, err = l.fs.Stat(filepath.Dir(l.root)) // removed; then its parent is on the same file system, unless it was a mount
+		// The directory was removed. Its parent is on the same file system,
+		// unless
+		// the directory was a mount.
+		info, err = l.fs.Stat(filepath.Dir(l.root))
 	}
 	if err != nil {
 		return l.explain(err)
@@ -305,12 +327,13 @@ func (l *layout) there() error {
 }
 
 func (l *layout) unmounted() error {
-	return fmt.Errorf("store %s: another file system is there than when it was opened; was it unmounted? Mount it again, or start this program again", l.root)
+	return fmt.Errorf("store %s: another file system is there than when it was opened; "+
+		"was it unmounted? Mount it again, or start this program again", l.root)
 }
 
-// refurnish makes again what somebody has wiped while the store was open.
-func (l *layout) refurnish() error {
-	if err := l.there(); err != nil {
+// reinitialize makes the folders again after somebody wiped the open store.
+func (l *layout) reinitialize() error {
+	if err := l.checkMount(); err != nil {
 		return err
 	}
 	if err := l.fs.Mkdir(l.root, l.dirMode.Perm()); err == nil && l.shared {
@@ -318,5 +341,5 @@ func (l *layout) refurnish() error {
 			return l.explain(err)
 		}
 	}
-	return l.furnish()
+	return l.initialize()
 }

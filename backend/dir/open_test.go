@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestWhatCannotBeAStoreIsRefused: with an error that names the path and says what to do.
+// TestWhatCannotBeAStoreIsRefused: the error names the path and says how to go
+// on.
 func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
@@ -86,7 +87,8 @@ func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatCannotBeUsedIsExplained: the system's error, and what to do about it.
+// TestADirectoryThatCannotBeUsedIsExplained: the error has the system's words,
+// and advice.
 func TestADirectoryThatCannotBeUsedIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -114,7 +116,8 @@ func TestADirectoryThatCannotBeUsedIsExplained(t *testing.T) {
 	}
 }
 
-// TestAFileSystemWithoutLinksIsRefused: where links are not to be had, and where they are not exclusive.
+// TestAFileSystemWithoutLinksIsRefused: also if it has links that are not
+// exclusive.
 func TestAFileSystemWithoutLinksIsRefused(t *testing.T) {
 	t.Parallel()
 	root := testenv.Memory(t)
@@ -127,7 +130,7 @@ func TestAFileSystemWithoutLinksIsRefused(t *testing.T) {
 	}
 }
 
-// replacing has links that take a name from whoever has it.
+// replacing is a file system whose links replace an existing file.
 type replacing struct{ fsys.FS }
 
 func (r replacing) Link(from, to fsys.Path) error {
@@ -135,7 +138,8 @@ func (r replacing) Link(from, to fsys.Path) error {
 	return r.FS.Link(from, to)
 }
 
-// TestURLs: what a store's URL may say, and what is refused rather than ignored.
+// TestURLs: a store's URL may have a path and a retention. Anything else is
+// refused, not ignored.
 func TestURLs(t *testing.T) {
 	root := testenv.Memory(t)
 	t.Chdir(root)
@@ -172,10 +176,11 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// TestAMountThatHasGoneAwayIsNoEmptyStore: the folder that an unmounted file system leaves behind says nothing about leases.
+// TestAMountThatHasGoneAwayIsNoEmptyStore: the empty folder that an unmounted
+// file system leaves behind is not an empty store.
 func TestAMountThatHasGoneAwayIsNoEmptyStore(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	st := p.another(nil)
 	st.reg.device++ // as if another file system were there now
 	if _, err := st.Get(t.Context(), "k"); !errors.Is(err, store.ErrUnknown) || !strings.Contains(err.Error(), "unmounted") {
@@ -191,10 +196,11 @@ func TestAMountThatHasGoneAwayIsNoEmptyStore(t *testing.T) {
 	}
 }
 
-// TestARemovedDirectoryIsMadeAnew: a store that is open goes on after somebody has removed all of it.
+// TestARemovedDirectoryIsMadeAnew: an open store goes on after somebody has
+// removed all of it.
 func TestARemovedDirectoryIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	held := acquire("k", "ann")
 	p.must(held)
 	if err := os.RemoveAll(p.root); err != nil {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// modes lists every permission that is given in a directory, with one path that has it.
+// modes lists all permissions in a directory, each with one path that has it.
 func modes(tb testing.TB, root string) (folders, files map[fs.FileMode]string) {
 	tb.Helper()
 	folders, files = map[fs.FileMode]string{}, map[fs.FileMode]string{}
@@ -38,8 +37,11 @@ func modes(tb testing.TB, root string) (folders, files map[fs.FileMode]string) {
 	return folders, files
 }
 
-// TestPermissions: a directory that the store makes is its user's alone; one that was set up to be shared gives its permissions to all in it, whatever
-// the umask says. Not parallel: the umask is the process's.
+// TestPermissions: a directory that the store makes is its user's alone. In a
+// directory that was set up for sharing, everything gets the directory's
+// permissions, whatever the umask says.
+//
+// Not parallel: the umask belongs to the process.
 func TestPermissions(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		for _, c := range []struct{ root, folder, file fs.FileMode }{
@@ -73,7 +75,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// use makes a store do all it does.
+// use makes a store do everything that makes files.
 func use(tb testing.TB, root string) {
 	tb.Helper()
 	st := open(tb, root, nil)
@@ -92,11 +94,12 @@ func use(tb testing.TB, root string) {
 	}
 }
 
-// TestUsersShareADirectory: two users of one group work on each other's keys, as the package comment says.
+// TestUsersShareADirectory: two users of one group work on each other's keys,
+// in a directory set up as the package comment says.
 func TestUsersShareADirectory(t *testing.T) {
-	needRoot(t)
+	testenv.NeedRoot(t)
 	const group = 64201
-	shared := openDir(t)
+	shared := testenv.OpenDir(t)
 	root := filepath.Join(shared, "store")
 	if err := os.Mkdir(root, 0o700); err != nil {
 		t.Fatal(err)
@@ -107,7 +110,7 @@ func TestUsersShareADirectory(t *testing.T) {
 	if err := os.Chmod(root, 0o770|fs.ModeSetgid); err != nil {
 		t.Fatal(err)
 	}
-	program := copyOf(t, self(t), filepath.Join(shared, "program"))
+	program := testenv.CopyOfSelf(t, filepath.Join(shared, "program"))
 	as := func(uid uint32, groups ...uint32) []string {
 		c := startChild(t, program, "term", root, func(cmd *exec.Cmd) {
 			cmd.Dir = "/"
@@ -126,13 +129,14 @@ func TestUsersShareADirectory(t *testing.T) {
 	}
 }
 
-// TestADirectoryOfAnothersIsRefused: with the permission that is lacking in the error.
+// TestADirectoryOfAnothersIsRefused: the error says which permission is
+// missing.
 func TestADirectoryOfAnothersIsRefused(t *testing.T) {
-	needRoot(t)
-	base := openDir(t)
+	testenv.NeedRoot(t)
+	base := testenv.OpenDir(t)
 	root := filepath.Join(base, "store")
 	use(t, root) // root's own
-	program := copyOf(t, self(t), filepath.Join(base, "program"))
+	program := testenv.CopyOfSelf(t, filepath.Join(base, "program"))
 	for what, path := range map[string]string{"unreadable": root, "unwritable": filepath.Join(base, "new")} {
 		cmd := exec.Command(program, "-test.run=^TestStoreChild$")
 		cmd.Dir = "/"
@@ -143,38 +147,4 @@ func TestADirectoryOfAnothersIsRefused(t *testing.T) {
 			t.Errorf("%s: %v: %s", what, err, out)
 		}
 	}
-}
-
-// openDir is a fresh folder that every user can get into.
-func openDir(tb testing.TB) string {
-	tb.Helper()
-	dir := tb.TempDir()
-	for _, path := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(path, 0o755); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return dir
-}
-
-func copyOf(tb testing.TB, from, to string) string {
-	tb.Helper()
-	content, err := os.ReadFile(from)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	testenv.WriteProgram(tb, to, content, 0o755)
-	return to
-}
-
-// needRoot leaves out a test that only root can run. In CI it must run.
-func needRoot(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
-		tb.Fatal("this test needs root, and CI must run it")
-	}
-	tb.Skip("NOT TESTED: needs root")
 }

@@ -17,10 +17,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// childEnv makes the test program a child of a test: "what:directory".
+// childEnv makes the test program a child of a test. Its value is
+// "task:directory".
 const childEnv = "CROFT_TEST_DIR_CHILD"
 
-// TestStoreChild is the child's part of the tests below; by itself it does nothing.
+// TestStoreChild is the child's part of the tests below. By itself it does
+// nothing.
 func TestStoreChild(t *testing.T) {
 	what, root, ok := strings.Cut(os.Getenv(childEnv), ":")
 	if !ok {
@@ -35,7 +37,7 @@ func TestStoreChild(t *testing.T) {
 	testenv.Say("ready")
 	in := bufio.NewScanner(os.Stdin)
 	switch what {
-	case "race": // on "go" one try for the key; on "end" a release
+	case "race": // "go": try once to acquire the key; "end": release it
 		var mine tenure.Request
 		for in.Scan() {
 			if in.Text() == "end" {
@@ -53,7 +55,7 @@ func TestStoreChild(t *testing.T) {
 				testenv.Say("error", a.Err)
 			}
 		}
-	case "busy": // terms without end, until it is killed
+	case "busy": // acquire and release until killed
 		for {
 			req := acquire(fmt.Sprintf("busy/%d", rand.IntN(3)), fmt.Sprint(os.Getpid()))
 			req.TTL = 20 * time.Millisecond
@@ -100,7 +102,7 @@ func startChild(tb testing.TB, program, what, root string, prepare func(*exec.Cm
 	return c
 }
 
-// hear is the next thing a child says, in words; none when it has ended.
+// hear returns the words of the child's next line, or none if it has ended.
 func hear(c *testenv.Child) []string { return strings.Fields(c.Hear()) }
 
 func self(tb testing.TB) string {
@@ -160,7 +162,8 @@ func TestOfManyProcessesOneWins(t *testing.T) {
 	t.Logf("%d rounds of %d processes", rounds, processes)
 }
 
-// TestKilledProcessesLeaveAStoreThatWorks: processes are killed in the middle of whatever they do. No token is granted twice, and the keys go on.
+// TestKilledProcessesLeaveAStoreThatWorks: processes are killed at random
+// moments. No token is granted twice, and the keys go on.
 func TestKilledProcessesLeaveAStoreThatWorks(t *testing.T) {
 	t.Parallel()
 	kills := many(40, 20, 10)
@@ -171,7 +174,7 @@ func TestKilledProcessesLeaveAStoreThatWorks(t *testing.T) {
 	for range kills / 2 {
 		pair := []*testenv.Child{startChild(t, self(t), "busy", root, nil), startChild(t, self(t), "busy", root, nil)}
 		for _, c := range pair {
-			time.Sleep(rand.N(20 * time.Millisecond)) // anywhere in its work
+			time.Sleep(rand.N(20 * time.Millisecond)) // a random moment of its work
 			if err := c.Cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +203,7 @@ func TestKilledProcessesLeaveAStoreThatWorks(t *testing.T) {
 	for key, last := range newest {
 		req := acquire(key, "after")
 		a := one(st, req)
-		for errors.Is(a.Err, tenure.ErrHeld) { // by one that was killed, for its TTL
+		for errors.Is(a.Err, tenure.ErrHeld) { // a killed process holds it until its TTL ends
 			time.Sleep(time.Millisecond)
 			a = one(st, req)
 		}

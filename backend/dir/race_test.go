@@ -16,13 +16,15 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// stopped is a process that was stopped just before one of its steps on the file system, as by SIGSTOP.
+// stopped is a process that was stopped just before one of its steps on the
+// file system, as by SIGSTOP.
 type stopped struct {
 	reached chan struct{} // closed when the step is reached
 	resume  chan struct{} // close it to let the process go on
 }
 
-// stopBefore makes a file system on which the first step that matches is not taken before the process is resumed.
+// stopBefore returns a file system that stops the process before the first
+// matching step, until it is resumed.
 func stopBefore(fsy fsys.FS, match func(fsys.Step) bool) (*fsys.Faulty, stopped) {
 	s := stopped{make(chan struct{}), make(chan struct{})}
 	var once sync.Once
@@ -37,12 +39,14 @@ func stopBefore(fsy fsys.FS, match func(fsys.Step) bool) (*fsys.Faulty, stopped)
 	}}, s
 }
 
-// toKey matches a step that gives a version of a key its name.
+// toKey matches a step of kind op below keys, such as giving a version its
+// name.
 func toKey(op string) func(fsys.Step) bool {
 	return func(s fsys.Step) bool { return s.Op == op && strings.Contains(s.Path, "/keys/") }
 }
 
-// begin sends a request in the background and returns when its process is stopped, or has answered without coming to that step.
+// begin sends a request in the background. It returns when the process is
+// stopped, or when it has answered without coming to that step.
 func (s stopped) begin(st *Store, req tenure.Request) <-chan store.Answer {
 	answer, answered := make(chan store.Answer, 1), make(chan struct{})
 	go func() {
@@ -56,21 +60,23 @@ func (s stopped) begin(st *Store, req tenure.Request) <-chan store.Answer {
 	return answer
 }
 
-// TestALinkerStoppedWhileVersionsArePrunedPastIt: between its listing and its link others go on, and prune the very number it links. It is
-// granted nothing on the strength of that link.
+// TestALinkerStoppedWhileVersionsArePrunedPastIt: between its listing and its
+// link others go on, and prune the very number it links. That link gives it no
+// grant.
 func TestALinkerStoppedWhileVersionsArePrunedPastIt(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {
 		t.Run(fmt.Sprintf("held=%t", held), func(t *testing.T) {
-			if err := prunedPast(newPlace(t), unsynced{fsys.OS{}}, held); err != nil {
+			if err := prunedPast(newFixture(t), unsynced{fsys.OS{}}, held); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// prunedPast plays the race and says which promise was broken. The stopped process works on slow.
-func prunedPast(p *place, slow fsys.FS, held bool) error {
+// prunedPast plays the race and returns the promise that was broken. The
+// stopped process uses the file system slow.
+func prunedPast(p *fixture, slow fsys.FS, held bool) error {
 	const key = "race/pruned"
 	if _, err := p.term(key); err != nil {
 		return err
@@ -105,8 +111,9 @@ func prunedPast(p *place, slow fsys.FS, held bool) error {
 	return nil
 }
 
-// terms lets another have the key n times, and makes sure that the versions before are pruned: only then can the race happen.
-func (p *place) terms(key string, n int) (last fence.Token, err error) {
+// terms lets another owner have the key n times. It checks that the earlier
+// versions are pruned: only then can the race happen.
+func (p *fixture) terms(key string, n int) (last fence.Token, err error) {
 	for range n {
 		if last, err = p.term(key); err != nil {
 			return 0, err
@@ -118,8 +125,8 @@ func (p *place) terms(key string, n int) (last fence.Token, err error) {
 	return last, nil
 }
 
-// term is one whole term by another.
-func (p *place) term(key string) (fence.Token, error) {
+// term is one whole term of another owner.
+func (p *fixture) term(key string) (fence.Token, error) {
 	req := acquire(key, "other")
 	a := one(p.Store, req)
 	if a.Err != nil {
@@ -131,13 +138,13 @@ func (p *place) term(key string) (fence.Token, error) {
 	return a.Record.Token, nil
 }
 
-// TestALinkerStoppedWhileTheStoreIsWipedAndReborn: between its listing and its link the store loses its memory and the key begins anew, with the same
-// numbers.
+// TestALinkerStoppedWhileTheStoreIsWipedAndReborn: between its listing and its
+// link the store is wiped and the key begins anew, with the same numbers.
 func TestALinkerStoppedWhileTheStoreIsWipedAndReborn(t *testing.T) {
 	t.Parallel()
 	for _, part := range []string{"", "keys"} {
 		t.Run("wiped="+part, func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			if err := reborn(p, p.another, func() { wipe(t, filepath.Join(p.root, part)) }); err != nil {
 				t.Error(err)
 			}
@@ -145,10 +152,11 @@ func TestALinkerStoppedWhileTheStoreIsWipedAndReborn(t *testing.T) {
 	}
 }
 
-// TestALinkerStoppedWhileTheKeyIsDroppedAndReborn: the same when the store forgets the key by its own rule.
+// TestALinkerStoppedWhileTheKeyIsDroppedAndReborn: the same race, when the
+// store drops the key by its own rule.
 func TestALinkerStoppedWhileTheKeyIsDroppedAndReborn(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	err := reborn(p, p.another, func() {
 		p.clock.Advance(2 * retention)
 		if n, err := p.Sweep(t.Context()); n != 1 || err != nil {
@@ -160,14 +168,15 @@ func TestALinkerStoppedWhileTheKeyIsDroppedAndReborn(t *testing.T) {
 	}
 }
 
-// reborn plays the race: the life that the stopped process has read has one version, and so has the next when it goes on.
-func reborn(p *place, open func(fsys.FS) *Store, forget func()) error {
+// reborn plays the race. The stopped process has read a life with one version.
+// When it goes on, the next life also has one version.
+func reborn(p *fixture, open func(fsys.FS) *Store, forget func()) error {
 	const key = "race/reborn"
 	st := open(nil)
 	if a := one(st, acquire(key, "first")); a.Err != nil {
 		return a.Err
 	}
-	p.clock.Advance(time.Hour) // expired: whoever asks next is granted
+	p.clock.Advance(time.Hour) // expired: the next to ask gets a grant
 	fsy, stop := stopBefore(unsynced{fsys.OS{}}, toKey("link"))
 	answer := stop.begin(open(fsy), acquire(key, "slow"))
 	forget()
@@ -187,12 +196,14 @@ func reborn(p *place, open func(fsys.FS) *Store, forget func()) error {
 	return nil
 }
 
-// TestADropperStoppedWhileTheKeyGoesOn: whoever is stopped at any step of a drop takes nothing from a key that has been taken again meanwhile.
+// TestADropperStoppedWhileTheKeyGoesOn: a process is stopped at any step of a
+// drop, and the key is acquired again. When it goes on, it takes nothing from
+// that key.
 func TestADropperStoppedWhileTheKeyGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"mkdir", "rename", "remove"} {
 		t.Run(at, func(t *testing.T) {
-			p := newPlace(t)
+			p := newFixture(t)
 			const key = "race/drop"
 			p.must(acquire(key, "first"))
 			p.clock.Advance(2 * retention)
@@ -228,10 +239,11 @@ func TestADropperStoppedWhileTheKeyGoesOn(t *testing.T) {
 	}
 }
 
-// TestALinkerStoppedBeforeATombstone: a grant and a drop compete for the same number, and one of them gets it.
+// TestALinkerStoppedBeforeATombstone: a grant and a drop compete for the same
+// number, and one of them gets it.
 func TestALinkerStoppedBeforeATombstone(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	const key = "race/tombstone"
 	p.must(acquire(key, "first"))
 	p.clock.Advance(2 * retention)

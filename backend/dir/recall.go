@@ -11,9 +11,11 @@ import (
 // recallMost is how many records a handle keeps in memory.
 const recallMost = 1024
 
-// recall keeps the newest versions that this handle has read or made, so that a holder who renews, or releases what it took, need not read and decode
-// its own record. A version file is never changed once it has its name: what was read from the same file is what is in it. Which version is the
-// newest is looked up every time.
+// recall caches the newest versions that this handle has read or made. So a
+// holder that renews or releases need not read and decode its own record.
+//
+// A named version file never changes, so the cached record of the same file is
+// right. Which version is the newest is looked up every time.
 type recall struct {
 	mu    sync.Mutex
 	known map[string]recalled // by hash
@@ -23,29 +25,31 @@ type recalled struct {
 	at     position
 	record tenure.Record
 	file   fs.FileInfo
-	safe   bool // the folder of its life is where it is for good, power cut or not
+	safe   bool // a power cut cannot take the folder of its life away
 }
 
-// life is the life that the key had when it was last seen, or "".
+// life is the life that the key had when this handle last saw it, or "".
 func (c *recall) life(hash string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known[hash].at.life
 }
 
-// version is the record in a version file, if that is the very file it was read from or written to: not one that a restored backup, or a
-// person, has put in its place.
+// version returns the record in a version file, if it is cached. The file must
+// be the very file that was read or written: a restored backup, or a person,
+// may have put another in its place.
 func (c *recall) version(hash string, at position, file fs.FileInfo) (tenure.Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.known[hash]
-	if k.at != at || !fsys.SameFile(k.file, file) || !k.file.ModTime().Equal(file.ModTime()) || k.file.Size() != file.Size() {
+	if k.at != at || !fsys.SameFile(k.file, file) ||
+		!k.file.ModTime().Equal(file.ModTime()) || k.file.Size() != file.Size() {
 		return tenure.Record{}, false
 	}
 	return k.record, true
 }
 
-// keep remembers a version. The record must not be changed any more.
+// keep caches a version. The caller must not change the record any more.
 func (c *recall) keep(hash string, at position, record tenure.Record, file fs.FileInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +57,7 @@ func (c *recall) keep(hash string, at position, record tenure.Record, file fs.Fi
 		c.known = map[string]recalled{}
 	}
 	if _, known := c.known[hash]; !known && len(c.known) >= recallMost {
-		for other := range c.known { // in no order: whoever goes is read again
+		for other := range c.known { // any: a record that goes is read again
 			delete(c.known, other)
 			break
 		}
@@ -62,7 +66,7 @@ func (c *recall) keep(hash string, at position, record tenure.Record, file fs.Fi
 	c.known[hash] = recalled{at, record, file, k.safe && k.at.life == at.life}
 }
 
-// safe remembers that a life's folder, if it is the one last seen, stays where it is.
+// safe notes that a life's folder is durable, if the life is the cached one.
 func (c *recall) safe(hash, life string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,21 +10,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// register is the compare-and-swap register in a directory. The package comment says how it works and why it is safe.
+// register is the compare-and-swap register in a directory. The package comment
+// says how it works and why it is safe.
 type register struct {
 	*layout
 	clock   *fsClock
-	newLife func(time.Time) string // fresh on every call; tests of the tests break it
+	newLife func(time.Time) string // a fresh name on every call; tests of the tests break it
 	watcher *watcher
 	recall  recall
 
 	mu     sync.Mutex
 	synced map[string]bool // shards whose own entry this process knows to be durable
-	graves []string        // in the staging folder: what has been moved there and not yet removed
+	trash  []string        // folders in the staging folder that wait for removal
 }
 
 func newRegister(l *layout, clock *fsClock) *register {
@@ -33,32 +35,35 @@ func newRegister(l *layout, clock *fsClock) *register {
 	return r
 }
 
-// Limits of reading a key that changes meanwhile.
+// Limits for reading a key while others change it.
 const (
-	// emptyTries: an empty folder is looked at again, after 1, 2 and 4 ms, before it is taken for one that holds nothing.
+	// emptyTries is how often an empty folder is listed before it counts as
+	// empty. The pauses between are 1, 2 and 4 ms.
 	emptyTries = 4
-	// readTries: each try that fails means that somebody else has changed the key in those few microseconds.
+	// readTries bounds the attempts to read one version. An attempt fails only
+	// if another process changes the key in those few microseconds.
 	readTries = 1000
 )
 
-// head is what a key's folder says: its newest version, and the record in it.
+// head is a key's newest version, and the record in it.
 type head struct {
-	at     position // zero: nothing is remembered
+	at     position // zero: the store remembers nothing of the key
 	record tenure.Record
-	// dropped: the newest version is a tombstone. Nothing is remembered, but the life's folder is still in the way.
+	// dropped is true if the newest version is a tombstone. The store remembers
+	// nothing of the key, but the life's folder is still in the way.
 	dropped bool
-	file    fs.FileInfo // of the record, if it was read just now
+	file    fs.FileInfo // of the version file, if it was just read
 }
 
-// errEmpty: a folder holds nothing of the store's.
+// errEmpty means that a folder holds nothing of the store's.
 var errEmpty = errors.New("empty folder")
 
-// Load returns the newest version of a key. The time is read last.
+// Load returns the newest version of a key. It reads the time last.
 func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	hash := hashOf(key)
-	h, err := r.look(ctx, hash, emptyTries)
+	h, err := r.readHead(ctx, hash, emptyTries)
 	if err == nil && h.at.life == "" {
-		err = r.there()
+		err = r.checkMount()
 	}
 	if err != nil {
 		return cas.Entry{}, err
@@ -69,7 +74,7 @@ func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	return r.entry(h)
 }
 
-// entry is what the head looks like from outside.
+// entry turns a head into the entry that package cas expects.
 func (r *register) entry(h head) (cas.Entry, error) {
 	now, err := r.now()
 	if err != nil {
@@ -92,27 +97,28 @@ func (r *register) now() (time.Time, error) {
 	return now, nil
 }
 
-// Close lets go of the clock and of waiters.
+// Close closes the clock and ends all waits.
 func (r *register) Close() error {
 	r.watcher.close()
 	return r.clock.close()
 }
 
-// look reads a key's head. A folder that is found empty is looked at again up to tries times: on a network mount, and in the moment between
-// a life's end and the next one's birth, an empty listing says nothing.
-func (r *register) look(ctx context.Context, hash string, tries int) (head, error) {
+// readHead reads a key's head. It lists an empty folder up to tries times. An
+// empty listing proves little on a network mount, or between one life's end and
+// the next one's birth.
+func (r *register) readHead(ctx context.Context, hash string, tries int) (head, error) {
 	empty := 0
 	for range readTries {
 		if ctx.Err() != nil {
 			return head{}, context.Cause(ctx)
 		}
-		h, err := r.glance(hash)
+		h, err := r.readHeadOnce(hash)
 		switch {
 		case errors.Is(err, errEmpty):
 			if empty++; empty >= tries {
 				return head{}, nil
 			}
-			rest(ctx, time.Millisecond<<(empty-1))
+			_ = clock.Sleep(ctx, time.Millisecond<<(empty-1)) // the loop checks ctx
 		case errors.Is(err, errMoved):
 		default:
 			return h, err
@@ -121,12 +127,12 @@ func (r *register) look(ctx context.Context, hash string, tries int) (head, erro
 	return head{}, fmt.Errorf("store %s: %s changes faster than it can be read; try again", r.root, r.home(hash))
 }
 
-// errMoved: what was listed had been replaced when it was read.
+// errMoved means that a listed version was gone when it was read.
 var errMoved = errors.New("changed while it was read")
 
-// glance reads a key's head as it is at this moment.
-func (r *register) glance(hash string) (head, error) {
-	life := r.recall.life(hash) // in most cases it still is
+// readHeadOnce reads a key's head without trying again.
+func (r *register) readHeadOnce(hash string) (head, error) {
+	life := r.recall.life(hash) // in most cases the key still has this life
 	if life == "" {
 		var err error
 		if life, err = r.life(hash); err != nil || life == "" {
@@ -159,7 +165,7 @@ func (r *register) read(hash string, at position) (head, error) {
 			h.dropped = true
 			return h, nil
 		}
-		if device(file) != r.fileDevice { // not an empty store, but another
+		if device(file) != r.fileDevice { // another store is mounted here
 			return head{}, r.unmounted()
 		}
 		var known bool
@@ -174,8 +180,8 @@ func (r *register) read(hash string, at position) (head, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return head{}, errMoved
-	case strange(err) != "":
-		return head{}, &DamagedError{Path: path, Why: strange(err)}
+	case foreignReason(err) != "":
+		return head{}, &DamagedError{Path: path, Why: foreignReason(err)}
 	case err != nil:
 		return head{}, r.explain(err)
 	}
@@ -186,7 +192,8 @@ func (r *register) read(hash string, at position) (head, error) {
 	return h, nil
 }
 
-// life finds the folder of a key's present life: "" if the key has no folder, errEmpty if that has nothing in it.
+// life finds the folder of a key's present life. It returns "" if the key has
+// no folder, and errEmpty if that folder is empty.
 func (r *register) life(hash string) (string, error) {
 	names, err := r.fs.Names(r.home(hash))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,11 +209,13 @@ func (r *register) life(hash string) (string, error) {
 	case 1:
 		return names[0], nil
 	}
-	return "", &DamagedError{Path: r.home(hash), Why: fmt.Sprintf("it holds %d lives of the key, as if two stores had been copied together", len(names))}
+	return "", &DamagedError{Path: r.home(hash), Why: fmt.Sprintf(
+		"it holds %d lives of the key, as if two stores had been copied together", len(names))}
 }
 
-// numbers lists the versions in a life's folder, ascending. So few files are listed in one system call, which local file systems carry out
-// while no link, unlink or rename in the folder can.
+// numbers lists the versions in a life's folder, ascending. One system call
+// lists so few files. Local file systems let no link, unlink or rename in the
+// folder happen during that call.
 func (r *register) numbers(folder string) ([]uint64, error) {
 	names, err := r.fs.Names(folder)
 	if err != nil {
@@ -220,14 +229,4 @@ func (r *register) numbers(folder string) ([]uint64, error) {
 	}
 	slices.Sort(numbers)
 	return numbers, nil
-}
-
-// rest waits for d or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -18,37 +18,38 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// acts are what a process may be in the middle of. Each prepares a key and returns the request.
+// acts are the requests that a process may be in the middle of. Each prepares a
+// key and returns the request.
 var acts = []struct {
 	name    string
-	prepare func(p *place, key string) tenure.Request
+	prepare func(p *fixture, key string) tenure.Request
 }{
-	{"the first acquire", func(_ *place, key string) tenure.Request { return acquire(key, "ann") }},
-	{"acquire after a release", func(p *place, key string) tenure.Request {
+	{"the first acquire", func(_ *fixture, key string) tenure.Request { return acquire(key, "ann") }},
+	{"acquire after a release", func(p *fixture, key string) tenure.Request {
 		if _, err := p.term(key); err != nil {
 			p.Fatal(err)
 		}
 		return acquire(key, "ann")
 	}},
-	{"acquire after expiry", func(p *place, key string) tenure.Request {
+	{"acquire after expiry", func(p *fixture, key string) tenure.Request {
 		p.must(acquire(key, "bob"))
 		p.clock.Advance(time.Hour)
 		return acquire(key, "ann")
 	}},
-	{"acquire after a drop that was not finished", func(p *place, key string) tenure.Request {
+	{"acquire after a drop that was not finished", func(p *fixture, key string) tenure.Request {
 		p.must(acquire(key, "bob"))
 		if err := p.reg.fs.Mkdir(p.folder(key)+"/"+versionName(2), 0o700); err != nil {
 			p.Fatal(err)
 		}
 		return acquire(key, "ann")
 	}},
-	{"renew", func(p *place, key string) tenure.Request {
+	{"renew", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		p.clock.Advance(time.Second)
 		return then(tenure.Renew, req)
 	}},
-	{"the renew that prunes", func(p *place, key string) tenure.Request {
+	{"the renew that prunes", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		for range pileMost {
@@ -57,17 +58,17 @@ var acts = []struct {
 		}
 		return then(tenure.Renew, req)
 	}},
-	{"report", func(p *place, key string) tenure.Request {
+	{"report", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		return then(tenure.Report, req)
 	}},
-	{"release", func(p *place, key string) tenure.Request {
+	{"release", func(p *fixture, key string) tenure.Request {
 		req := acquire(key, "ann")
 		p.must(req)
 		return then(tenure.Release, req)
 	}},
-	{"takeover", func(p *place, key string) tenure.Request {
+	{"takeover", func(p *fixture, key string) tenure.Request {
 		p.must(acquire(key, "bob"))
 		req := acquire(key, "ann")
 		req.Verb, req.Actor, req.Note = tenure.Takeover, "ann", "a test"
@@ -75,25 +76,27 @@ var acts = []struct {
 	}},
 }
 
-// stepKey is a key of its own for every step.
+// stepKey returns a separate key for every step.
 func stepKey(at int) string { return fmt.Sprintf("steps/%d", at) }
 
-// faults decide for every step, counted from 1, what becomes of it.
+// faults decide for every step, counted from 1, whether and how it fails.
 type faults struct {
 	before, after func(n int, s fsys.Step) error
 	tear          bool
 }
 
-// run sends the request through a handle that meets the faults, and returns how many steps it took.
-func (p *place) run(req tenure.Request, f faults) (store.Answer, int) {
+// run sends the request through a handle that meets the faults. It returns the
+// answer and the number of steps.
+func (p *fixture) run(req tenure.Request, f faults) (store.Answer, int) {
 	p.Helper()
 	st, count := p.faulty(f)
 	a := one(st, req)
 	return a, count()
 }
 
-// faulty is a handle whose steps meet the faults and are counted.
-func (p *place) faulty(f faults) (*Store, func() int) {
+// faulty returns a handle whose steps meet the faults, and a function that
+// returns how many steps it has taken.
+func (p *fixture) faulty(f faults) (*Store, func() int) {
 	var mu sync.Mutex
 	n := 0
 	fsy := &fsys.Faulty{FS: unsynced{fsys.OS{}}}
@@ -124,8 +127,10 @@ func (p *place) faulty(f faults) (*Store, func() int) {
 	}
 }
 
-// TestAFaultAtAnyStepLosesNothing: a crash after any step, and a full or failing disk at any step, leave the record as it was or as it shall be. The
-// answer says so, or says unknown; sending the request again brings about what it asked for, and the key goes on.
+// TestAFaultAtAnyStepLosesNothing: a crash after any step, or a full or failing
+// disk at any step, leaves the record either unchanged or fully changed. The
+// answer says which, or says unknown. Sending the request again completes it,
+// and the key goes on.
 func TestAFaultAtAnyStepLosesNothing(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(at int) faults{
@@ -149,7 +154,7 @@ func TestAFaultAtAnyStepLosesNothing(t *testing.T) {
 		for kind, fault := range kinds {
 			t.Run(act.name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
-				p := newPlace(t)
+				p := newFixture(t)
 				for at := 1; ; at++ {
 					if steps := faultAt(p, act.prepare(p, stepKey(at)), fault(at)); steps < at {
 						break
@@ -167,8 +172,8 @@ func failFrom(fail bool, err error) error {
 	return nil
 }
 
-// faultAt plays one fault and returns how many steps were tried.
-func faultAt(p *place, req tenure.Request, f faults) int {
+// faultAt plays one fault. It returns how many steps the request tried.
+func faultAt(p *fixture, req tenure.Request, f faults) int {
 	before := p.get(req.Key)
 	after, _, err := tenure.Apply(before, req, p.clock.Now())
 	if err != nil {
@@ -212,7 +217,7 @@ func faultAt(p *place, req tenure.Request, f faults) int {
 	return steps
 }
 
-// same compares records as stores keep them.
+// same compares two records in the form that stores keep them in.
 func same(a, b tenure.Record) bool {
 	one, err := encodeRecord(a)
 	if err != nil {
@@ -222,22 +227,24 @@ func same(a, b tenure.Record) bool {
 	return err == nil && reflect.DeepEqual(one, other)
 }
 
-// TestAProcessStoppedAtAnyStepTakesNothingFromTheNext: whoever is stopped before any step while others take the key, the store is wiped or the key forgotten, changes nothing
-// of the new holder's when it goes on, and is told that it owns nothing.
+// TestAProcessStoppedAtAnyStepTakesNothingFromTheNext: a process is stopped
+// before any of its steps. Meanwhile others take the key, or the store is
+// wiped, or it forgets the key. When the process goes on, it changes nothing of
+// the new holder's and learns that it owns nothing.
 func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	t.Parallel()
-	meanwhile := map[string]func(p *place, key string){
-		"taken": func(p *place, key string) {
+	meanwhile := map[string]func(p *fixture, key string){
+		"taken": func(p *fixture, key string) {
 			p.clock.Advance(time.Hour)
 			if _, err := p.terms(key, 3); err != nil {
 				p.Fatal(err)
 			}
 		},
-		"wiped": func(p *place, _ string) {
-			p.clock.Advance(time.Second) // what was issued before is below the next token then
+		"wiped": func(p *fixture, _ string) {
+			p.clock.Advance(time.Second) // so that the next token is above all earlier ones
 			wipe(p, p.root)
 		},
-		"dropped": func(p *place, _ string) {
+		"dropped": func(p *fixture, _ string) {
 			p.clock.Advance(2 * retention)
 			if _, err := p.Sweep(p.Context()); err != nil {
 				p.Fatal(err)
@@ -246,12 +253,12 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	}
 	for _, act := range acts {
 		if act.name == "takeover" {
-			continue // an operator may, at any time
+			continue // an operator may take the key at any time
 		}
 		for what, happens := range meanwhile {
 			t.Run(act.name+"/"+what, func(t *testing.T) {
 				t.Parallel()
-				p := newPlace(t)
+				p := newFixture(t)
 				for at := 1; ; at++ {
 					if !stoppedAt(p, act.prepare(p, stepKey(at)), at, happens) {
 						break
@@ -262,8 +269,8 @@ func TestAProcessStoppedAtAnyStepTakesNothingFromTheNext(t *testing.T) {
 	}
 }
 
-// stoppedAt plays one stop; it reports false if the process has fewer steps.
-func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string)) bool {
+// stoppedAt plays one stop. It returns false if the process has fewer steps.
+func stoppedAt(p *fixture, req tenure.Request, at int, happens func(*fixture, string)) bool {
 	p.Helper()
 	n := 0
 	var before fsys.Step
@@ -295,11 +302,12 @@ func stoppedAt(p *place, req tenure.Request, at int, happens func(*place, string
 	return true
 }
 
-// TestACrashInASweepLosesNothing: a record is there or is not, and the key goes on.
+// TestACrashInASweepLosesNothing: after a crash at any step of a sweep the
+// record is whole or gone, and the key goes on.
 func TestACrashInASweepLosesNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
-	const key = "steps" // always the same: a sweep goes through the folder of every key there was
+	p := newFixture(t)
+	const key = "steps" // always the same, because a sweep visits the folder of every key there was
 	for at := 1; ; at++ {
 		last := p.must(acquire(key, "ann")).Record
 		p.must(acquire("beside", "bob")) // a crash may come between two keys
@@ -324,7 +332,7 @@ func TestACrashInASweepLosesNothing(t *testing.T) {
 			t.Fatalf("crash at step %d: the next term: token %d after %d, %v", at, token, last.Token, err)
 		}
 		p.clock.Advance(2 * retention)
-		if _, err := p.Sweep(t.Context()); err != nil { // the next round begins with none
+		if _, err := p.Sweep(t.Context()); err != nil { // the next round begins with an empty store
 			t.Fatalf("crash at step %d: the last sweep: %v", at, err)
 		}
 		if left, err := filepath.Glob(filepath.Join(p.root, "keys", "*", "*", "*")); err != nil || len(left) > 0 {
@@ -333,7 +341,8 @@ func TestACrashInASweepLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAFaultAtAnyStepOfOpening: the next one to open the directory finds a store or makes one.
+// TestAFaultAtAnyStepOfOpening: after a fault at any step of an opening, the
+// next process finds a store or makes one.
 func TestAFaultAtAnyStepOfOpening(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []error{fsys.ErrCrashed, syscall.ENOSPC, syscall.EIO} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
@@ -18,16 +19,17 @@ import (
 
 // Options of a directory store. The zero value is good.
 type Options struct {
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	// Retention is how long a record outlives its last use. Default:
+	// [store.DefaultRetention].
 	Retention time.Duration
-	// Now replaces the file system's clock, for tests. It must be safe for concurrent use.
-	Now func() time.Time
 
+	now     func() time.Time       // default: the file system's clock
 	fs      fsys.FS                // default fsys.OS
 	newLife func(time.Time) string // default newLife
 }
 
-// Store keeps leases in a directory. Its methods are safe for concurrent use, by any number of processes and handles on the same directory.
+// Store keeps leases in a directory. Its methods are safe for concurrent use,
+// by any number of processes and handles on the same directory.
 type Store struct {
 	*cas.Store
 	reg  *register
@@ -42,14 +44,13 @@ var (
 	_ store.Examiner  = (*Store)(nil)
 )
 
-// Open opens the store in a directory, and makes it if it is missing: for the user alone, unless the directory was there before and gives
-// permissions to others, which all files in it then get. It refuses a directory that cannot keep the promises of a store. o may be nil.
+// Open opens the store in a directory. o may be nil.
+//
+// Open makes the directory, for this user alone, if it is missing. If the
+// directory exists and gives permissions to others, all files in it get the
+// same permissions. Open refuses a directory that cannot keep the promises of a
+// store.
 func Open(path string, o *Options) (*Store, error) {
-	return OpenOn(nil, path, o)
-}
-
-// OpenOn is Open on a file system that tests of this module have put between the store and the real one. fsy may be nil.
-func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -63,9 +64,7 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fsy == nil {
-		fsy = o.fs
-	}
+	fsy := o.fs
 	if fsy == nil {
 		fsy = fsys.OS{}
 	}
@@ -76,7 +75,7 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	clock, err := openClock(l, o.Now)
+	clock, err := openClock(l, o.now)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +88,8 @@ func OpenOn(fsy fsys.FS, path string, o *Options) (*Store, error) {
 		retention = store.DefaultRetention
 	}
 	return &Store{
-		Store: cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}), // it sweeps by its own rule
+		// The store sweeps by its own rule (tidying), so cas must not.
+		Store: cas.New(reg, &cas.Options{Retention: retention, SweepEvery: -1}),
 		reg:   reg,
 		tidy:  tidying{reg: reg, retention: retention, slice: tidySlice},
 	}, nil
@@ -100,7 +100,8 @@ func cleanPath(path string) (string, error) {
 	case path == "":
 		return "", fmt.Errorf("%w store: the path is empty; name a directory", fence.ErrInvalid)
 	case path == "~" || strings.HasPrefix(path, "~/"):
-		return "", fmt.Errorf("%w store %q: nobody has put your home directory in the place of ~; write the whole path", fence.ErrInvalid, path)
+		return "", fmt.Errorf("%w store %q: nobody has put your home directory in the place of ~; "+
+			"write the whole path", fence.ErrInvalid, path)
 	case strings.ContainsRune(path, 0):
 		return "", fmt.Errorf("%w store %q: it has a NUL byte", fence.ErrInvalid, path)
 	}
@@ -111,12 +112,19 @@ func cleanPath(path string) (string, error) {
 	return root, nil
 }
 
-func init() { store.Register("dir", openURL) }
+func init() {
+	store.Register("dir", openURL)
+	inject.Dir = func(path string, retention time.Duration, fsy fsys.FS, now func() time.Time) (store.Store, error) {
+		return Open(path, &Options{Retention: retention, fs: fsy, now: now})
+	}
+}
 
-// openURL opens "dir:///path", with "?retention=" if need be, or a plain path.
+// openURL opens "dir:///path", optionally with "?retention=", or a plain path.
 func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	bad := func(why string) error {
-		return fmt.Errorf("%w store URL %q: %s; write dir:///path, dir:///path?retention=24h, or a plain path", fence.ErrInvalid, store.Redact(u.String()), why)
+		return fmt.Errorf("%w store URL %q: %s; "+
+			"write dir:///path, dir:///path?retention=24h, or a plain path",
+			fence.ErrInvalid, store.Redact(u.String()), why)
 	}
 	if u.Host != "" || u.User != nil || u.Opaque != "" {
 		return nil, bad("it names a host, but a directory has none")
@@ -147,7 +155,8 @@ func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 // Root is the store's directory.
 func (s *Store) Root() string { return s.reg.root }
 
-// Apply carries out requests. After a release it may tidy up in the background: shortly, and rarely.
+// Apply carries out requests. After a release it may tidy up in the background,
+// for a short time and rarely.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := s.Store.Apply(ctx, requests)
 	for i, a := range answers {
@@ -159,13 +168,15 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return answers
 }
 
-// Sweep drops what has not mattered for a retention, and removes what stopped processes have left behind.
+// Sweep drops the records that have not mattered for a retention, and removes
+// the files that stopped processes have left behind.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	dropped, err = s.Store.Sweep(ctx)
 	return dropped, errors.Join(err, s.tidy.leftovers(ctx))
 }
 
-// Close waits for tidying to end, which takes a moment at most, and lets go of what is open. It releases no lease.
+// Close ends all waits and closes the probe file. It waits a moment for tidying
+// to end. It releases no lease.
 func (s *Store) Close() error {
 	s.tidy.close()
 	return s.Store.Close()

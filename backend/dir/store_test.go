@@ -21,10 +21,11 @@ import (
 
 const retention = 24 * time.Hour
 
-// full is for make proof, which has more time.
+// full asks for the largest tests, for make proof, which has more time.
 var full = flag.Bool("all", false, "the largest crowds: 50 contenders, 200 rounds, 40 processes")
 
-// many is how often something is repeated with -all, without, and with -short.
+// many returns how often a test repeats something: all with -all, short with
+// -short, and otherwise some.
 func many(all, some, short int) int {
 	switch {
 	case *full:
@@ -35,13 +36,14 @@ func many(all, some, short int) int {
 	return some
 }
 
-// TestConformance: a directory keeps every promise of a store, under a clock that the suite moves.
+// TestConformance: a directory keeps every promise of a store, under a clock
+// that the suite moves.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		root, clock := filepath.Join(testenv.Memory(tb), "store"), storetest.NewClock()
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
-				st := open(tb, root, &Options{Retention: o.Retention, Now: clock.Now, fs: unsynced{fsys.OS{}}})
+				st := open(tb, root, &Options{Retention: o.Retention, now: clock.Now, fs: unsynced{fsys.OS{}}})
 				st.tidy.close() // the suite moves the clock by days between two looks at a record
 				return st
 			},
@@ -52,8 +54,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceOnTheFileSystemsClock: whatever has to do with time, on the
-// clock that the store uses outside tests.
+// TestConformanceOnTheFileSystemsClock: a directory keeps every promise about
+// time on the clock that the store uses outside tests.
 func TestConformanceOnTheFileSystemsClock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real time passes in it; TestConformance runs the same suite on a clock of its own")
@@ -79,7 +81,8 @@ func open(tb testing.TB, root string, o *Options) *Store {
 	return st
 }
 
-// unsynced is a file system that does not wait for the disk: only a power cut could tell, and these tests have none.
+// unsynced is a file system that does not wait for the disk. Only a power cut
+// could show the difference, and these tests have none.
 type unsynced struct{ fsys.FS }
 
 func (u unsynced) Open(path fsys.Path, flag int, perm fs.FileMode) (fsys.File, error) {
@@ -99,35 +102,38 @@ type unsyncedFile struct{ fsys.File }
 
 func (unsyncedFile) Sync() error { return nil }
 
-// place is one directory under a clock of the test's, and a handle on it that meets no faults.
-type place struct {
+// fixture is a directory with a clock that the test moves, and a handle on the
+// directory that meets no faults.
+type fixture struct {
 	testing.TB
 	*Store
 	root  string
 	clock *storetest.Clock
 }
 
-func newPlace(tb testing.TB) *place {
+func newFixture(tb testing.TB) *fixture {
 	tb.Helper()
-	p := &place{TB: tb, root: filepath.Join(testenv.Memory(tb), "store"), clock: storetest.NewClock()}
+	p := &fixture{TB: tb, root: filepath.Join(testenv.Memory(tb), "store"), clock: storetest.NewClock()}
 	p.Store = p.another(nil)
 	return p
 }
 
-// another opens one more handle, on a file system of the test's if it names one.
-func (p *place) another(fsy fsys.FS) *Store {
+// another opens one more handle. fsy is its file system; nil means one without
+// faults.
+func (p *fixture) another(fsy fsys.FS) *Store {
 	p.Helper()
 	if fsy == nil {
 		fsy = unsynced{fsys.OS{}}
 	}
-	st := open(p, p.root, &Options{Now: p.clock.Now, Retention: retention, fs: fsy})
-	st.tidy.slice = testenv.Patience // a slow machine does not get to the end in less
+	st := open(p, p.root, &Options{now: p.clock.Now, Retention: retention, fs: fsy})
+	st.tidy.slice = testenv.Patience // a slow machine needs more than tidySlice
 	p.Cleanup(func() { st.Close() })
 	return st
 }
 
-// on is a handle on the same directory that makes its steps on another file system and none in the background. It is not to be closed.
-func (p *place) on(fsy fsys.FS) *Store {
+// on returns a handle on the same directory that uses another file system and
+// does nothing in the background. Do not close it.
+func (p *fixture) on(fsy fsys.FS) *Store {
 	l := *p.reg.layout
 	l.fs = fsys.Below(fsy, l.root)
 	reg := newRegister(&l, p.reg.clock)
@@ -138,7 +144,7 @@ func (p *place) on(fsy fsys.FS) *Store {
 	}
 }
 
-func (p *place) must(req tenure.Request) store.Answer {
+func (p *fixture) must(req tenure.Request) store.Answer {
 	p.Helper()
 	a := one(p.Store, req)
 	if a.Err != nil {
@@ -147,7 +153,7 @@ func (p *place) must(req tenure.Request) store.Answer {
 	return a
 }
 
-func (p *place) get(key string) tenure.Record {
+func (p *fixture) get(key string) tenure.Record {
 	p.Helper()
 	rec, err := p.Get(context.Background(), key)
 	if err != nil {
@@ -156,8 +162,8 @@ func (p *place) get(key string) tenure.Record {
 	return rec
 }
 
-// folder is that of the key's present life.
-func (p *place) folder(key string) string {
+// folder is the folder of the key's present life.
+func (p *fixture) folder(key string) string {
 	p.Helper()
 	life, err := p.reg.life(hashOf(key))
 	if err != nil || life == "" {
@@ -166,8 +172,8 @@ func (p *place) folder(key string) string {
 	return filepath.Join(p.reg.home(hashOf(key)), life)
 }
 
-// versions are the names in the folder of the key's present life.
-func (p *place) versions(key string) []string {
+// versions lists the names in the folder of the key's present life.
+func (p *fixture) versions(key string) []string {
 	p.Helper()
 	names, err := p.reg.fs.Names(p.folder(key))
 	if err != nil {
@@ -177,7 +183,7 @@ func (p *place) versions(key string) []string {
 }
 
 // newest is the path of the key's newest version.
-func (p *place) newest(key string) string {
+func (p *fixture) newest(key string) string {
 	p.Helper()
 	numbers, err := p.reg.numbers(p.folder(key))
 	if err != nil || len(numbers) == 0 {
@@ -198,8 +204,8 @@ func then(verb tenure.Verb, of tenure.Request) tenure.Request {
 	return tenure.Request{Verb: verb, Key: of.Key, Secret: of.Secret, Progress: "on"}
 }
 
-// wipe empties a store's directory while handles on it are open. They may put
-// something there meanwhile: a sweep begins by itself, now and then.
+// wipe empties a store's directory while handles on it are open. A handle may
+// make files there meanwhile, because a release can start a sweep.
 func wipe(tb testing.TB, root string) {
 	tb.Helper()
 	entries, err := os.ReadDir(root)

@@ -14,28 +14,32 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// pileMost is how many versions may lie behind the newest before a swap that need not be durable clears them away.
+// pileMost bounds the versions behind the newest. A swap that need not be
+// durable prunes only if there are more.
 const pileMost = 16
 
-// placeTries is how often a birth finds something in its way and clears it before it reads the key anew.
+// placeTries is how often a birth clears obstacles out of its way before it
+// reports a conflict.
 const placeTries = 8
 
-// Swap links a finished file as the version after old, and then looks whether that made it the newest.
+// Swap links a finished file as the version after old. It then checks that this
+// version is the newest. If old is "", it begins the key's life. It returns
+// cas.ErrConflict if another process was first.
 func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, durable bool) error {
 	data, err := encodeRecord(next)
 	if err != nil {
 		return err
 	}
 	if old == "" {
-		return r.bear(ctx, next, data)
+		return r.beginLife(ctx, next, data)
 	}
 	at, err := parsePosition(old)
 	if err != nil {
 		return err
 	}
 	temp, file, err := r.stage(data)
-	if errors.Is(err, fs.ErrNotExist) { // wiped: then the key is gone as well
-		if err := r.refurnish(); err != nil {
+	if errors.Is(err, fs.ErrNotExist) { // the store was wiped, and the key with it
+		if err := r.reinitialize(); err != nil {
 			return err
 		}
 		return cas.ErrConflict
@@ -64,20 +68,22 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	return nil
 }
 
-// link gives the staged file its name, or returns ErrConflict if another has it or the life is over.
+// link gives the staged file its name. It returns ErrConflict if the name is
+// taken or the life is over.
 func (r *register) link(temp, target string) error {
 	err := r.fs.Link(temp, target)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		// Over NFS a request may be sent twice, and the answer be that of the second.
+		// Over NFS a request may be sent twice. The error may be the reply to
+		// the second.
 		if r.same(temp, target) {
 			return nil
 		}
 		return cas.ErrConflict
 	case errors.Is(err, fs.ErrNotExist):
-		return cas.ErrConflict // the life was dropped or wiped, or the staged file taken for a leftover
+		return cas.ErrConflict // the life was dropped or wiped, or a sweep removed the staged file
 	}
 	return r.explain(err)
 }
@@ -91,8 +97,10 @@ func (r *register) same(a, b string) bool {
 	return err == nil && fsys.SameFile(one, other)
 }
 
-// confirm looks whether the version after n, just made, is the newest and follows its predecessor. If not, it is a stray: its maker was stopped after
-// reading n, and meanwhile the key went on and the number was pruned. A stray is below the newest version, so nobody reads it.
+// confirm checks that version n+1, just made, is the newest and that version n
+// still exists. If n is gone, n+1 may be a stray: its maker was stopped after
+// reading n, others went on, and they pruned the number n+1. A stray is below
+// the newest version, so no reader takes it, and confirm removes it.
 func (r *register) confirm(folder string, n uint64) ([]uint64, error) {
 	numbers, err := r.numbers(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +109,7 @@ func (r *register) confirm(folder string, n uint64) ([]uint64, error) {
 	if err != nil {
 		return nil, r.explain(err)
 	}
-	// Nobody but the maker of n+1 and those who follow it prune n.
+	// Only the maker of n+1 and its successors prune n.
 	follows := slices.Contains(numbers, n)
 	if follows && numbers[len(numbers)-1] == n+1 {
 		return numbers, nil
@@ -109,19 +117,23 @@ func (r *register) confirm(folder string, n uint64) ([]uint64, error) {
 	if !follows {
 		_ = r.fs.Remove(filepath.Join(folder, versionName(n+1)))
 	}
-	// Or else it did count, and another has already followed it: then the law finds that in the history.
+	// The change may have counted, if another process has already followed it.
+	// The law then finds it in the history.
 	return nil, cas.ErrConflict
 }
 
-// settle makes a confirmed version durable and prunes those before it. Pruning comes after the sync: a power cut must not take the
-// old version and the new one. It goes upwards and stops at the first failure, so that a version's absence means the absence of all before it.
+// settle makes a confirmed version durable and then prunes the versions before
+// it. It syncs first, because a power cut must not take both the old version
+// and the new one. It prunes upwards and stops at the first failure: if a
+// version is absent, all versions before it are absent, too.
 //
-// The first version is pruned by whoever has made sure that the life's own folder stays: its maker may have been killed before it did.
+// Before settle prunes the first version, it syncs the folders that lead to the
+// life. The life's maker may have been killed before it did.
 func (r *register) settle(hash, life string, before []uint64) error {
 	folder := filepath.Join(r.home(hash), life)
 	if err := r.syncDir(folder); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // dropped or wiped since: it did take effect
+			return nil // dropped or wiped since: the change did take effect
 		}
 		return r.explain(err)
 	}
@@ -138,7 +150,8 @@ func (r *register) settle(hash, life string, before []uint64) error {
 	return nil
 }
 
-// Settle makes durable a version that was found, not made: its maker may have been killed before it did.
+// Settle makes durable a version that the caller found. Its maker may have been
+// killed before it synced it.
 func (r *register) Settle(_ context.Context, key string, v cas.Version) error {
 	if v == "" {
 		return nil
@@ -158,14 +171,15 @@ func (r *register) Settle(_ context.Context, key string, v cas.Version) error {
 	return r.syncBirth(hash, at.life)
 }
 
-// bear begins a key's life: a folder with its first version is made ready in the staging folder and renamed into place, which fails if there is
-// one already. It is durable when bear returns.
-func (r *register) bear(ctx context.Context, next tenure.Record, data []byte) error {
+// beginLife begins a key's life. It makes a folder with the first version in
+// the staging folder, and renames it into place. The rename fails if the key
+// has a life already. The life is durable when beginLife returns.
+func (r *register) beginLife(ctx context.Context, next tenure.Record, data []byte) error {
 	hash := hashOf(next.Key)
 	life := r.newLife(next.Acquired)
 	ready, file, err := r.stageLife(life, data)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = r.refurnish(); err == nil {
+		if err = r.reinitialize(); err == nil {
 			ready, file, err = r.stageLife(life, data)
 		}
 	}
@@ -184,7 +198,8 @@ func (r *register) bear(ctx context.Context, next tenure.Record, data []byte) er
 	return r.syncBirth(hash, life)
 }
 
-// stageLife makes a key's folder in the staging folder. Everything is made before anything is synced: most file systems then sync all of it at once.
+// stageLife makes a key's folder in the staging folder. It makes everything
+// before it syncs anything: most file systems then sync all of it at once.
 func (r *register) stageLife(life string, data []byte) (ready string, file fs.FileInfo, err error) {
 	ready = r.temp("born")
 	folder := filepath.Join(ready, life)
@@ -214,7 +229,7 @@ func (r *register) unstage(ready, life string) {
 	_ = r.fs.Remove(ready)
 }
 
-// place renames a folder that is ready to where the key's folder belongs.
+// place renames a staged folder to the key's path.
 func (r *register) place(ctx context.Context, ready, hash, life string) error {
 	home := r.home(hash)
 	for range placeTries {
@@ -226,24 +241,24 @@ func (r *register) place(ctx context.Context, ready, hash, life string) error {
 		if !taken && !errors.Is(err, fs.ErrNotExist) {
 			return r.explain(err)
 		}
-		h, err := r.look(ctx, hash, emptyTries)
+		h, err := r.readHead(ctx, hash, emptyTries)
 		switch {
 		case err != nil:
 			return err
 		case h.at.life == life:
-			return nil // over NFS: the answer to a rename that was sent twice
+			return nil // over NFS: the reply to a rename that was sent twice
 		case h.dropped:
-			if err := r.bury(hash, h.at.life); err != nil {
+			if err := r.trashLife(hash, h.at.life); err != nil {
 				return err
 			}
-			r.emptyGraves()
+			r.emptyTrash()
 		case h.at.life != "":
 			return cas.ErrConflict
 		case taken:
 			if err := r.clear(hash); err != nil {
 				return err
 			}
-		default: // no shard, or a wipe took the staged folder
+		default: // the shard is missing, or a wipe took the staged folder
 			if _, err := r.fs.Lstat(ready); errors.Is(err, fs.ErrNotExist) {
 				return cas.ErrConflict
 			}
@@ -255,8 +270,10 @@ func (r *register) place(ctx context.Context, ready, hash, life string) error {
 	return cas.ErrConflict
 }
 
-// clear removes empty folders that are in a birth's way: a life's that has no version left, because somebody moved a damaged one away, or the key's own after a
-// drop that was not finished. rmdir removes nothing that is in use.
+// clear removes an empty folder that is in the way of a birth. It is a life's
+// folder without a version, because somebody moved a damaged version away. Or
+// it is the key's own folder, left by an unfinished drop. rmdir removes no
+// folder in use.
 func (r *register) clear(hash string) error {
 	inTheWay := r.home(hash)
 	life, err := r.life(hash)
@@ -264,7 +281,8 @@ func (r *register) clear(hash string) error {
 	case errors.Is(err, errEmpty):
 		names, err := r.fs.Names(inTheWay)
 		if err == nil && len(names) > 0 {
-			return fmt.Errorf("store %s: %s holds %q, which is not the store's; move it away", r.root, inTheWay, names[0])
+			return fmt.Errorf("store %s: %s holds %q, which is not the store's; move it away",
+				r.root, inTheWay, names[0])
 		}
 	case err != nil || life == "":
 		return err
@@ -272,7 +290,8 @@ func (r *register) clear(hash string) error {
 		inTheWay = filepath.Join(inTheWay, life)
 	}
 	err = r.fs.Remove(inTheWay)
-	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, fs.ErrExist) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) ||
+		errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	return r.explain(err)
@@ -284,7 +303,7 @@ func (r *register) makeShard(hash string) error {
 	r.mu.Unlock()
 	err := r.placeFolder(r.shard(hash), "shard")
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = r.refurnish(); err == nil {
+		if err = r.reinitialize(); err == nil {
 			err = r.placeFolder(r.shard(hash), "shard")
 		}
 	}
@@ -294,7 +313,8 @@ func (r *register) makeShard(hash string) error {
 	return nil
 }
 
-// syncBirth makes the entry of a key's folder durable, and that of its shard, unless this process knows that they are.
+// syncBirth makes the entries of a key's folder and of its shard durable,
+// unless this process knows that they are.
 func (r *register) syncBirth(hash, life string) error {
 	if r.recall.isSafe(hash, life) {
 		return nil
@@ -307,7 +327,7 @@ func (r *register) syncBirth(hash, life string) error {
 		err = r.syncDir(r.keys)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // wiped since: it did take effect
+		return nil // wiped since: the birth did take effect
 	}
 	if err != nil {
 		return r.explain(err)

@@ -15,5 +15,6 @@ func refuseSynced(fsy fsys.FS, path string) error {
 		return nil
 	}
 	return fmt.Errorf("%w store %s: %s copies the files there between machines (%s), too late for a lease: "+
-		"two machines would hold it at once; choose a directory that nothing copies", fence.ErrInvalid, path, service, where)
+		"two machines would hold it at once; choose a directory that nothing copies",
+		fence.ErrInvalid, path, service, where)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// touch sets a file's modification time to its file system's present time: futimens(2). Over NFS the server's clock counts.
+// touch sets a file's modification time to its file system's present time, by
+// futimens(2). Over NFS it is the server's time.
 func touch(f fsys.File) error {
 	now := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_NOW}}
 	for {

@@ -15,7 +15,9 @@ func touch(fsys.File) error { return errors.ErrUnsupported }
 
 func device(fs.FileInfo) uint64 { return 0 }
 
-// platform refuses systems whose file systems lack what the store rests on: unlinking open files, renaming a folder over an empty one.
+// platform refuses systems whose file systems lack two abilities: unlinking an
+// open file, and renaming a folder over an empty one.
 func platform() error {
-	return fmt.Errorf("a directory cannot be a lease store on %s; use a store with a server instead: %w", runtime.GOOS, errors.ErrUnsupported)
+	return fmt.Errorf("a directory cannot be a lease store on %s; use a store with a server instead: %w",
+		runtime.GOOS, errors.ErrUnsupported)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// touch sets a file's modification time to its file system's present time, by writing the one byte it holds.
+// touch sets a file's modification time to its file system's present time, by
+// writing the one byte that the file holds.
 func touch(f fsys.File) error {
 	_, err := f.WriteAt([]byte{'\n'}, 0)
 	return err

@@ -13,18 +13,21 @@ import (
 )
 
 const (
-	// tidySlice bounds one piece of tidying: no process stays longer for it.
+	// tidySlice bounds one piece of tidying, so that no process stays longer
+	// for it.
 	tidySlice = 200 * time.Millisecond
-	// tidyAgain is when the next piece may follow one that ran out of time.
+	// tidyAgain is the pause after a piece that ran out of time.
 	tidyAgain = 10 * time.Second
-	// leftoverAge is how old a staged file must be to have been left by a process that will not come back to it. One that does come
-	// back finds its file gone, and reads the key anew.
+	// leftoverAge is how old a staged file must be to count as left behind. If
+	// its maker comes back after all, it finds its file gone and reads the key
+	// again.
 	leftoverAge = time.Hour
 	stampName   = "croft-tidied.json"
 	stampMost   = 4 << 10
 )
 
-// tidying sweeps a store in the background after a release: all processes on a directory together begin it once in an eighth of the retention.
+// tidying sweeps a store in the background after a release. All processes on a
+// directory together begin it once in an eighth of the retention.
 type tidying struct {
 	reg       *register
 	retention time.Duration
@@ -37,9 +40,10 @@ type tidying struct {
 	done   sync.WaitGroup
 }
 
-// tidyStamp is what the processes on a directory tell each other, in the staging folder.
+// tidyStamp is a file in the staging folder. It tells all processes on a
+// directory when to tidy.
 type tidyStamp struct {
-	// Due is when the next piece may begin, From the shard it begins at.
+	// Due is when the next piece may begin. From is the shard it begins at.
 	Due  time.Time `json:"due"`
 	From string    `json:"from,omitempty"`
 }
@@ -62,25 +66,27 @@ func (t *tidying) soon(now time.Time) {
 	})
 }
 
-// early reports whether due lies ahead of now; one too far ahead was set by a clock that was wrong.
+// early reports whether due is still ahead of now. It ignores a time that is
+// too far ahead: a wrong clock has set it.
 func (t *tidying) early(due, now time.Time) bool {
 	return now.Before(due) && due.Before(now.Add(t.retention))
 }
 
-// piece does one piece of the work, unless another process has, and says when the next is due. Its errors are nobody's: the next one meets
-// them again, and so does whoever calls Sweep.
+// piece does one piece of the work, unless another process has done it, and
+// returns the time when the next is due. It drops errors: the next piece meets
+// them again, and so does a caller of Sweep.
 func (t *tidying) piece(ctx context.Context, now time.Time) (due time.Time) {
 	stamp := t.read()
 	if t.early(stamp.Due, now) {
 		return stamp.Due
 	}
 	mine := tidyStamp{Due: now.Add(t.retention / 8)}
-	t.write(mine) // before the work, so that others do not begin it, too
+	t.write(mine) // before the work, so that no other process begins it
 	shards, err := t.reg.shards()
 	if err != nil {
 		return mine.Due
 	}
-	defer t.reg.emptyGraves()
+	defer t.reg.emptyTrash()
 	for _, shard := range shards {
 		if shard < stamp.From {
 			continue
@@ -95,7 +101,8 @@ func (t *tidying) piece(ctx context.Context, now time.Time) (due time.Time) {
 	return mine.Due
 }
 
-// shard drops what may be dropped in one shard, and reports whether it got to its end.
+// shard drops the droppable records in one shard. It reports whether it reached
+// the shard's end in time.
 func (t *tidying) shard(ctx context.Context, shard string, now time.Time) bool {
 	for entry, err := range t.reg.scanShard(ctx, shard) {
 		if ctx.Err() != nil {
@@ -105,24 +112,24 @@ func (t *tidying) shard(ctx context.Context, shard string, now time.Time) bool {
 			continue
 		}
 		if err := t.reg.Drop(ctx, entry.Record.Key, entry.Version); err != nil && !errors.Is(err, cas.ErrConflict) {
-			return true // the disk is not well: no reason to try all others
+			return true // the disk is failing: do not try the others
 		}
 	}
 	return ctx.Err() == nil
 }
 
-// leftovers removes from the staging folder what stopped processes have left
-// there, and old acts. It removes nothing that is not the store's.
+// leftovers removes the files that stopped processes have left in the staging
+// folder, and old acts. It removes nothing but the store's own files.
 func (t *tidying) leftovers(ctx context.Context) error {
-	t.reg.emptyGraves()
+	t.reg.emptyTrash()
 	_ = t.removeOld(ctx, t.reg.acts, isAct) // no store needs them
 	err := t.removeOld(ctx, t.reg.tmp, isTemp)
-	t.reg.emptyGraves()
+	t.reg.emptyTrash()
 	return err
 }
 
-// removeOld removes from a folder what is the store's, by its name, and older
-// than leftoverAge.
+// removeOld removes from a folder the store's own files, as told by their
+// names, that are older than leftoverAge.
 func (t *tidying) removeOld(
 	ctx context.Context, folder string, ours func(name string) bool,
 ) error {
@@ -146,7 +153,7 @@ func (t *tidying) removeOld(
 		if err != nil {
 			continue
 		}
-		if now.IsZero() { // files have their time from the file system, whatever clock the store goes by
+		if now.IsZero() { // the real clock, not Options.now: file times are real
 			if now, err = t.reg.clock.real(); err != nil {
 				return t.reg.explain(err)
 			}
@@ -154,11 +161,13 @@ func (t *tidying) removeOld(
 		if now.Sub(info.ModTime()) <= leftoverAge {
 			continue
 		}
-		if info.IsDir() { // in one step: the maker of a half-removed folder, if it does come back, must not put it in place
-			grave := t.reg.temp("dropped")
-			if t.reg.fs.Rename(path, grave) == nil {
+		if info.IsDir() {
+			// Move it in one step. If its maker does come back, it must not
+			// put a half-removed folder in place.
+			trashed := t.reg.temp("dropped")
+			if t.reg.fs.Rename(path, trashed) == nil {
 				t.reg.mu.Lock()
-				t.reg.graves = append(t.reg.graves, grave)
+				t.reg.trash = append(t.reg.trash, trashed)
 				t.reg.mu.Unlock()
 			}
 			continue
@@ -172,7 +181,7 @@ func (t *tidying) read() tidyStamp {
 	var stamp tidyStamp
 	data, err := t.reg.fs.ReadFile(filepath.Join(t.reg.tmp, stampName), stampMost)
 	if err != nil || json.Unmarshal(data, &stamp) != nil {
-		return tidyStamp{} // never tidied, or the stamp was lost: tidying too often does no harm
+		return tidyStamp{} // never tidied, or the stamp is lost: tidying too often does no harm
 	}
 	return stamp
 }
@@ -191,7 +200,7 @@ func (t *tidying) write(stamp tidyStamp) {
 	}
 }
 
-// close waits for the piece under way.
+// close waits for the running piece.
 func (t *tidying) close() {
 	t.mu.Lock()
 	t.closed = true

@@ -14,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// census counts what is in a directory, all levels of it.
+// census counts the files and folders in a directory, at all levels.
 func census(tb testing.TB, root string) (files, folders int) {
 	tb.Helper()
 	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
@@ -32,10 +32,10 @@ func census(tb testing.TB, root string) (files, folders int) {
 }
 
 // TestNothingOutlivesItsRetention: after many keys the directory is as it was
-// before the first, but for the shards, of which there are 256 at most.
+// before the first. Only the shards stay, at most 256 of them.
 func TestNothingOutlivesItsRetention(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	files, folders := census(t, p.root)
 	keys := many(2000, 600, 600)
 	var requests, ends []tenure.Request
@@ -69,10 +69,11 @@ func TestNothingOutlivesItsRetention(t *testing.T) {
 	}
 }
 
-// TestAReleaseTidiesNowAndThen: nobody has to call Sweep; all handles together do it once in an eighth of the retention.
+// TestAReleaseTidiesNowAndThen: no caller needs Sweep. All handles together
+// tidy once in an eighth of the retention.
 func TestAReleaseTidiesNowAndThen(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	release := func(st *Store, key string) {
 		t.Helper()
 		req := acquire(key, "ann")
@@ -93,10 +94,10 @@ func TestAReleaseTidiesNowAndThen(t *testing.T) {
 	}
 	other := p.another(nil)
 	release(p.Store, "third")
-	p.clock.Advance(retention - retention/8 + time.Minute) // "new" is younger than a retention; the next is due
+	p.clock.Advance(retention - retention/8 + time.Minute) // "new" is younger than a retention; the next piece is due
 	release(other, "fourth")
 	p.clock.Advance(retention/8 + time.Minute)
-	release(p.Store, "fifth") // this makes "new" droppable, and is due again
+	release(p.Store, "fifth") // now "new" is droppable, and a piece is due again
 	if known("new") {
 		t.Error("what has not mattered for a retention is still known")
 	}
@@ -109,7 +110,7 @@ func TestAReleaseTidiesNowAndThen(t *testing.T) {
 	if again, err := os.ReadFile(filepath.Join(p.reg.tmp, stampName)); err != nil || string(again) != string(stamp) {
 		t.Errorf("a handle tidied although another just had: %s, then %s (%v)", stamp, again, err)
 	}
-	// A stamp from a clock that was far ahead stops nobody.
+	// A stamp from a clock that was far ahead does not stop tidying.
 	p.clock.Advance(-10 * retention)
 	release(p.another(nil), "seventh")
 	if again, err := os.ReadFile(filepath.Join(p.reg.tmp, stampName)); err != nil || string(again) == string(stamp) {
@@ -117,11 +118,12 @@ func TestAReleaseTidiesNowAndThen(t *testing.T) {
 	}
 }
 
-// TestTidyingThatRunsOutOfTimeGoesOnLater: where it stopped.
+// TestTidyingThatRunsOutOfTimeGoesOnLater: the next piece begins where the last
+// one stopped.
 func TestTidyingThatRunsOutOfTimeGoesOnLater(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
-	p.tidy.close() // by hand
+	p := newFixture(t)
+	p.tidy.close() // the test calls piece itself
 	const keys = 50
 	for i := range keys {
 		p.must(acquire(fmt.Sprintf("tidy/%d", i), "ann"))
@@ -161,10 +163,11 @@ func TestTidyingThatRunsOutOfTimeGoesOnLater(t *testing.T) {
 	}
 }
 
-// TestLeftoversOfStoppedProcessesAreRemoved: but not what a process may still be at work on.
+// TestLeftoversOfStoppedProcessesAreRemoved: but younger files stay, because a
+// process may still be using them.
 func TestLeftoversOfStoppedProcessesAreRemoved(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	young, old := time.Now().Add(-leftoverAge/2), time.Now().Add(-2*leftoverAge)
 	put := func(at time.Time) (names []string) {
 		file := p.reg.temp("new")
@@ -198,14 +201,15 @@ func TestLeftoversOfStoppedProcessesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestAStagedFileTakenForALeftover: a process that was stopped for hours finds its staged file, or folder, gone. It reads anew.
+// TestAStagedFileTakenForALeftover: a process that was stopped for hours finds
+// its staged file, or folder, gone. It reads the key again.
 func TestAStagedFileTakenForALeftover(t *testing.T) {
 	t.Parallel()
-	for op, prepare := range map[string]func(*place){
-		"link":   func(p *place) { p.must(acquire("k", "bob")); p.clock.Advance(time.Hour) },
-		"rename": func(*place) {},
+	for op, prepare := range map[string]func(*fixture){
+		"link":   func(p *fixture) { p.must(acquire("k", "bob")); p.clock.Advance(time.Hour) },
+		"rename": func(*fixture) {},
 	} {
-		p := newPlace(t)
+		p := newFixture(t)
 		prepare(p)
 		fsy, stop := stopBefore(unsynced{fsys.OS{}}, toKey(op))
 		req := acquire("k", "ann")

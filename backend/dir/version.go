@@ -14,14 +14,16 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// A key's life is a folder named by when it was born and by chance; no name is ever used twice. Its versions are numbered from 1.
+// A key's life is a folder, named by its time of birth and random digits. No
+// name is used twice. The versions in it are numbered from 1.
 const (
 	versionDigits = 20
 	versionSuffix = ".json"
-	lifeDigits    = 16 // of either half: "1763171234567890-0123456789abcdef"
+	lifeDigits    = 16 // of each half: "1763171234567890-0123456789abcdef"
 )
 
-// position is what a cas.Version says: which version of which life.
+// position is a cas.Version in parts: a life, and the number of a version in
+// it.
 type position struct {
 	life   string
 	number uint64
@@ -42,7 +44,8 @@ func parsePosition(v cas.Version) (position, error) {
 
 func versionName(n uint64) string { return fmt.Sprintf("%0*d%s", versionDigits, n, versionSuffix) }
 
-// parseVersionName tells version files from what others may have put beside them.
+// parseVersionName reads the number in a version file's name. It returns false
+// for other files, which users may have put beside them.
 func parseVersionName(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, versionSuffix)
 	if !ok || len(digits) != versionDigits {
@@ -52,7 +55,8 @@ func parseVersionName(name string) (uint64, bool) {
 	return n, err == nil
 }
 
-// newLife names the folder of a key that is born at t. The time is for people; chance alone makes the name unique, whatever clocks do.
+// newLife names the folder of a key that is born at t. The time is for people.
+// The random digits alone make the name unique, whatever clocks do.
 func newLife(t time.Time) string {
 	return fmt.Sprintf("%0*d-%0*x", lifeDigits, max(t.UnixMicro(), 0), lifeDigits, rand.Uint64())
 }
@@ -63,15 +67,17 @@ func isLife(name string) bool {
 		strings.Trim(at, "0123456789") == "" && strings.Trim(by, "0123456789abcdef") == ""
 }
 
-// hashOf is the name of a key's folder: any key becomes one harmless path element of fixed length.
+// hashOf is the name of a key's folder. It turns any key into one harmless path
+// element of fixed length.
 func hashOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// encodeRecord writes a version file: the record in one line of JSON, the line's checksum in a second.
+// encodeRecord writes a version file: the record in one line of JSON, and the
+// line's checksum in a second.
 func encodeRecord(rec tenure.Record) ([]byte, error) {
-	line, err := rec.MarshalJSON() // not by package json, which would check it all again
+	line, err := rec.MarshalJSON() // json.Marshal would check it all again
 	if err != nil {
 		return nil, fmt.Errorf("dir: the record of %q cannot be written: %w", rec.Key, err)
 	}
@@ -84,7 +90,8 @@ func checksumLine(line []byte) string {
 	return `{"sha256":"` + hex.EncodeToString(sum[:]) + "\"}\n"
 }
 
-// decodeRecord reads a version file from the folder of the key with the given hash, or says what is wrong with it.
+// decodeRecord reads a version file from the folder of the key with the given
+// hash. Its error says how the file is damaged.
 func decodeRecord(data []byte, hash string) (tenure.Record, error) {
 	none := tenure.Record{}
 	if len(data) == 0 {
@@ -102,7 +109,8 @@ func decodeRecord(data []byte, hash string) (tenure.Record, error) {
 		return none, fmt.Errorf("it cannot be read: %s", err.Error())
 	}
 	if err := rec.Check(); err != nil {
-		// As text: the record's error matches fence.ErrInvalid, but it is not the caller's input that is bad.
+		// Not wrapped: the record's error matches fence.ErrInvalid, but the
+		// caller's input is fine.
 		return none, fmt.Errorf("it makes no sense: %s", err.Error())
 	}
 	if hashOf(rec.Key) != hash {
@@ -111,12 +119,13 @@ func decodeRecord(data []byte, hash string) (tenure.Record, error) {
 	return rec, nil
 }
 
-// DamagedError is the answer to every request about a key whose newest version cannot be read. Nothing is decided from it and nothing is
-// written over it; other keys are not affected. It matches [cas.ErrDamaged].
+// DamagedError answers every request about a key whose newest version cannot be
+// read. The store decides nothing from that version, and does not overwrite it.
+// Other keys are not affected. The error matches [cas.ErrDamaged].
 type DamagedError struct {
-	// Path is the file, or the folder, that is damaged.
+	// Path is the damaged file or folder.
 	Path string
-	// Why says what is wrong with it.
+	// Why says how it is damaged.
 	Why string
 }
 

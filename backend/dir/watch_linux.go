@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/internal/turns"
 )
 
-// watcher is the driver of a store's hub: see package internal/turns. One
+// watcher is the driver of a store's hub; see package internal/turns. One
 // inotify descriptor and one goroutine serve all keys of a store, from the
 // first Watch or Acts on.
 type watcher struct {
@@ -26,20 +26,20 @@ type watcher struct {
 
 	mu      sync.Mutex
 	closed  bool
-	inotify *os.File // nil until somebody waits
+	inotify *os.File // nil until the first subscription
 	fd      int
-	keys    map[string]*armed             // what is subscribed to: keys, and acts
+	keys    map[string]*armed             // all subscriptions: keys, and actsTopic
 	at      map[int32]map[*armed]struct{} // the same by watch descriptor
 }
 
-// armed is a key that is subscribed to. The watcher watches the deepest folder
-// on the way to the key's versions that exists. A change there lets it look
-// again where to watch.
+// armed is a subscription to a key. The watcher watches the deepest existing
+// folder on the path to the key's versions. After a change there it finds out
+// again which folder to watch.
 type armed struct {
 	key  string
 	hash string
 	wd   int32
-	next string // the next folder on the way; "": everything in the folder counts
+	next string // the next folder on the path; "": every event in the folder counts
 }
 
 const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF |
@@ -48,21 +48,23 @@ const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVE_SELF | unix.IN
 func newWatcher(r *register) *watcher {
 	w := &watcher{reg: r}
 	w.hub = turns.NewHub(w)
-	w.hub.Kept = 0 // the kernel gives a user only so many watches
+	w.hub.Kept = 0 // watches are scarce: the kernel limits them for each user
 	return w
 }
 
-// Watch wakes at every change of the key made on this machine. It fails on a
-// network mount, where others change the key unseen.
+// Watch returns a channel that wakes at every change of the key made on this
+// machine. It fails on a network mount, where inotify does not see other
+// machines' changes.
 func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
-	if err := r.told(); err != nil {
+	if err := r.watchable(); err != nil {
 		return nil, err
 	}
 	return r.watcher.hub.Watch(ctx, key)
 }
 
-// told is why the file system does not tell of changes, or nil if it does.
-func (r *register) told() error {
+// watchable returns nil if inotify sees all changes on this file system, and
+// otherwise an error that says why not.
+func (r *register) watchable() error {
 	m, err := ground.MountOf(r.root)
 	if err != nil {
 		return r.explain(err)
@@ -74,7 +76,7 @@ func (r *register) told() error {
 	return nil
 }
 
-// Subscribe watches for changes of a key, or for operators' acts.
+// Subscribe begins to watch a key, or operators' acts.
 func (w *watcher) Subscribe(_ context.Context, key string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +92,7 @@ func (w *watcher) Subscribe(_ context.Context, key string) error {
 	return nil
 }
 
-// Unsubscribe ends that.
+// Unsubscribe stops watching it.
 func (w *watcher) Unsubscribe(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +102,8 @@ func (w *watcher) Unsubscribe(key string) {
 	}
 }
 
-// start opens the descriptor. The caller holds the mutex, as those of all
-// methods below do but for follow and close.
+// start opens the inotify descriptor. The caller holds the mutex. So does the
+// caller of every method below, except follow and close.
 func (w *watcher) start() error {
 	if w.closed {
 		return os.ErrClosed
@@ -120,7 +122,7 @@ func (w *watcher) start() error {
 	return nil
 }
 
-// arm watches where the next change of a key will show.
+// arm watches the folder in which the next change of a key will show.
 func (w *watcher) arm(a *armed) error {
 	r := w.reg
 	if a.key == actsTopic {
@@ -129,12 +131,12 @@ func (w *watcher) arm(a *armed) error {
 	for range readTries {
 		path, next := r.deepest(a.hash)
 		mask := uint32(watchFor)
-		if path != r.root { // others may write below it
-			mask |= unix.IN_DONT_FOLLOW // a link further up may only wake for nothing
+		if path != r.root { // below the root others may plant a link
+			mask |= unix.IN_DONT_FOLLOW // a link further up only causes needless wake-ups
 		}
 		err := w.add(a, path, mask)
 		if errors.Is(err, unix.ENOENT) {
-			if err := r.there(); err != nil {
+			if err := r.checkMount(); err != nil {
 				return err
 			}
 			if path != r.root {
@@ -146,7 +148,7 @@ func (w *watcher) arm(a *armed) error {
 				"ask again instead, or raise fs.inotify.max_user_watches", path, err)
 		}
 		a.next = next
-		// What was made between looking and watching was missed: look again.
+		// A folder made between looking and watching was missed: look again.
 		if again, _ := r.deepest(a.hash); again == path {
 			return nil
 		}
@@ -168,7 +170,7 @@ func (w *watcher) add(a *armed, path string, mask uint32) error {
 	return nil
 }
 
-// deepest finds the last folder on the way to a key's versions that exists, and
+// deepest finds the last existing folder on the path to a key's versions, and
 // the name of the next.
 func (r *register) deepest(hash string) (path, next string) {
 	if life, err := r.life(hash); err == nil && life != "" {
@@ -186,8 +188,8 @@ func (r *register) deepest(hash string) (path, next string) {
 	return r.root, filepath.Base(r.keys)
 }
 
-// follow reads events until the descriptor is closed. If that was not by close,
-// it broke: waits end, and the next begins anew.
+// follow reads events until the descriptor is closed. If close did not close
+// it, it broke: follow ends all waits, and the next wait opens a new one.
 func (w *watcher) follow(inotify *os.File) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -216,8 +218,9 @@ func (w *watcher) follow(inotify *os.File) {
 	w.hub.Broke()
 }
 
-// happened passes an event on. It watches anew first: it will hear of what
-// changes after that, and waiters will see what changed before.
+// happened handles an event. It watches the right folder before it wakes
+// waiters. So waiters see every change made before, and the watch reports every
+// change made after.
 func (w *watcher) happened(wd int32, mask uint32, name string) {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		for _, a := range w.keys {
@@ -237,7 +240,7 @@ func (w *watcher) happened(wd int32, mask uint32, name string) {
 		case self || (a.next != "" && a.next == name) || (a.next == "" && mask&unix.IN_ISDIR != 0):
 			w.rearm(a)
 		case a.next == "":
-			w.hub.Changed(a.key) // a new version: the same folder stays the one to watch
+			w.hub.Changed(a.key) // a new version; the watched folder stays the same
 		}
 	}
 	if mask&unix.IN_IGNORED != 0 {
@@ -245,7 +248,7 @@ func (w *watcher) happened(wd int32, mask uint32, name string) {
 	}
 }
 
-// rearm looks again where to watch.
+// rearm finds out again which folder to watch.
 func (w *watcher) rearm(a *armed) {
 	w.disarm(a)
 	if err := w.arm(a); err != nil {
@@ -263,7 +266,8 @@ func (w *watcher) lose(a *armed) {
 	w.hub.Lose(a.key)
 }
 
-// disarm stops watching a folder for a key, and altogether with the last key.
+// disarm stops watching a folder for a key. With the last key it removes the
+// kernel's watch.
 func (w *watcher) disarm(a *armed) {
 	here := w.at[a.wd]
 	if _, ok := here[a]; !ok {

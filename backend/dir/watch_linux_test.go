@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// woken waits for a wake-up; a second one may be pending after it.
+// woken waits for a wake-up. A second one may be pending after it.
 func woken(tb testing.TB, c <-chan struct{}, by string) {
 	tb.Helper()
 	select {
@@ -32,7 +32,7 @@ func watch(tb testing.TB, st *Store, key string) <-chan struct{} {
 	return c
 }
 
-// drain takes the wake-ups that are there already.
+// drain takes the pending wake-ups.
 func drain(c <-chan struct{}) {
 	for {
 		select {
@@ -43,11 +43,13 @@ func drain(c <-chan struct{}) {
 	}
 }
 
-// TestEveryChangeWakesThroughAllLives: from before the key exists, through its life, its end, a wipe and its next life. Each change is made after the wake-up by
-// the one before: a waiter that was not watching in the right place by then would sleep for ever.
+// TestEveryChangeWakesThroughAllLives: a waiter is woken from before the key
+// exists, through its life, its end, a wipe and its next life. Each change
+// follows the wake-up by the one before. If the watcher did not watch the right
+// folder by then, the waiter would sleep for ever.
 func TestEveryChangeWakesThroughAllLives(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	other := p.another(nil)
 	c := watch(t, other, "k")
 	req := acquire("k", "ann")
@@ -71,14 +73,16 @@ func TestEveryChangeWakesThroughAllLives(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.do()
-		// Several events may belong to one change; the last of them must not be taken for the next change.
+		// One change may cause several events. The last must not be taken for
+		// the next change.
 		woken(t, c, step.name)
 		settle(t, other)
 		drain(c)
 	}
 }
 
-// settle returns when the watcher has dealt with all events so far: it is woken, in order, by one more.
+// settle returns when the watcher has handled all events so far. Events come in
+// order, so it makes one more and waits for it.
 func settle(tb testing.TB, st *Store) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -94,14 +98,17 @@ func settle(tb testing.TB, st *Store) {
 	woken(tb, c, "another key")
 }
 
-// TestWaitersOfOtherKeysSleepOn: a change of a key wakes nobody else's waiter, however many share the folders above.
+// TestWaitersOfOtherKeysSleepOn: a change of a key wakes only that key's
+// waiters, however many share the folders above.
 func TestWaitersOfOtherKeysSleepOn(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	for i := range 10 {
 		p.must(acquire(fmt.Sprintf("there/%d", i), "ann"))
 	}
-	if err := p.reg.makeShard(hashOf("absent")); err != nil { // so that only folders of keys come and go where its waiter looks
+	// With the shard made, only folders of keys come and go where its waiter
+	// looks.
+	if err := p.reg.makeShard(hashOf("absent")); err != nil {
 		t.Fatal(err)
 	}
 	here, absent := watch(t, p.Store, "there/7"), watch(t, p.Store, "absent")
@@ -120,11 +127,10 @@ func TestWaitersOfOtherKeysSleepOn(t *testing.T) {
 	}
 }
 
-// TestNothingIsWatchedWhileNobodyWaits: the kernel gives a user only so many
-// watches.
+// TestNothingIsWatchedWhileNobodyWaits: the kernel limits each user's watches.
 func TestNothingIsWatchedWhileNobodyWaits(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	w := p.reg.watcher
 	watched := func() (keys, folders int) {
 		w.mu.Lock()
@@ -136,10 +142,10 @@ func TestNothingIsWatchedWhileNobodyWaits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, key := range []string{"there", "there", "absent"} {
 			_, err := p.Watch(ctx, key)
-			guardMust(t, err)
+			must(t, err)
 		}
 		_, err := p.Acts(ctx)
-		guardMust(t, err)
+		must(t, err)
 		if keys, folders := watched(); keys != 3 || folders != 3 {
 			t.Errorf("%d folders are watched for %d keys", folders, keys)
 		}
@@ -153,10 +159,11 @@ func TestNothingIsWatchedWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestClosingEndsWatches: and a watch that was ended can be had again.
+// TestClosingEndsWatches: and a waiter may watch again after its watch has
+// ended.
 func TestClosingEndsWatches(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newFixture(t)
 	st := p.another(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	first, err := st.Watch(ctx, "k")

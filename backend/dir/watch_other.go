@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// watcher wakes nobody on this system.
+// watcher does nothing on this system.
 type watcher struct{}
 
 func newWatcher(*register) *watcher { return &watcher{} }

@@ -29,7 +29,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestURLsThatCannotBeRightAreRefused: with what to write instead.
+// TestURLsThatCannotBeRightAreRefused: the error says what to write instead.
 func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
@@ -48,8 +48,8 @@ func TestURLsThatCannotBeRightAreRefused(t *testing.T) {
 	}
 }
 
-// try takes and gives back a lease.
-func try(ctx context.Context, url string) error {
+// takeAndRelease takes a lease and gives it back.
+func takeAndRelease(ctx context.Context, url string) error {
 	st, err := store.Open(ctx, url)
 	if err != nil {
 		return err
@@ -87,7 +87,8 @@ func withUsers(t *testing.T, c *testenv.EtcdCluster) {
 	}
 }
 
-// TestUsersKeepToTheirPrefix: with a password, and a role for the store's prefix and nothing else.
+// TestUsersKeepToTheirPrefix: users have a password and a role for the store's
+// prefix, and nothing else.
 func TestUsersKeepToTheirPrefix(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -107,15 +108,16 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 		_, err = g.Raise(ctx, stamp(20, 2, 0))
 		return err
 	})
-	// A password takes etcd long to check, and on a busy machine a call may be given up meanwhile.
-	testenv.Eventually(t, "it works within the prefix", func() error { return try(ctx, url("ann:hunter2@", "team-a")) })
+	// etcd takes long to check a password. On a busy machine a call may time
+	// out meanwhile.
+	testenv.Eventually(t, "it works within the prefix", func() error { return takeAndRelease(ctx, url("ann:hunter2@", "team-a")) })
 	for name, c := range map[string]struct{ url, says string }{
 		"another prefix":   {url("ann:hunter2@", "team-b"), "role"},
 		"a wrong password": {url("ann:wrong@", "team-a"), "password is wrong"},
 		"no user":          {url("", "team-a"), "etcd asks for a user"},
 	} {
 		testenv.Eventually(t, "it is said what to do about "+name, func() error {
-			err := try(ctx, c.url)
+			err := takeAndRelease(ctx, c.url)
 			if !errors.Is(err, store.ErrUnknown) || strings.Contains(err.Error(), "hunter2") {
 				t.Fatalf("%s: %v, want unknown", name, err)
 			}
@@ -127,7 +129,8 @@ func TestUsersKeepToTheirPrefix(t *testing.T) {
 	}
 }
 
-// certificate writes a self-signed certificate that is good for a client and, at these addresses and under these names, for a server, and its key.
+// certificate writes a self-signed certificate and its key. It is good for
+// clients, and for servers at these addresses and names.
 func certificate(t *testing.T, addresses []net.IP, names ...string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -163,30 +166,31 @@ func TestTLS(t *testing.T) {
 	cert, key := certificate(t, []net.IP{net.IPv4(127, 0, 0, 1)}, "localhost")
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key))
 	good := "etcds://" + c.Addrs()[0] + "/tls?cacert=" + cert + "&cert=" + cert + "&key=" + key
-	testenv.Eventually(t, "it works over TLS", func() error { return try(t.Context(), good) })
+	testenv.Eventually(t, "it works over TLS", func() error { return takeAndRelease(t.Context(), good) })
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if err := try(ctx, "etcds://"+c.Addrs()[0]+"/tls"); !errors.Is(err, store.ErrUnknown) {
+	if err := takeAndRelease(ctx, "etcds://"+c.Addrs()[0]+"/tls"); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a server that is not trusted: %v", err)
 	}
 }
 
-// TestServersMayHaveAnotherName: the one in their certificates, if it is given.
+// TestServersMayHaveAnotherName: servername= gives the name in their
+// certificates.
 func TestServersMayHaveAnotherName(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t, nil, "etcd.example")
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key))
 	trusting := "etcds://" + c.Addrs()[0] + "/?cacert=" + cert
-	if err := try(t.Context(), trusting+"&servername=etcd.example"); err != nil {
+	if err := takeAndRelease(t.Context(), trusting+"&servername=etcd.example"); err != nil {
 		t.Errorf("by its name: %v", err)
 	}
 	for _, other := range []string{trusting, trusting + "&servername=localhost"} {
-		saysSo(t, other, "servername=NAME")
+		expectDialError(t, other, "servername=NAME")
 	}
 }
 
-// reach makes one short call.
-func reach(t *testing.T, raw string) error {
+// callOnce makes one short call.
+func callOnce(t *testing.T, raw string) error {
 	t.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -205,8 +209,9 @@ func reach(t *testing.T, raw string) error {
 	return err
 }
 
-// demanding is a server that asks for a client's certificate. It never gets further than that.
-func demanding(t *testing.T, cert, key string) (addr string) {
+// demandsCertificate runs a server that asks for a client's certificate, and
+// does nothing else.
+func demandsCertificate(t *testing.T, cert, key string) (addr string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -232,8 +237,9 @@ func demanding(t *testing.T, cert, key string) (addr string) {
 	return l.Addr().String()
 }
 
-// TestWhyNobodyIsReachedIsSaid: etcd's client alone would say that time is up, whatever the reason.
-func TestWhyNobodyIsReachedIsSaid(t *testing.T) {
+// TestDialErrorsSayWhyAndWhatToDo: etcd's client alone would report only that
+// the time is up.
+func TestDialErrorsSayWhyAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t, []net.IP{net.IPv4(127, 0, 0, 1)})
 	secure := testenv.EtcdAlone(t, "unsafe-no-fsync: true", fmt.Sprintf("client-transport-security: {cert-file: %q, key-file: %q}", cert, key)).Addrs()[0]
@@ -243,22 +249,24 @@ func TestWhyNobodyIsReachedIsSaid(t *testing.T) {
 		"nobody is there":               {"etcd://" + closed, "check the addresses"},
 		"nobody to log in with":         {"etcd://ann:hunter2@" + closed, "check the addresses"},
 		"a server that is not trusted":  {"etcds://" + secure, "cacert=FILE"},
-		"a client without certificate":  {"etcds://" + demanding(t, cert, key) + "/?cacert=" + cert, "cert=FILE and key=FILE"},
+		"a client without certificate":  {"etcds://" + demandsCertificate(t, cert, key) + "/?cacert=" + cert, "cert=FILE and key=FILE"},
 		"no TLS where there should be":  {"etcd://" + secure, "write etcds://"},
 		"TLS where there should not be": {"etcds://" + plain, "write etcd://"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			saysSo(t, c.url, c.says)
+			expectDialError(t, c.url, c.says)
 		})
 	}
 }
 
-// saysSo makes sure that nobody can be reached by a URL, and that the reason is told with what to do about it.
-func saysSo(t *testing.T, raw, says string) {
+// expectDialError checks that a URL reaches nobody, and that the error names
+// the remedy.
+func expectDialError(t *testing.T, raw, says string) {
 	t.Helper()
-	testenv.Eventually(t, "the reason is told", func() error { // a call that is given up before it has tried knows of none
-		err := reach(t, raw)
+	// A call that is given up before its first try knows no reason.
+	testenv.Eventually(t, "the reason is told", func() error {
+		err := callOnce(t, raw)
 		if err == nil || !strings.Contains(err.Error(), "no member can be reached") || !strings.Contains(err.Error(), says) {
 			return fmt.Errorf("%s: %w, want what to do: %s", raw, err, says)
 		}
@@ -266,7 +274,6 @@ func saysSo(t *testing.T, raw, says string) {
 	})
 }
 
-// TestTheDoctorNamesWhatWeakensALease.
 func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	t.Parallel()
 	levels := func(st *Store) map[string]store.Level {
@@ -301,14 +308,15 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	if got := levels(st); got["members"] != store.Warn || got["leader"] != store.OK {
 		t.Errorf("with a member down: %v", got)
 	}
-	testenv.Eventually(t, "the record is damaged", func() error { // a write may meet the end of the member
+	// The member may just be ending.
+	testenv.Eventually(t, "the record is damaged", func() error {
 		_, err := st.client.Put(t.Context(), st.names.record("doctor/key"), "nonsense")
 		return err
 	})
 	if got := levels(st); got["keys"] != store.Bad {
 		t.Errorf("with a damaged record: %v", got)
 	}
-	saysDamaged(t, st, claim("doctor/key", "bob"))
+	expectDamaged(t, st, claim("doctor/key", "bob"))
 	last := c.Leader(t)
 	for _, m := range c.Members {
 		if m != last {
@@ -316,13 +324,14 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 		}
 	}
 	hasty := open(t, st.client, c.Prefix())
-	hasty.bound = requestTimeout // nothing answers: there is no point in patience
+	hasty.timeout = requestTimeout // nothing answers, so do not wait long
 	if got := levels(hasty); got["members"] != store.Bad || got["agreement"] != store.Bad {
 		t.Errorf("with one member of three left: %v", got)
 	}
 }
 
-// TestTheDoctorSeesMembersThatAdvertiseAWrongAddress: they work, and who looks for them by it does not find them.
+// TestTheDoctorSeesMembersThatAdvertiseAWrongAddress: they work, but clients do
+// not find them by that address.
 func TestTheDoctorSeesMembersThatAdvertiseAWrongAddress(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true", "advertise-client-urls: http://127.0.0.1:1")
@@ -340,7 +349,8 @@ func TestTheDoctorSeesMembersThatAdvertiseAWrongAddress(t *testing.T) {
 	}
 }
 
-// TestTheDoctorSaysThatAUserIsNotAskedFor: a password in the URL keeps nobody out of a cluster that checks none.
+// TestTheDoctorSaysThatAUserIsNotAskedFor: a password in the URL keeps nobody
+// out of a cluster that checks none.
 func TestTheDoctorSaysThatAUserIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -360,8 +370,9 @@ func TestTheDoctorSaysThatAUserIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// saysDamaged asks for a key whose record is damaged until that is the answer: before it a call may have been given up.
-func saysDamaged(t *testing.T, st *Store, req tenure.Request) {
+// expectDamaged asks for a key until the answer is that its record is damaged.
+// Earlier calls may time out.
+func expectDamaged(t *testing.T, st *Store, req tenure.Request) {
 	t.Helper()
 	testenv.Eventually(t, "it says what is wrong", func() error {
 		a := one(t.Context(), st, req)

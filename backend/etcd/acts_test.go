@@ -17,8 +17,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// hears asks a store to tell of operators' acts, until it does.
-func hears(t *testing.T, st *Store) <-chan string {
+// listen asks a store for operators' acts until it succeeds.
+func listen(t *testing.T, st *Store) <-chan string {
 	t.Helper()
 	var keys <-chan string
 	testenv.Eventually(t, "the store tells of acts", func() (err error) {
@@ -28,8 +28,8 @@ func hears(t *testing.T, st *Store) <-chan string {
 	return keys
 }
 
-// toldOf waits until a key is told, and fails at any other.
-func toldOf(t *testing.T, keys <-chan string, want string) {
+// expectKey waits until a key is announced. It fails at any other key.
+func expectKey(t *testing.T, keys <-chan string, want string) {
 	t.Helper()
 	select {
 	case key, open := <-keys:
@@ -41,8 +41,8 @@ func toldOf(t *testing.T, keys <-chan string, want string) {
 	}
 }
 
-// closes waits until a channel is closed.
-func closes(t *testing.T, keys <-chan string) {
+// expectClosed waits until a channel is closed.
+func expectClosed(t *testing.T, keys <-chan string) {
 	t.Helper()
 	late := time.After(testenv.Patience)
 	for open := true; open; {
@@ -60,8 +60,8 @@ func revoke(key string) tenure.Request {
 	}
 }
 
-// TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal, which is due after
-// a third of the TTL.
+// TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal: the renewal is due
+// after a third of the TTL.
 func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -76,7 +76,7 @@ func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 	}
 	testenv.Eventually(t, "the holder listens", func() error {
 		st.mu.Lock()
-		h := st.hearing
+		h := st.actWatch
 		st.mu.Unlock()
 		if h == nil {
 			return errors.New("not yet")
@@ -101,21 +101,20 @@ func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 	}
 }
 
-// TestActsOfOneBatchHaveNoticesOfTheirOwn, whether a transaction is carried out
-// as a whole or has conditions for each key. There is a bound to them, and
-// nobody takes them for records.
+// TestActsOfOneBatchHaveNoticesOfTheirOwn, in joint and in nested batches. The
+// number of notices is bounded, and they are not taken for records.
 func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
 	const most = 250
-	for name, wary := range map[string]int64{"joint": 0, "nested": waryFor} {
+	for name, wary := range map[string]int64{"joint": 0, "nested": nestedFor} {
 		var claims, acts []tenure.Request
 		missing := map[string]bool{}
 		for n := range most {
 			key := fmt.Sprintf("batch/%s/%d", name, n)
-			if n%3 > 0 { // the others nobody knows
+			if n%3 > 0 { // the store knows nothing of the others
 				claims = append(claims, claim(key, "ann"))
 			}
 			acts = append(acts, revoke(key))
@@ -126,7 +125,7 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st.wary.Store(wary)
+		st.nestedLeft.Store(wary)
 		must(t, st, append(acts, claim("batch/quiet/"+name, "ann"))...)
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		for resp := range client.Watch(ctx, st.names.notices(), clientv3.WithPrefix(),
@@ -147,7 +146,7 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 		}
 	}
 	resp, err := client.Get(t.Context(), st.names.notices(), clientv3.WithPrefix())
-	if err != nil || len(resp.Kvs) > mostLanes {
+	if err != nil || len(resp.Kvs) > maxGroups {
 		t.Errorf("%d notices are left, %v", len(resp.Kvs), err)
 	}
 	listed := 0
@@ -173,12 +172,12 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAPlantedNoticeIsNoKey: values that cannot be keys are passed on to nobody.
+// TestAPlantedNoticeIsNoKey: values that cannot be keys are not passed on.
 func TestAPlantedNoticeIsNoKey(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
-	keys := hears(t, st)
+	keys := listen(t, st)
 	for name, value := range map[string]string{
 		"0": "", "1": "a\x00b", "2": "\xff", "3": "../up", "4": "/etc/passwd",
 		"5": strings.Repeat("x", fence.MaxKey+1), "6": strings.Repeat("x", 1<<20),
@@ -192,21 +191,21 @@ func TestAPlantedNoticeIsNoKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, st, revoke("acts/true"))
-	toldOf(t, keys, "acts/true")
+	expectKey(t, keys, "acts/true")
 }
 
-// TestTheWatchOfActsEndsWithItsListeners: none is left when nobody listens or
-// the store is closed.
+// TestTheWatchOfActsEndsWithItsListeners: there is no watch when nobody listens
+// or the store is closed.
 func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, w := wired(t, c)
 	st := New(client, &Options{Prefix: c.Prefix(), SweepEvery: -1})
 	defer st.Close()
-	hearing := func() *hearing {
+	hearing := func() *actWatch {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		return st.hearing
+		return st.actWatch
 	}
 	one, endOne := context.WithCancel(t.Context())
 	two, endTwo := context.WithCancel(t.Context())
@@ -226,47 +225,47 @@ func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	}
 	first := hearing()
 	endOne()
-	closes(t, channels[0])
+	expectClosed(t, channels[0])
 	must(t, st, revoke("acts/one"))
-	toldOf(t, channels[1], "acts/one")
-	toldOf(t, channels[2], "acts/one")
+	expectKey(t, channels[1], "acts/one")
+	expectKey(t, channels[2], "acts/one")
 	endTwo()
-	closes(t, channels[1])
-	closes(t, channels[2])
+	expectClosed(t, channels[1])
+	expectClosed(t, channels[2])
 	testenv.Eventually(t, "the watch ends", func() error {
 		if hearing() != nil {
 			return errors.New("it is open")
 		}
 		return nil
 	})
-	again := hears(t, st)
+	again := listen(t, st)
 	if hearing() == first {
 		t.Error("a watch that has ended is used again")
 	}
 	must(t, st, revoke("acts/two"))
-	toldOf(t, again, "acts/two")
+	expectKey(t, again, "acts/two")
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	closes(t, again)
+	expectClosed(t, again)
 	if _, err := st.Acts(t.Context()); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed store: %v", err)
 	}
 }
 
-// TestACompactionEndsTheWatchOfActs, if it was away meanwhile: the channels are
-// closed, and whoever listens again is told.
+// TestACompactionEndsTheWatchOfActs if the watch was interrupted meanwhile. The
+// channels are closed, and new listeners hear of acts again.
 func TestACompactionEndsTheWatchOfActs(t *testing.T) {
 	t.Parallel()
-	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true") // others read old revisions
+	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true") // other tests read old revisions
 	network := testenv.NewNetwork(t, c.Addrs()[0])
 	st := open(t, dial(t, c, func(config *clientv3.Config) {
 		config.Endpoints = []string{network.Addr}
 	}), c.Prefix())
 	other := open(t, dial(t, c), c.Prefix())
-	keys := hears(t, st)
+	keys := listen(t, st)
 	must(t, other, revoke("acts/before"))
-	toldOf(t, keys, "acts/before")
+	expectKey(t, keys, "acts/before")
 	network.LoseReplies(func() {
 		must(t, other, revoke("acts/missed"))
 		must(t, other, revoke("acts/lost"))
@@ -278,19 +277,19 @@ func TestACompactionEndsTheWatchOfActs(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	closes(t, keys)
-	keys = hears(t, st)
+	expectClosed(t, keys)
+	keys = listen(t, st)
 	must(t, other, revoke("acts/after"))
-	toldOf(t, keys, "acts/after")
+	expectKey(t, keys, "acts/after")
 }
 
 // TestActsAreToldWhenMembersGo: the watch goes on through another member, or
-// whoever listens asks again.
+// listeners ask again.
 func TestActsAreToldWhenMembersGo(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
 	st, other := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
-	keys, broken, n := hears(t, st), 0, 0
+	keys, broken, n := listen(t, st), 0, 0
 	for _, m := range c.Members {
 		m.Kill()
 		killed, acted := time.Now(), time.Now()
@@ -305,7 +304,7 @@ func TestActsAreToldWhenMembersGo(t *testing.T) {
 			case _, told = <-keys:
 				if !told {
 					broken++
-					keys = hears(t, st)
+					keys = listen(t, st)
 				}
 			case <-time.After(time.Second):
 			}
@@ -317,9 +316,9 @@ func TestActsAreToldWhenMembersGo(t *testing.T) {
 	t.Logf("%d acts, the watch broke %d times", n, broken)
 }
 
-// TestAnEtcdThatWasSetBackTellsOfActs: a watch that went on where it was would
-// hear nothing for long.
-func TestAnEtcdThatWasSetBackTellsOfActs(t *testing.T) {
+// TestActsAreHeardAfterARestore: a watch that continued at its old revision
+// would hear nothing for long.
+func TestActsAreHeardAfterARestore(t *testing.T) {
 	t.Parallel()
 	before := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	after := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -330,9 +329,9 @@ func TestAnEtcdThatWasSetBackTellsOfActs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keys := hears(t, st)
+	keys := listen(t, st)
 	must(t, st, revoke("acts/before"))
-	toldOf(t, keys, "acts/before")
+	expectKey(t, keys, "acts/before")
 	must(t, other, revoke("acts/there"))
 	client.SetEndpoints(after.Addrs()...)
 	n := 0
@@ -348,13 +347,13 @@ func TestAnEtcdThatWasSetBackTellsOfActs(t *testing.T) {
 		}
 		return errors.New("it is open")
 	})
-	keys = hears(t, st)
+	keys = listen(t, st)
 	must(t, other, revoke("acts/after"))
-	toldOf(t, keys, "acts/after")
+	expectKey(t, keys, "acts/after")
 }
 
-// TestUsersOfAPrefixAreToldOfActs: a role for the prefix is enough. A login that
-// lapses while acts are told keeps nobody from waiting for a key.
+// TestUsersOfAPrefixAreToldOfActs: a role for the prefix is enough. If the
+// login of that watch lapses, waiting for keys still works.
 func TestUsersOfAPrefixAreToldOfActs(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -364,9 +363,9 @@ func TestUsersOfAPrefixAreToldOfActs(t *testing.T) {
 	}
 	root := dial(t, c, login("root", "secret"))
 	st := open(t, dial(t, c, login("ann", "hunter2")), "team-a/")
-	keys := hears(t, st)
+	keys := listen(t, st)
 	must(t, st, revoke("acts/one"))
-	toldOf(t, keys, "acts/one")
+	expectKey(t, keys, "acts/one")
 	if _, err := open(t, st.client, "team-b/").Acts(t.Context()); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("acts on keys of others: %v", err)
 	}
@@ -382,5 +381,5 @@ func TestUsersOfAPrefixAreToldOfActs(t *testing.T) {
 		t.Errorf("a key cannot be waited for: %v", err)
 	}
 	must(t, st, revoke("acts/three"))
-	toldOf(t, keys, "acts/three")
+	expectKey(t, keys, "acts/three")
 }

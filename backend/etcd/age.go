@@ -5,21 +5,23 @@ import (
 	"time"
 )
 
-// ages tells how old something in etcd is, by its revision: it was written after this store had sent a call that was answered with an earlier one. No clock but this store's own is in it.
+// ages tells how old a value in etcd is, by its revision. The value was written
+// after this store sent a call that was answered with a lower revision. Only
+// this store's own clock is used.
 type ages struct {
 	mu   sync.Mutex
 	seen [16]struct {
 		revision int64
 		sent     time.Time
-		wall     time.Time // the same on the clock that runs on while the machine is suspended
+		wall     time.Time // the same on the clock that runs during suspend
 	}
-	n int // seen, the newest at n-1
+	n int // how many were noted; the newest is at n-1
 }
 
-// spacing is how far apart the calls are that are remembered.
+// spacing is the least time between noted calls.
 const spacing = 250 * time.Millisecond
 
-// note remembers that a call sent at some time was answered at a revision.
+// note notes that a call sent at a time was answered with a revision.
 func (a *ages) note(sent time.Time, revision int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -33,14 +35,15 @@ func (a *ages) note(sent time.Time, revision int64) {
 	a.n++
 }
 
-// forget drops all, when etcd was set back to an earlier state.
+// forget drops everything, after a restore.
 func (a *ages) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.n = 0
 }
 
-// of is how old at the most what was written at a revision is, if that is known.
+// of returns an upper bound of the age of a value that was written at a
+// revision.
 func (a *ages) of(revision int64) (age time.Duration, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,40 +11,49 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Apply carries out requests: a hundred keys in one transaction, more of them side by side. What this store holds, or has seen freed, is changed in one round trip; what is not as it was last seen comes back with that
-// answer, and is decided again. A request that ctx's end overtakes may still take effect after Apply has returned; its answer is unknown, and the law makes sending it again safe.
+// Apply carries out requests. One transaction takes up to a hundred keys;
+// larger calls send several at a time. A key that this store holds, or has seen
+// freed, is changed in one round trip. If a key has changed since it was last
+// seen, the answer brings its newer state, and Apply decides again.
+//
+// If ctx ends, the answers are unknown. A request may still take effect after
+// Apply has returned. The law makes sending it again safe.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := make([]store.Answer, len(requests))
-	lanes := split(requests, answers)
-	if len(lanes) == 0 {
+	groups := split(requests, answers)
+	if len(groups) == 0 {
 		return answers
 	}
-	s.calls.Add(1) // before it is seen whether the store is closed: Close looks the other way round
+	// Count the call before looking at closed. Close sets closed before it
+	// looks at the count.
+	s.calls.Add(1)
 	defer s.calls.Add(-1)
 	if err := s.usable(ctx); err != nil {
-		for _, l := range lanes {
-			l.fail(err)
+		for _, g := range groups {
+			g.fail(err)
 		}
 	} else {
-		s.carryOut(ctx, lanes)
+		s.carryOut(ctx, groups)
 	}
-	for _, l := range lanes {
-		for k, i := range l.indexes {
-			answers[i] = l.answers[k]
+	for _, g := range groups {
+		for k, i := range g.indexes {
+			answers[i] = g.answers[k]
 		}
 	}
 	return answers
 }
 
-// split divides a batch into lanes; invalid requests are answered.
-func split(requests []tenure.Request, answers []store.Answer) []*lane {
-	lanes := make([]*lane, 0, len(requests))
-	byKey := make(map[string]*lane, len(requests))
-	room, indexes := make([]lane, len(requests)), make([]int, len(requests))
+// split divides requests into groups by key. It answers invalid requests.
+func split(requests []tenure.Request, answers []store.Answer) []*group {
+	groups := make([]*group, 0, len(requests))
+	byKey := make(map[string]*group, len(requests))
+	room, indexes := make([]group, len(requests)), make([]int, len(requests))
 	for i := range requests {
 		req := &requests[i]
 		if err := req.Check(); err != nil {
@@ -52,60 +61,63 @@ func split(requests []tenure.Request, answers []store.Answer) []*lane {
 			continue
 		}
 		indexes[i] = i
-		if l := byKey[req.Key]; l != nil {
-			l.requests, l.indexes, l.answers = append(l.requests, *req), append(l.indexes, i), append(l.answers, store.Answer{})
+		if g := byKey[req.Key]; g != nil {
+			g.requests, g.indexes = append(g.requests, *req), append(g.indexes, i)
+			g.answers = append(g.answers, store.Answer{})
 			continue
 		}
-		l := &room[i]
-		l.key = req.Key
-		l.requests, l.indexes, l.answers = requests[i:i+1:i+1], indexes[i:i+1:i+1], answers[i:i+1:i+1] // its own if more are added
-		byKey[req.Key] = l
-		lanes = append(lanes, l)
+		g := &room[i]
+		g.key = req.Key
+		// Their capacity is 1, so appending does not overwrite the neighbours.
+		g.requests, g.indexes, g.answers = requests[i:i+1:i+1], indexes[i:i+1:i+1], answers[i:i+1:i+1]
+		byKey[req.Key] = g
+		groups = append(groups, g)
 	}
-	return lanes
+	return groups
 }
 
-// carryOut works on lanes, round by round, until all are finished.
-func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
-	lanes = slices.Clone(lanes)
-	for _, l := range lanes {
-		l.view = s.known(l.key)
+// carryOut works on groups, round by round, until all are finished.
+func (s *Store) carryOut(ctx context.Context, groups []*group) {
+	groups = slices.Clone(groups)
+	for _, g := range groups {
+		g.view = s.cached(g.key)
 	}
-	if len(lanes) == 1 {
-		s.meet(ctx, lanes[0])
+	if len(groups) == 1 {
+		s.awaitQueueRead(ctx, groups[0])
 	}
-	for round := 0; len(lanes) > 0; round++ {
+	for round := 0; len(groups) > 0; round++ {
 		if err := pause(ctx, round); err != nil {
-			for _, l := range lanes {
-				l.fail(err)
+			for _, g := range groups {
+				g.fail(err)
 			}
 			return
 		}
-		for _, l := range lanes {
-			s.decide(l)
-			if l.step != finished {
+		for _, g := range groups {
+			s.decide(g)
+			if g.step != finished {
 				continue
 			}
-			if err := s.assure(ctx, l); err != nil {
-				l.fail(err)
+			if err := s.ensureHeld(ctx, g); err != nil {
+				g.fail(err)
 				continue
 			}
-			l.finish()
-			if l.requests[0].Verb == tenure.Acquire && errors.Is(l.answers[0].Err, tenure.ErrHeld) {
-				s.requeue(&l.requests[0])
+			g.finish()
+			if g.requests[0].Verb == tenure.Acquire && errors.Is(g.answers[0].Err, tenure.ErrHeld) {
+				s.requeue(&g.requests[0])
 			}
 		}
-		lanes = slices.DeleteFunc(lanes, func(l *lane) bool { return l.step == finished })
-		if len(lanes) == 0 {
+		groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == finished })
+		if len(groups) == 0 {
 			return
 		}
-		if len(lanes) == 1 && lanes[0].yields == mostYields && lanes[0].step == looking && lanes[0].sure { // it came upon the key between two others
-			if err := sleep(ctx, headStart); err != nil {
-				lanes[0].fail(err)
+		// The key is offered to another store. Let that store ask first.
+		if len(groups) == 1 && groups[0].yields == maxYields && groups[0].step == looking && groups[0].confirmed {
+			if err := clock.Sleep(ctx, headStart); err != nil {
+				groups[0].fail(err)
 				return
 			}
 		}
-		batches := s.batches(s.moor(ctx, lanes))
+		batches := s.batches(s.grantMissing(ctx, groups))
 		if len(batches) == 1 {
 			s.send(ctx, batches[0])
 		} else {
@@ -115,85 +127,79 @@ func (s *Store) carryOut(ctx context.Context, lanes []*lane) {
 			}
 			all.Wait()
 		}
-		lanes = slices.DeleteFunc(lanes, func(l *lane) bool { return l.step == finished })
+		groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == finished })
 	}
 }
 
-// pause is the time before a round: none before the first few, then short and random, so that contenders do not meet again and again.
+// pause waits before a round. There is no pause before the first four rounds.
+// Later pauses are short and random, so that contenders do not meet again and
+// again.
 func pause(ctx context.Context, round int) error {
 	if ctx.Err() != nil {
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	if round < 4 {
 		return nil
 	}
-	return sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
+	return clock.Sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return over(ctx)
-	}
-}
-
-// moor finds the anchors for what is to be written, and has those granted that are not there yet. Keys that nothing is known of are looked at meanwhile: a round trip saved for those that are not new. It returns the
-// lanes that can go on at once.
-func (s *Store) moor(ctx context.Context, lanes []*lane) []*lane {
-	granting := map[*anchor][]*lane{}
-	var ready, unknown []*lane
-	for _, l := range lanes {
-		if l.step != writing || l.next.rec.State == tenure.Free || l.stays || l.heir != nil {
-			ready = append(ready, l)
+// grantMissing finds the etcd leases for the records to write, and has etcd
+// grant those that are missing. Meanwhile it reads the keys of which nothing is
+// known. That saves a round trip if they have a record. It returns the groups
+// that can go on at once.
+func (s *Store) grantMissing(ctx context.Context, groups []*group) []*group {
+	granting := map[*etcdLease][]*group{}
+	var ready, unknown []*group
+	for _, g := range groups {
+		if g.step != writing || g.next.rec.State == tenure.Free || g.keepsLease || g.awardTo != nil {
+			ready = append(ready, g)
 			continue
 		}
-		l.anchor = s.anchorFor(class(max(l.next.rec.TTL, l.next.rec.Deadline.Sub(l.now))))
+		g.etcdLease = s.etcdLeaseFor(leaseSeconds(max(g.next.rec.TTL, g.next.rec.Deadline.Sub(g.now))))
 		switch {
-		case s.granted(l.anchor):
-			ready = append(ready, l)
-		case l.view.mod == 0 && !l.sure:
-			granting[l.anchor] = append(granting[l.anchor], l)
-			unknown = append(unknown, l)
+		case s.isGranted(g.etcdLease):
+			ready = append(ready, g)
+		case g.view.mod == 0 && !g.confirmed:
+			granting[g.etcdLease] = append(granting[g.etcdLease], g)
+			unknown = append(unknown, g)
 		default:
-			granting[l.anchor] = append(granting[l.anchor], l)
-			ready = append(ready, l)
+			granting[g.etcdLease] = append(granting[g.etcdLease], g)
+			ready = append(ready, g)
 		}
 	}
 	if len(granting) == 0 {
 		return ready
 	}
 	var all sync.WaitGroup
-	errs := map[*anchor]error{}
+	errs := map[*etcdLease]error{}
 	var mu sync.Mutex
 	for a := range granting {
 		all.Go(func() {
-			if err := s.cover(ctx, a, 0); err != nil {
+			if err := s.extendLease(ctx, a, 0); err != nil {
 				mu.Lock()
 				errs[a] = err
 				mu.Unlock()
 			}
 		})
 	}
-	for part := range slices.Chunk(unknown, mostLanes) {
-		for _, l := range part {
-			l.step, l.look = looking, look{key: l.key, shelf: true}
+	for part := range slices.Chunk(unknown, maxGroups) {
+		for _, g := range part {
+			g.step, g.lookup = looking, lookup{key: g.key, shelf: true}
 		}
-		all.Go(func() { s.send(ctx, &batch{lanes: part}) })
+		all.Go(func() { s.send(ctx, &batch{groups: part}) })
 	}
 	all.Wait()
 	for a, err := range errs {
-		for _, l := range granting[a] {
-			l.fail(err)
+		for _, g := range granting[a] {
+			g.fail(err)
 		}
 	}
 	return ready
 }
 
-// results are the keys that the operations of a transaction have read, one list for each.
+// results returns what the reads of a transaction have found: one list of etcd
+// keys for each operation.
 func results(responses []*etcdserverpb.ResponseOp) [][]*mvccpb.KeyValue {
 	out := make([][]*mvccpb.KeyValue, len(responses))
 	for i, r := range responses {

@@ -8,184 +8,202 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// claimIn is how long a key that was granted to a bid of this store waits for whoever made the bid. It was woken, and asks at once; one that has gone meanwhile does not.
-const claimIn = 250 * time.Millisecond
+// claimWithin is how long an award of this store waits for the caller that made
+// the bid. The caller was woken, so it asks at once unless it has left.
+const claimWithin = 250 * time.Millisecond
 
-// errGivenBack is why a request is not answered whose bid was granted when nobody seemed to want it any more.
-var errGivenBack = errors.New("etcd: the key was granted and is being given back, because nobody asked for it any more; ask again")
+// errReturned is the error of a caller that asks for an award while the store
+// releases it.
+var errReturned = errors.New("etcd: the key was granted and is being given back, " +
+	"because nobody asked for it any more; ask again")
 
-// award takes note that a bid of this store was granted. The caller holds the mutex.
-func (s *Store) award(p *openPage, m *member, v *view) {
-	k := m.stake
-	k.awarded = true
-	m.deadline, m.placed = s.now().Add(s.left(k)), true
-	if d := v.deed; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
-		m.deadline = d.rec.Deadline // before that the page says to nobody that it is over
+// noteAward notes that a bid of this store was granted. The caller holds the
+// mutex.
+func (s *Store) noteAward(p *ownPage, m *member, v *view) {
+	own := m.bid
+	own.awarded = true
+	m.deadline, m.inQueue = s.now().Add(s.bidRemaining(own)), true
+	if d := v.stored; d.clock == s.domain && d.rec.Deadline.After(m.deadline) {
+		m.deadline = d.rec.Deadline // until then the page does not say that it is over
 	}
 	s.setAlarm(p)
-	if t := s.waits[m.key]; t != nil && t.came < v.mod { // else it has come again
-		s.takeBack(t)
+	// A later joinedAt means that this store has joined the queue again.
+	if t := s.topics[m.key]; t != nil && t.joinedAt < v.mod {
+		s.dropBid(t)
 		t.queued = false
 	}
-	s.expect(k)
+	s.awaitClaim(own)
 }
 
-// expect gives a key back that nobody has claimed after a while. There is no hurry while somebody waits here, who was woken and may be slow: one that has come for something else is refused, and says so.
-func (s *Store) expect(k *stake) {
-	time.AfterFunc(claimIn, func() {
+// awaitClaim returns an award that nobody has claimed after a while. It waits
+// longer while a caller waits here: that caller was woken and may be slow. If
+// it has come for something else, it is refused, and the refusal drops the bid.
+func (s *Store) awaitClaim(own *ownBid) {
+	time.AfterFunc(claimWithin, func() {
 		s.mu.Lock()
-		t := s.waits[k.request.Key]
-		waits := t != nil && len(t.waiters) > 0 && !k.claimed && s.left(k) > k.request.TTL/2
+		t := s.topics[own.request.Key]
+		waits := t != nil && len(t.waiters) > 0 && !own.claimed && s.bidRemaining(own) > own.request.TTL/2
 		s.mu.Unlock()
 		if waits {
-			s.expect(k)
+			s.awaitClaim(own)
 			return
 		}
-		s.giveUp(k)
+		s.returnAward(own)
 	})
 }
 
-// claim takes note that somebody asks for what a bid was granted: from then on it is not given back. It reports whether the lane is done. A request that was made a bid of needs not ask etcd: what this store was told then is its answer, as
-// if that had been on its way since.
-func (s *Store) claim(l *lane, v *view, changed bool) bool {
+// claimAward notes that a caller asks for an award of this store. From then on
+// the store does not return it. It reports whether the group is finished. The
+// request of the bid itself needs no call of etcd: the award is its answer.
+func (s *Store) claimAward(g *group, v *view, changed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, m := s.mine(v.deed)
-	if m == nil || m.stake == nil || m.stake.claimed {
+	_, m := s.ownMember(v.stored)
+	if m == nil || m.bid == nil || m.bid.claimed {
 		return false
 	}
 	wanted := false
-	for i, req := range l.requests {
-		wanted = wanted || l.answers[i].Err == nil && req.Verb != tenure.Release && req.Secret == m.stake.request.Secret
+	for i, req := range g.requests {
+		wanted = wanted || g.answers[i].Err == nil && req.Verb != tenure.Release && req.Secret == m.bid.request.Secret
 	}
 	switch {
 	case !wanted:
 		return false
-	case m.stake.given:
-		l.fail(errGivenBack)
+	case m.bid.returning:
+		g.fail(errReturned)
 		return true
 	}
-	m.stake.claimed = true
-	s.learn(l.key, m)
-	if changed || len(l.requests) > 1 {
+	m.bid.claimed = true
+	s.startQueueRead(g.key, m)
+	if changed || len(g.requests) > 1 {
 		return false
 	}
-	l.step = finished
+	g.step = finished
 	return true
 }
 
-// unclaimed is the bid that a key is granted to and that nobody has claimed yet, if it is this store's. The caller holds the mutex.
-func (s *Store) unclaimed(key string) *stake {
-	e := s.views.byKey[key]
+// unclaimedAward returns the own bid to which a key was awarded, if no caller
+// has claimed it yet, or nil. The caller holds the mutex.
+func (s *Store) unclaimedAward(key string) *ownBid {
+	e := s.cache.byKey[key]
 	if e == nil {
 		return nil
 	}
-	if _, m := s.mine(e.Value.(*remembered).view.deed); m != nil && m.stake != nil && !m.stake.claimed {
-		return m.stake
+	if _, m := s.ownMember(e.Value.(*cacheEntry).view.stored); m != nil && m.bid != nil && !m.bid.claimed {
+		return m.bid
 	}
 	return nil
 }
 
-// hurry gives a key back soon: whoever it was granted to seems to have gone, or is about to ask.
-func (s *Store) hurry(k *stake) {
-	if k != nil {
-		time.AfterFunc(headStart, func() { s.giveUp(k) })
+// returnSoon returns an award after a moment. Its caller has left, it seems, or
+// is about to ask.
+func (s *Store) returnSoon(own *ownBid) {
+	if own != nil {
+		time.AfterFunc(headStart, func() { s.returnAward(own) })
 	}
 }
 
-// giveUp gives a key back that was granted to a bid which nobody stands by any more.
-func (s *Store) giveUp(k *stake) {
+// returnAward releases a key that was awarded to a bid, because no caller wants
+// it any more.
+func (s *Store) returnAward(own *ownBid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !k.awarded || k.claimed || k.given || s.closed.Load() {
+	if !own.awarded || own.claimed || own.returning || s.closed.Load() {
 		return
 	}
-	k.given = true
-	if t := s.waits[k.request.Key]; t != nil {
-		t.vain = time.Now()
+	own.returning = true
+	if t := s.topics[own.request.Key]; t != nil {
+		t.returnedAt = time.Now()
 	}
-	s.done.Go(func() { // Close waits for it
-		release := tenure.Request{Verb: tenure.Release, Key: k.request.Key, Secret: k.request.Secret, Failed: true}
-		for s.left(k) > 0 {
+	s.done.Go(func() {
+		release := tenure.Request{Verb: tenure.Release, Key: own.request.Key, Secret: own.request.Secret, Failed: true}
+		for s.bidRemaining(own) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
 			answers := make([]store.Answer, 1)
-			lanes := split([]tenure.Request{release}, answers)
-			s.carryOut(ctx, lanes)
+			groups := split([]tenure.Request{release}, answers)
+			s.carryOut(ctx, groups)
 			cancel()
-			if err := lanes[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || sleep(s.life, grace) != nil {
+			if err := groups[0].answers[0].Err; !errors.Is(err, store.ErrUnknown) || clock.Sleep(s.life, grace) != nil {
 				return
 			}
 		}
 	})
 }
 
-// resign takes back the bids of a store that ends, and gives back what they were granted: to others it would be held until its time is over.
-func (s *Store) resign() {
+// withdrawAll withdraws the bids of a store that closes, and returns its
+// awards. Otherwise those keys would be held until their deadlines.
+func (s *Store) withdrawAll() {
 	s.mu.Lock()
-	var bids []*stake
+	var bids []*ownBid
 	for _, p := range s.pages {
 		for _, m := range p.members {
-			if m.stake != nil && !m.stake.claimed {
-				bids = append(bids, m.stake)
+			if m.bid != nil && !m.bid.claimed {
+				bids = append(bids, m.bid)
 			}
 		}
 	}
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
 	defer cancel()
-	for part := range slices.Chunk(bids, mostLanes/2) {
+	for part := range slices.Chunk(bids, maxGroups/2) {
 		var ops []clientv3.Op
-		for _, k := range part { // what it was granted is in the record, whoever has taken it off the queue
-			ops = append(ops, clientv3.OpDelete(s.names.waiter(k.request.Key, s.id)), clientv3.OpGet(s.names.record(k.request.Key)))
+		// The record tells of an award, even if the entry is already gone.
+		for _, own := range part {
+			ops = append(ops, clientv3.OpDelete(s.names.waiter(own.request.Key, s.id)),
+				clientv3.OpGet(s.names.record(own.request.Key)))
 		}
 		resp, err := s.txn(ctx, nil, ops, nil)
 		if err != nil {
 			break
 		}
 		read := results(resp.Responses)
-		for i, k := range part {
-			if v, err := s.seen(look{key: k.request.Key}, read[2*i+1:2*i+2]); err == nil {
+		for i, own := range part {
+			if v, err := s.parseView(lookup{key: own.request.Key}, read[2*i+1:2*i+2]); err == nil {
 				v.asOf = resp.Header.Revision
 				s.mu.Lock()
-				s.remember(k.request.Key, v)
+				s.addView(own.request.Key, v)
 				s.mu.Unlock()
 			}
 		}
 	}
-	for _, k := range bids {
-		s.giveUp(k)
+	for _, own := range bids {
+		s.returnAward(own)
 	}
 }
 
-// revise gives up, after a refusal, what an earlier request of this store has left behind: a bid that is not the one that waits now, or what was granted to it. The caller holds the mutex.
-func (s *Store) revise(t *topic, refused *tenure.Request) {
-	if k := s.unclaimed(t.key); k != nil && k.request.Secret != refused.Secret {
-		s.hurry(k)
+// dropOutdatedBid handles a refusal. If the bid in the queue, or an unclaimed
+// award, is of another request than the refused one, it gives that up. The
+// caller holds the mutex.
+func (s *Store) dropOutdatedBid(t *topic, refused *tenure.Request) {
+	if own := s.unclaimedAward(t.key); own != nil && own.request.Secret != refused.Secret {
+		s.returnSoon(own)
 	}
-	k := t.stake
-	if k == nil || k.request.Secret == refused.Secret || s.closed.Load() {
+	own := t.bid
+	if own == nil || own.request.Secret == refused.Secret || s.closed.Load() {
 		return
 	}
 	s.done.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 		defer cancel()
-		t.turn <- struct{}{}
-		defer func() { <-t.turn }()
-		place := s.names.waiter(t.key, s.id)
+		t.lock <- struct{}{}
+		defer func() { <-t.lock }()
+		entry := s.names.waiter(t.key, s.id)
 		s.mu.Lock()
-		mod := k.mod
+		mod := own.mod
 		s.mu.Unlock()
-		same := clientv3.Compare(clientv3.ModRevision(place), "=", mod)
-		resp, err := s.txn(ctx, []clientv3.Cmp{same}, []clientv3.Op{clientv3.OpPut(place, "", clientv3.WithIgnoreLease())}, nil)
+		same := clientv3.Compare(clientv3.ModRevision(entry), "=", mod)
+		resp, err := s.txn(ctx, []clientv3.Cmp{same},
+			[]clientv3.Op{clientv3.OpPut(entry, "", clientv3.WithIgnoreLease())}, nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err == nil && resp.Succeeded && t.stake == k {
-			s.withdraw(k)
-			t.stake = nil
+		if err == nil && resp.Succeeded && t.bid == own {
+			s.withdraw(own)
+			t.bid = nil
 		}
 	})
 }

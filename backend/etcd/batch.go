@@ -8,84 +8,91 @@ import (
 )
 
 const (
-	// mostLanes is how many keys one transaction carries out.
-	mostLanes = 100
-	// mostOps is how many operations, and how many conditions, a transaction has: etcd takes 128, and in a transaction within it what that leaves of them. A lane has six at most, an offer in it two, and what is in that one.
-	mostOps = 128 - 6 - 2 - 1
-	// mostBytes bounds what one transaction carries: etcd takes 1.5 MiB.
-	mostBytes = 1 << 20
+	// maxGroups is how many keys one transaction carries out.
+	maxGroups = 100
+	// maxOps is how many operations a batch has, and how many conditions. etcd
+	// takes 128 in a transaction. A transaction within another may have as many
+	// as the outer one leaves over. A group has at most six, an offer within it
+	// two, and the transaction within that one.
+	maxOps = 128 - 6 - 2 - 1
+	// maxBytes bounds the size of a transaction. etcd takes 1.5 MiB.
+	maxBytes = 1 << 20
 )
 
-// batch is what one transaction carries out.
+// batch is the groups that one transaction carries out.
 type batch struct {
-	lanes    []*lane
-	bytes    int
-	pages    []*openPage
-	planting []*anchor // whose live keys are not there yet
+	groups    []*group
+	bytes     int
+	pages     []*ownPage
+	newLeases []*etcdLease // whose live keys do not exist yet
 }
 
-// batches packs lanes. The renewals on one page go together.
-func (s *Store) batches(lanes []*lane) []*batch {
+// batches packs groups into batches. The renewals on one page go together.
+func (s *Store) batches(groups []*group) []*batch {
 	var out []*batch
 	open := &batch{}
-	add := func(bytes int, group ...*lane) {
-		n := len(open.lanes) + len(group)
-		// Two more for a page or a live key that comes with it, and for a look at the queues.
-		if len(open.lanes) > 0 && (n > mostLanes || n+len(open.pages)+len(open.planting)+2 > mostOps || open.bytes+bytes > mostBytes) {
+	add := func(bytes int, added ...*group) {
+		n := len(open.groups) + len(added)
+		// Two more: a page or a live key that comes with it, and a read of the
+		// queues.
+		full := n > maxGroups || n+len(open.pages)+len(open.newLeases)+2 > maxOps || open.bytes+bytes > maxBytes
+		if len(open.groups) > 0 && full {
 			out = append(out, open)
 			open = &batch{}
 		}
-		open.lanes, open.bytes = append(open.lanes, group...), open.bytes+bytes
+		open.groups, open.bytes = append(open.groups, added...), open.bytes+bytes
 	}
-	byPage := map[*openPage][]*lane{}
-	for _, l := range lanes {
-		switch l.step {
+	byPage := map[*ownPage][]*group{}
+	for _, g := range groups {
+		switch g.step {
 		case writing:
-			s.settle(l)
-			add(s.weight(l), l)
-			if l.plants && !slices.Contains(open.planting, l.anchor) {
-				open.planting = append(open.planting, l.anchor)
+			s.reserveSlot(g)
+			add(s.weight(g), g)
+			if g.putsLiveKey && !slices.Contains(open.newLeases, g.etcdLease) {
+				open.newLeases = append(open.newLeases, g.etcdLease)
 			}
 		case renewing:
-			byPage[l.page] = append(byPage[l.page], l)
+			byPage[g.page] = append(byPage[g.page], g)
 		case looking:
-			add(bidWeight(&l.requests[0]), l) // which it may leave
+			add(bidWeight(&g.requests[0]), g) // a lookup may leave a bid
 		}
 	}
 	for _, p := range sortedPages(byPage) {
 		add(0, byPage[p]...)
 		open.pages = append(open.pages, p)
 	}
-	if len(open.lanes) > 0 {
+	if len(open.groups) > 0 {
 		out = append(out, open)
 	}
 	return out
 }
 
-func sortedPages(byPage map[*openPage][]*lane) []*openPage {
-	pages := make([]*openPage, 0, len(byPage))
+func sortedPages(byPage map[*ownPage][]*group) []*ownPage {
+	pages := make([]*ownPage, 0, len(byPage))
 	for p := range byPage {
 		pages = append(pages, p)
 	}
-	slices.SortFunc(pages, func(a, b *openPage) int { return cmp.Compare(a.id.number, b.id.number) })
+	slices.SortFunc(pages, func(a, b *ownPage) int { return cmp.Compare(a.id.number, b.id.number) })
 	return pages
 }
 
-// weight is at least how many bytes a lane's write takes, whatever is in it.
-func (s *Store) weight(l *lane) int {
-	d := l.next
-	record := 256 + len(d.rec.Owner) + len(d.rec.Instance) + len(d.rec.Actor) + len(d.rec.Note) + len(d.rec.Progress) + weigh(d.rec.History)
+// weight returns an upper bound of the bytes of a group's write.
+func (s *Store) weight(g *group) int {
+	d := g.next
+	record := 256 + len(d.rec.Owner) + len(d.rec.Instance) + len(d.rec.Actor) + len(d.rec.Note) +
+		len(d.rec.Progress) + weigh(d.rec.History)
 	for _, g := range d.rec.Guards {
 		record += len(g) + 4
 	}
-	sum := 512 + 16*(len(s.names)+len(l.key)+2) + record // it is named in conditions, reads and the queue
-	shelves, offers := len(d.rec.History) > mostAtHand, l.heir != nil
+	// Conditions, reads and the queue name the key, too.
+	sum := 512 + 16*(len(s.names)+len(g.key)+2) + record
+	shelves, offers := len(d.rec.History) > maxInRecord, g.awardTo != nil
 	if d.rec.State == tenure.Free {
 		s.mu.Lock()
-		_, m := s.mine(l.old)
-		offers = m != nil && m.heirs[0].id != 0
-		if offers && m.heirs[1].bid != nil {
-			sum += bidWeight(&m.heirs[1].bid.Request)
+		_, m := s.ownMember(g.old)
+		offers = m != nil && m.next[0].id != 0
+		if offers && m.next[1].bid != nil {
+			sum += bidWeight(&m.next[1].bid.Request)
 		}
 		s.mu.Unlock()
 	}
@@ -96,13 +103,13 @@ func (s *Store) weight(l *lane) int {
 	if shelves {
 		sum += record + older
 	}
-	if offers { // to the first, or else to the second
+	if offers { // the transaction has it for the first and the second
 		sum += 2 * (record + older)
 	}
 	return sum
 }
 
-// bidWeight is at least how many bytes a bid takes.
+// bidWeight returns an upper bound of the bytes of a bid.
 func bidWeight(q *tenure.Request) int {
 	sum := 256 + len(q.Key) + len(q.Owner) + len(q.Instance)
 	for _, g := range q.Guards {
@@ -111,7 +118,8 @@ func bidWeight(q *tenure.Request) int {
 	return sum
 }
 
-// weigh is at least how many bytes transfers take. What is as in the one before is not packed again.
+// weigh returns an upper bound of the bytes of a history. A text that equals
+// that of the term before is not packed again.
 func weigh(terms []tenure.Term) int {
 	sum, last := 256, &tenure.Term{}
 	for i := range terms {

@@ -21,12 +21,13 @@ func claim(key, owner string) tenure.Request {
 	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
 }
 
-// then is another request of the same grant.
+// then makes another request of the same grant.
 func then(verb tenure.Verb, mine tenure.Request) tenure.Request {
 	return tenure.Request{Verb: verb, Key: mine.Key, Secret: mine.Secret}
 }
 
-// floor is a lock with nothing around it: a key put if it is not there, on an etcd lease that is there already, and deleted if it is still the same. Two transactions.
+// floor is the simplest lock: put a key if it does not exist, on an existing
+// etcd lease, and delete it if it is still the same. Two transactions.
 func floor(ctx context.Context, client *clientv3.Client, key string, lease clientv3.LeaseID) error {
 	resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, "owner", clientv3.WithLease(lease))).Commit()
 	if err == nil && !resp.Succeeded {
@@ -39,7 +40,8 @@ func floor(ctx context.Context, client *clientv3.Client, key string, lease clien
 	return err
 }
 
-// BenchmarkLone is an acquire and a release by one caller, beside the floor and by turns with it.
+// BenchmarkLone measures an acquire and a release by one caller, in turns with
+// floor.
 func BenchmarkLone(b *testing.B) {
 	c := testenv.EtcdAlone(b)
 	client := dial(b, c)
@@ -98,7 +100,8 @@ func BenchmarkLone(b *testing.B) {
 	}
 }
 
-// BenchmarkMany is 64 goroutines that acquire and release keys of their own.
+// BenchmarkMany measures 64 goroutines that acquire and release keys of their
+// own.
 func BenchmarkMany(b *testing.B) {
 	c := testenv.EtcdAlone(b)
 	client := dial(b, c)
@@ -137,13 +140,15 @@ func BenchmarkMany(b *testing.B) {
 	}
 }
 
-// median is what most rounds took, whatever the machine did besides in some.
+// median is robust against rounds in which the machine did something else.
 func median(took []time.Duration) time.Duration {
 	slices.Sort(took)
 	return took[len(took)/2]
 }
 
-// BenchmarkHandOff is from a release to the next grant while others wait, each with a client of its own: Croft's by the queue of its store, etcd's own by its mutex.
+// BenchmarkHandOff measures the time from a release to the next grant while
+// others wait, each with a client of its own. Croft uses the store's queue,
+// etcd its mutex.
 func BenchmarkHandOff(b *testing.B) {
 	c := testenv.EtcdAlone(b)
 	for _, workers := range []int{2, 16} {
@@ -198,11 +203,12 @@ func handOff(b *testing.B, workers int, worker func(n int) (lock, unlock func(co
 				done++
 				last := done >= b.N+workers
 				mu.Unlock()
-				time.Sleep(2 * time.Millisecond) // the work: meanwhile the others are all waiting
+				time.Sleep(2 * time.Millisecond) // the work; meanwhile all others wait
 				mu.Lock()
 				freed = time.Now()
 				mu.Unlock()
-				if err := unlocks[n](context.WithoutCancel(ctx)); err != nil { // or the next run waits until it has lapsed
+				// Otherwise the next run waits until the lease has lapsed.
+				if err := unlocks[n](context.WithoutCancel(ctx)); err != nil {
 					b.Error(err)
 				}
 				if last {

@@ -11,30 +11,38 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// A store that has waited for a key lately leaves its request in its place in the queue when it asks again: a bid, with where the lease would live, and without the secret. Whoever frees the key grants it to the first in the queue in
-// the same step, if that one has left a bid a moment ago, and writes the record into its place: a hand-off is one write, and the new holder needs to ask nobody. Its lease counts from when it sent the bid, which was before it was granted.
+// A store that has waited for a key lately leaves a bid in its queue entry when
+// it asks again: its request without the secret, and the etcd lease and slot
+// for its lease. A release awards the key to the first in the queue if its bid
+// is young. It writes the record into that store's entry in the same
+// transaction. So a hand-off is one write, and the new holder need not ask
+// etcd. Its lease counts from the moment it sent the bid, which is before the
+// award.
 //
-// One that has waited for longer may be dead, and would keep the key from everybody until its lease is over. It is offered the key instead: see queue.go.
+// An older bid may be that of a dead store. An award would keep the key from
+// everybody for a TTL. So that store is offered the key instead: see queue.go.
 
-// young is how old a bid may be that is granted, and freshOf which part of its TTL.
+// A bid is awarded only if it is younger than maxBidAge, and than its TTL
+// divided by bidAgePart.
 const (
-	young   = 2 * time.Second
-	freshOf = 4
+	maxBidAge  = 2 * time.Second
+	bidAgePart = 4
 )
 
-// bid is a request that waits in a place, and where its lease is to live.
+// bid is a request in a queue entry, and where its lease will be kept.
 type bid struct {
 	tenure.Bid
 	lease clientv3.LeaseID
-	page  pageID // of the store that bids
+	page  pageID // a page of the bidding store
 	slot  int
-	mod   int64 // of the place,
-	since int64 // and the revision at which it was taken
+	mod   int64 // mod_revision of the queue entry,
+	since int64 // and its create_revision
 }
 
 const bidFormat = 3
 
-// encode packs a bid. Its key is not in it: that is its place's name.
+// encode packs a bid. It leaves out the key, which is in the name of the queue
+// entry.
 func (b *bid) encode() string {
 	q := &b.Request
 	w := &writer{out: make([]byte, 0, 128)}
@@ -57,12 +65,13 @@ func (b *bid) encode() string {
 	return string(w.out)
 }
 
-// isBid reports whether a place has nothing but a bid in it.
+// isBid reports whether the value of a queue entry is a bid and nothing else.
 func isBid(value []byte) bool { return len(value) > 0 && value[0] == bidFormat }
 
-// decodeBid unpacks a bid, or returns nil: what is in a place is a hint, and one that cannot be read is none.
+// decodeBid unpacks the bid in a queue entry. It returns nil if there is none
+// or it cannot be read: a bid is only a hint.
 func decodeBid(key string, store identity, kv *mvccpb.KeyValue) *bid {
-	value := bytes.TrimPrefix(kv.Value, []byte(beNext))
+	value := bytes.TrimPrefix(kv.Value, []byte(youAreNext))
 	if !isBid(value) {
 		return nil
 	}
@@ -76,109 +85,122 @@ func decodeBid(key string, store identity, kv *mvccpb.KeyValue) *bid {
 	for range r.count(tenure.MaxGuards) {
 		q.Guards = append(q.Guards, r.text())
 	}
-	if r.err != nil || len(r.rest) > 0 || b.lease == 0 || b.page.store != store || b.slot >= pageSize || b.Check() != nil {
+	if r.err != nil || len(r.rest) > 0 || b.lease == 0 || b.page.store != store || b.slot >= pageSize ||
+		b.Check() != nil {
 		return nil
 	}
 	return b
 }
 
-// stake is a bid of this store.
-type stake struct {
-	request tenure.Request // with its secret
-	sent    time.Time      // on the monotonic clock,
-	said    time.Time      // and on the store's
-	page    *openPage
-	slot    int
-	mod     int64 // of the place, when it is there
+// ownBid is a bid of this store.
+type ownBid struct {
+	request  tenure.Request // with its secret
+	sent     time.Time      // on the monotonic clock,
+	sentWall time.Time      // and on the store's clock
+	page     *ownPage
+	slot     int
+	mod      int64 // mod_revision of the queue entry with the bid
 
-	// Under the store's mutex.
-	awarded bool // it was granted,
-	claimed bool // and whoever asked for it knows,
-	given   bool // or it is being given back
-	doubted bool // nobody knows whether it has reached its place, or yet will
+	// The store's mutex protects the rest.
+	awarded   bool // the bid was granted,
+	claimed   bool // and a caller has asked for it,
+	returning bool // or the store releases it again
+	uncertain bool // the bid may be in its entry, or may arrive there later
 }
 
-// left is what is left of a lease that was granted to a bid. It counts from the sending of the bid, by whichever clock has run further.
-func (s *Store) left(k *stake) time.Duration {
-	return k.request.TTL - max(time.Since(k.sent), s.now().Sub(k.said))
+// bidRemaining returns for how long a lease that was awarded to a bid still
+// lasts. It counts from the sending of the bid, by the clock that has run
+// further.
+func (s *Store) bidRemaining(own *ownBid) time.Duration {
+	return own.request.TTL - max(time.Since(own.sent), s.now().Sub(own.sentWall))
 }
 
-// stakeFor makes a bid of a request that is about to take a place in a queue, if a lease of its TTL can live somewhere. The caller holds the mutex.
-func (s *Store) stakeFor(req *tenure.Request) (*stake, string) {
-	a := s.anchors[class(req.TTL)]
-	if a == nil || a.gone || a.id == 0 || !a.planted || a.left() <= 0 {
+// newBid makes a bid of a request and takes a slot for it. It returns nil if
+// there is no etcd lease yet that could carry the lease. The caller holds the
+// mutex.
+func (s *Store) newBid(req *tenure.Request) (*ownBid, string) {
+	a := s.etcdLeases[leaseSeconds(req.TTL)]
+	if a == nil || a.gone || a.id == 0 || !a.hasLiveKey || a.remaining() <= 0 {
 		return nil, ""
 	}
-	k := &stake{request: *req, sent: time.Now(), said: s.now()}
-	k.page, k.slot = s.seat(a, &member{key: req.Key, ttl: req.TTL, stake: k})
-	b := bid{Bid: req.Bid(), lease: a.id, page: k.page.id, slot: k.slot}
-	return k, b.encode()
+	own := &ownBid{request: *req, sent: time.Now(), sentWall: s.now()}
+	own.page, own.slot = s.takeSlot(a, &member{key: req.Key, ttl: req.TTL, bid: own})
+	b := bid{Bid: req.Bid(), lease: a.id, page: own.page.id, slot: own.slot}
+	return own, b.encode()
 }
 
-// doubt notes that nobody knows whether a bid is in the queue, or yet will be. A sweep takes it off its page when its time is over. The caller holds the mutex.
-func (s *Store) doubt(k *stake) {
-	if k == nil || k.awarded || k.page.members[k.slot] == nil {
+// markUncertain notes that a bid may be in the queue or arrive there later. A
+// sweep frees its slot when its TTL has passed. The caller holds the mutex.
+func (s *Store) markUncertain(own *ownBid) {
+	if own == nil || own.awarded || own.page.members[own.slot] == nil {
 		return
 	}
-	k.doubted = true
-	k.page.members[k.slot].deadline = s.now().Add(s.left(k))
-	s.setAlarm(k.page)
+	own.uncertain = true
+	own.page.members[own.slot].deadline = s.now().Add(s.bidRemaining(own))
+	s.setAlarm(own.page)
 }
 
-// withdraw gives up the seat of a bid that is not in the queue any more. One that may yet come there keeps it until its time is over: if it is granted after all, it is known as this store's, and given back. The caller holds the mutex.
-func (s *Store) withdraw(k *stake) {
-	if k != nil && !k.awarded && !k.doubted {
-		s.leave(k.page, k.slot)
+// withdraw frees the slot of a bid that is no longer in the queue. An uncertain
+// bid keeps its slot until its TTL has passed. If it is awarded after all, the
+// store recognizes it and releases the key. The caller holds the mutex.
+func (s *Store) withdraw(own *ownBid) {
+	if own != nil && !own.awarded && !own.uncertain {
+		s.leaveSlot(own.page, own.slot)
 	}
 }
 
-// takeBack gives up the bid of a topic, which is not in its place any more. The caller holds the mutex.
-func (s *Store) takeBack(t *topic) {
-	s.withdraw(t.stake)
-	t.stake = nil
+// dropBid gives up the bid of a topic, which is no longer in its entry. The
+// caller holds the mutex.
+func (s *Store) dropBid(t *topic) {
+	s.withdraw(t.bid)
+	t.bid = nil
 }
 
-// heir is the bid that a key is granted to in the step that frees it, or nil.
-func (s *Store) heir(l *lane, v *view, freed *tenure.Record) *bid {
-	last := len(l.requests) - 1
-	if l.forgoes || l.granted || freed.State != tenure.Free || l.requests[last].Verb != tenure.Release {
+// awardable returns the bid to which a release can award the key, or nil.
+func (s *Store) awardable(g *group, v *view, freed *tenure.Record) *bid {
+	last := len(g.requests) - 1
+	if g.noAward || g.granted || freed.State != tenure.Free || g.requests[last].Verb != tenure.Release {
 		return nil
 	}
 	s.mu.Lock()
-	_, m := s.mine(v.deed)
+	_, m := s.ownMember(v.stored)
 	var b *bid
 	if m != nil {
-		b = m.heirs[0].bid
+		b = m.next[0].bid
 	}
 	s.mu.Unlock()
-	if b == nil || b.page.store == s.id || v.deed.isOlder(b.Grant) {
+	if b == nil || b.page.store == s.id || v.stored.isShelved(b.Grant) {
 		return nil
 	}
-	if age, known := s.ages.of(b.since); !known || age > min(s.young, b.Request.TTL/freshOf) {
+	if age, known := s.ages.of(b.since); !known || age > min(s.maxBidAge, b.Request.TTL/bidAgePart) {
 		return nil
 	}
 	return b
 }
 
-// bequeath grants a key that a lane frees to the next in its queue, if the law lets it.
-func (s *Store) bequeath(l *lane, v *view, freed tenure.Record) (tenure.Record, *bid) {
-	b := s.heir(l, v, &freed)
+// awardFreed awards a key that a group frees to the next in its queue, if the
+// law allows it. It returns the record to write and the bid.
+func (s *Store) awardFreed(g *group, v *view, freed tenure.Record) (tenure.Record, *bid) {
+	b := s.awardable(g, v, &freed)
 	if b == nil {
 		return freed, nil
 	}
-	l.now = s.now() // after the bid was seen, and so after it was sent: its holder counts from then
-	if next, granted, err := tenure.Award(freed, b.Bid, l.now); err == nil && granted {
+	// Read the clock after the bid was seen, and so after it was sent. The
+	// bidder's lease counts from the sending.
+	g.now = s.now()
+	if next, granted, err := tenure.Award(freed, b.Bid, g.now); err == nil && granted {
 		return next, b
 	}
 	return freed, nil
 }
 
-// inherits are the conditions on which a bid is granted: that it is still there, and that its lease has something to live on.
-func (s *Store) inherits(key string, b *bid) []clientv3.Cmp {
-	return []clientv3.Cmp{s.lives(b.lease), s.stands(key, b)}
+// bidConditions returns the conditions of an award: the bid is unchanged, and
+// the live key of its etcd lease exists.
+func (s *Store) bidConditions(key string, b *bid) []clientv3.Cmp {
+	return []clientv3.Cmp{s.liveKeyExists(b.lease), s.bidUnchanged(key, b)}
 }
 
-// stands compares a bid with what is in its place.
-func (s *Store) stands(key string, b *bid) clientv3.Cmp {
+// bidUnchanged is the condition that a bid is still in its queue entry.
+func (s *Store) bidUnchanged(key string, b *bid) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(s.names.waiter(key, b.page.store)), "=", b.mod)
 }

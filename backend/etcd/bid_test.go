@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestABidComesBackAsItWas, alone and behind what the second in a queue is told; and what is not one is none.
+// TestABidComesBackAsItWas, alone and behind youAreNext. Other values are no
+// bids.
 func TestABidComesBackAsItWas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -30,7 +31,7 @@ func TestABidComesBackAsItWas(t *testing.T) {
 			q.Guards = nil
 		}
 		b := &bid{Bid: q.Bid(), lease: 7, page: pageID{newIdentity(), 3}, slot: rapid.IntRange(0, pageSize-1).Draw(t, "slot"), mod: 9, since: 5}
-		for _, before := range []string{"", beNext} {
+		for _, before := range []string{"", youAreNext} {
 			value := before + b.encode()
 			read := func(store identity, value string) *bid {
 				return decodeBid(q.Key, store, &mvccpb.KeyValue{Value: []byte(value), ModRevision: 9, CreateRevision: 5})
@@ -51,7 +52,8 @@ func TestABidComesBackAsItWas(t *testing.T) {
 	})
 }
 
-// TestAgesAreUpperBounds: nothing is younger than it is said to be, and of what is older than all that was seen nothing is said.
+// TestAgesAreUpperBounds: nothing is older than its age. The age of values
+// older than all noted calls is unknown.
 func TestAgesAreUpperBounds(t *testing.T) {
 	var a ages
 	if _, known := a.of(5); known {
@@ -60,7 +62,8 @@ func TestAgesAreUpperBounds(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
 	for n := range 40 {
 		a.note(began.Add(time.Duration(n)*time.Minute), int64(10*n))
-		a.note(began.Add(time.Duration(n)*time.Minute+time.Millisecond), int64(10*n+1)) // too soon to be of use
+		// Too soon after the last one, so not noted.
+		a.note(began.Add(time.Duration(n)*time.Minute+time.Millisecond), int64(10*n+1))
 	}
 	a.note(began.Add(40*time.Minute), 5) // overtaken
 	for revision, minute := range map[int64]int{391: 39, 390: 38, 385: 38, 381: 38, 380: 37, 1000: 39} {
@@ -84,24 +87,27 @@ func TestAgesAreUpperBounds(t *testing.T) {
 	}
 }
 
-// TestOneThatMayBeDeadIsAsked: a bid is not granted that has stood for long, or for much of its TTL, or whose etcd lease is gone. The key is offered, and whoever comes next has it.
-func TestOneThatMayBeDeadIsAsked(t *testing.T) {
+// TestAnOldBidIsOfferedTheKey: a bid is not granted if it is old, or has waited
+// for much of its TTL, or if its etcd lease is gone. The key is offered to its
+// store, and the first to ask gets it.
+func TestAnOldBidIsOfferedTheKey(t *testing.T) {
 	t.Parallel()
-	for name, age := range map[string]func(t *testing.T, holder, heir *Store, b *bid){
-		"old":       func(_ *testing.T, holder, _ *Store, _ *bid) { holder.young = 0 },
-		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL }, // as seen by the holder
+	for name, age := range map[string]func(t *testing.T, holder, bidder *Store, b *bid){
+		"old": func(_ *testing.T, holder, _ *Store, _ *bid) { holder.maxBidAge = 0 },
+		// As seen by the holder.
+		"half over": func(_ *testing.T, _, _ *Store, b *bid) { b.Request.TTL = tenure.MinTTL },
 		"of unknown age": func(_ *testing.T, holder, _ *Store, _ *bid) {
 			holder.ages.forget()
 		},
-		"without a lease": func(t *testing.T, holder, heir *Store, b *bid) {
+		"without a lease": func(t *testing.T, holder, bidder *Store, b *bid) {
 			if _, err := holder.client.Revoke(t.Context(), b.lease); err != nil {
 				t.Fatal(err)
 			}
-			heir.mu.Lock()
-			defer heir.mu.Unlock()
-			for _, a := range heir.anchors {
+			bidder.mu.Lock()
+			defer bidder.mu.Unlock()
+			for _, a := range bidder.etcdLeases {
 				if a.id == b.lease {
-					heir.drop(a)
+					bidder.dropLease(a)
 				}
 			}
 		},
@@ -111,31 +117,32 @@ func TestOneThatMayBeDeadIsAsked(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
 			key := "award/old/" + name
-			holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-			mine, next := lasting(key, "holder"), lasting(key, "heir")
+			holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+			mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 			must(t, holder, mine)
-			bids(t, heir, next)
-			m := looksRound(t, holder, key)
-			age(t, holder, heir, m.heirs[0].bid)
+			bids(t, bidder, next)
+			m := seeBid(t, holder, key)
+			age(t, holder, bidder, m.next[0].bid)
 			must(t, holder, then(tenure.Release, mine))
 			if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 				t.Errorf("it is %s, %v", rec.State, err)
 			}
-			must(t, heir, next)
+			must(t, bidder, next)
 		})
 	}
 }
 
-// TestAStoreGrantsNothingToItself: its own next is in no queue but its own, as a rule; if it is, it is asked.
+// TestAStoreGrantsNothingToItself: if the own store is first in the queue, it
+// gets an offer.
 func TestAStoreGrantsNothingToItself(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/self"
-	st := acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "one"), lasting(key, "other")
+	st := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "one"), longClaim(key, "other")
 	must(t, st, mine)
 	bids(t, st, next)
-	looksRound(t, st, key)
+	seeBid(t, st, key)
 	must(t, st, then(tenure.Release, mine))
 	if rec, err := st.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
@@ -143,17 +150,17 @@ func TestAStoreGrantsNothingToItself(t *testing.T) {
 	must(t, st, next)
 }
 
-// looksRound lets the holder of a key see who waits for it, with a bid.
-func looksRound(t *testing.T, holder *Store, key string) *member {
+// seeBid lets the holder of a key read its queue until it knows a bid.
+func seeBid(t *testing.T, holder *Store, key string) *member {
 	t.Helper()
 	holder.mu.Lock()
-	_, m := holder.mine(holder.views.byKey[key].Value.(*remembered).view.deed)
+	_, m := holder.ownMember(holder.cache.byKey[key].Value.(*cacheEntry).view.stored)
 	holder.mu.Unlock()
 	testenv.Eventually(t, "it sees a bid", func() error {
-		holder.seeWhoIsNext(t.Context(), key, m)
+		holder.readQueue(t.Context(), key, m)
 		holder.mu.Lock()
 		defer holder.mu.Unlock()
-		if m.heirs[0].bid == nil {
+		if m.next[0].bid == nil {
 			return errors.New("it does not")
 		}
 		return nil
@@ -161,14 +168,15 @@ func looksRound(t *testing.T, holder *Store, key string) *member {
 	return m
 }
 
-// TestABidForASecretThatIsUsedUpIsNotGranted, though the term is so long ago that it is on the shelf: a secret is granted once.
+// TestABidForASecretThatIsUsedUpIsNotGranted, even if that term is so old that
+// it is on the shelf. A secret is granted once.
 func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/used"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	for range mostAtHand + 2 {
-		used := lasting(key, "holder")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	for range maxInRecord + 2 {
+		used := longClaim(key, "holder")
 		must(t, holder, used)
 		must(t, holder, then(tenure.Release, used))
 	}
@@ -176,34 +184,35 @@ func TestABidForASecretThatIsUsedUpIsNotGranted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := lasting(key, "holder")
+	mine := longClaim(key, "holder")
 	must(t, holder, mine)
-	bids(t, heir, lasting(key, "heir"))
-	m := looksRound(t, holder, key)
-	m.heirs[0].bid.Grant = rec.History[0].Grant
+	bids(t, bidder, longClaim(key, "bidder"))
+	m := seeBid(t, holder, key)
+	m.next[0].bid.Grant = rec.History[0].Grant
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s, %v", rec.State, err)
 	}
 }
 
-// TestABidIsGrantedOnlyWhereItStands: not one that has been taken back, and nothing is lost by it.
-func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
+// TestAWithdrawnBidIsNotGranted, and nothing is lost by it.
+func TestAWithdrawnBidIsNotGranted(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/back"
 	client, w := wired(t, c)
-	holder, heir := acquainted(t, open(t, client, c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, first, second := lasting(key, "holder"), lasting(key, "first"), lasting(key, "second")
+	holder, bidder := waitedBefore(t, open(t, client, c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, first, second := longClaim(key, "holder"), longClaim(key, "first"), longClaim(key, "second")
 	must(t, holder, mine)
-	bids(t, heir, first)
-	looksRound(t, holder, key)
-	wake := awaits(t, heir, key)
-	if a := resolve(t.Context(), heir, second); !errors.Is(a.Err, tenure.ErrHeld) { // another of the same store
+	bids(t, bidder, first)
+	seeBid(t, holder, key)
+	wake := keepWaiting(t, bidder, key)
+	// Another request of the same store.
+	if a := resolve(t.Context(), bidder, second); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatalf("the key is held: %v", a.Err)
 	}
 	testenv.Eventually(t, "the first bid is taken back", func() error {
-		if in := inPlace(t, heir, key); len(in) != 0 {
+		if in := queueEntry(t, bidder, key); len(in) != 0 {
 			return errors.New("it is still there")
 		}
 		return nil
@@ -215,27 +224,28 @@ func TestABidIsGrantedOnlyWhereItStands(t *testing.T) {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
 	}
 	<-wake
-	must(t, heir, second)
+	must(t, bidder, second)
 }
 
-// TestLaw5AnAwardIsNoOlderThanItsBid: whoever releases may look at its clock, be held up, and see the bid only then.
+// TestLaw5AnAwardIsNoOlderThanItsBid: a releasing client may read its clock, be
+// held up, and see the bid only then.
 func TestLaw5AnAwardIsNoOlderThanItsBid(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "award/held up"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
-	v, looked := holder.known(key), holder.now()
-	k := bids(t, heir, next)
-	looksRound(t, holder, key)
+	v, looked := holder.cached(key), holder.now()
+	own := bids(t, bidder, next)
+	seeBid(t, holder, key)
 	end := then(tenure.Release, mine)
-	freed, _, err := tenure.Apply(v.deed.rec, end, looked)
+	freed, _, err := tenure.Apply(v.stored.rec, end, looked)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lane{key: key, requests: []tenure.Request{end}, now: looked}
-	if rec, b := holder.bequeath(l, v, freed); b == nil || rec.Deadline.Before(k.said.Add(next.TTL)) {
-		t.Errorf("to its holder it ends at %s, and to others at %s", k.said.Add(next.TTL), rec.Deadline)
+	g := &group{key: key, requests: []tenure.Request{end}, now: looked}
+	if rec, b := holder.awardFreed(g, v, freed); b == nil || rec.Deadline.Before(own.sentWall.Add(next.TTL)) {
+		t.Errorf("to its holder it ends at %s, and to others at %s", own.sentWall.Add(next.TTL), rec.Deadline)
 	}
 }

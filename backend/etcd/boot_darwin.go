@@ -2,7 +2,7 @@ package etcd
 
 import "golang.org/x/sys/unix"
 
-// bootName is the kernel's name for this boot.
+// bootName returns the kernel's name for this boot.
 func bootName() string {
 	text, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bootName is the kernel's name for this boot.
+// bootName returns the kernel's name for this boot.
 func bootName() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

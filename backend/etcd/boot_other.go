@@ -2,5 +2,5 @@
 
 package etcd
 
-// bootName says that this system gives its boots no name.
+// bootName returns "": this system gives its boots no name.
 func bootName() string { return "" }

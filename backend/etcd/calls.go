@@ -9,13 +9,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/croft-dev/croft/internal/clock"
 )
 
-// requestTimeout bounds every call of etcd, so that a member that hangs is left behind; the next call goes to another.
+// requestTimeout bounds most calls of etcd. Calls of guards and parts of a
+// listing have twice that. If a member hangs, the next call goes to another
+// one.
 const requestTimeout = 2 * time.Second
 
-// commit makes a transaction. One that only reads is tried again through another member when the one it was sent to fails.
-func commit(ctx context.Context, client *clientv3.Client, each time.Duration, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+// commit makes a transaction. A transaction that only reads is repeated through
+// another member if the first one fails.
+func commit(
+	ctx context.Context, client *clientv3.Client, each time.Duration,
+	compares []clientv3.Cmp, then, otherwise []clientv3.Op,
+) (*clientv3.TxnResponse, error) {
 	try := once[*clientv3.TxnResponse]
 	if onlyReads(then) && onlyReads(otherwise) {
 		try = repeated
@@ -39,35 +47,39 @@ func onlyReads(ops []clientv3.Op) bool {
 	return true
 }
 
-// once makes a call that may change something. Without an answer nobody knows whether it did.
+// once makes a call that may change something. Without an answer its outcome is
+// unknown. each bounds the call.
 func once[T any](ctx context.Context, each time.Duration, call func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, each)
 	defer cancel()
-	bounded, met := troubled(bounded)
+	bounded, met := withDialFailure(bounded)
 	got, err := call(bounded)
-	return got, explain(ctx, met.behind(err))
+	return got, explain(ctx, met.reason(err))
 }
 
-// repeated makes a call that may be made any number of times, because it only reads or says the same again: while a member dies, or a leader is elected, it is made again through another. Each try is bounded, so that one may
-// hang. After three of them, and twice that bound, what went wrong last is reported.
+// repeated makes a call that may be repeated, because it only reads or says the
+// same again. While a member dies or a leader is elected, it repeats the call
+// through another member. each bounds every try. After three tries and twice
+// that time it returns the last error.
 func repeated[T any](ctx context.Context, each time.Duration, call func(context.Context) (T, error)) (T, error) {
 	const most = 100 * time.Millisecond
 	began, wait := time.Now(), most/16
 	for tries := 1; ; tries++ {
 		bounded, cancel := context.WithTimeout(ctx, each)
-		bounded, met := troubled(bounded)
+		bounded, met := withDialFailure(bounded)
 		got, err := call(bounded)
-		err = met.behind(err)
+		err = met.reason(err)
 		passing := transient(err)
 		cancel()
-		if !passing || tries >= 3 && time.Since(began) > 2*each || sleep(ctx, wait/2+rand.N(wait)) != nil {
+		if !passing || tries >= 3 && time.Since(began) > 2*each || clock.Sleep(ctx, wait/2+rand.N(wait)) != nil {
 			return got, explain(ctx, err)
 		}
 		wait = min(2*wait, most)
 	}
 }
 
-// transient reports whether another member, or the same a little later, may well answer.
+// transient reports whether another member may answer, or the same one a little
+// later.
 func transient(err error) bool {
 	if err == nil {
 		return false
@@ -79,7 +91,8 @@ func transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// code is what gRPC calls the error, whether or not the client library has made an error of its own of it.
+// code returns gRPC's code of an error, also if the client library has wrapped
+// it in an error of its own.
 func code(err error) codes.Code {
 	var named interface{ Code() codes.Code }
 	if errors.As(err, &named) {

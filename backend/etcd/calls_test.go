@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,8 +15,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// reads are all calls that change nothing.
-func reads(st *Store, g *Guard) map[string]func(context.Context) error {
+// allReads returns all calls that change nothing.
+func allReads(st *Store, g *Guard) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Get": func(ctx context.Context) error { _, err := st.Get(ctx, "reads/key"); return err },
 		"List": func(ctx context.Context) error {
@@ -45,8 +46,8 @@ func reads(st *Store, g *Guard) map[string]func(context.Context) error {
 	}
 }
 
-// reading are a store with one record and a guard, on a client.
-func reading(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) (*Store, *Guard) {
+// readFixture makes a store with one record, and a guard.
+func readFixture(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) (*Store, *Guard) {
 	t.Helper()
 	st := open(t, client, c.Prefix())
 	must(t, st, claim("reads/key", "ann"))
@@ -57,14 +58,14 @@ func reading(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) (*St
 	return st, g
 }
 
-// TestReadsAreTriedAgain: a connection that breaks in the middle of a call is no answer to one who only reads.
+// TestReadsAreTriedAgain if the connection breaks during a call.
 func TestReadsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, w := wired(t, c)
-	st, g := reading(t, c, client)
+	st, g := readFixture(t, c, client)
 	w.breaks()
-	for name, read := range reads(st, g) {
+	for name, read := range allReads(st, g) {
 		if err := read(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -74,7 +75,8 @@ func TestReadsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestReadsOutliveTheMemberTheyAreSentTo: it stops answering, and then it is gone. Others are up.
+// TestReadsOutliveTheMemberTheyAreSentTo: it stops answering, and then it is
+// gone. Others are up.
 func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdThree(t, "unsafe-no-fsync: true")
@@ -89,7 +91,7 @@ func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := reads(st, g)
+	all := allReads(st, g)
 	for _, leads := range []bool{false, true} {
 		dying := c.Leader(t)
 		for _, m := range c.Members {
@@ -102,7 +104,9 @@ func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 		var calls sync.WaitGroup
 		asked := make(chan struct{}, 3*len(all))
 		for name, read := range all {
-			for range 3 { // the client goes from member to member: one of them is sent to this one
+			// The client goes from member to member, so one of three calls is
+			// sent to this one.
+			for range 3 {
 				calls.Go(func() {
 					if err := read(t.Context()); err != nil {
 						t.Errorf("%s while a member dies (the leader: %t): %v", name, leads, err)
@@ -111,12 +115,27 @@ func TestReadsOutliveTheMemberTheyAreSentTo(t *testing.T) {
 				})
 			}
 		}
-		select { // those that went elsewhere are back, if the others lead: now the rest are on their way to it
+		// Calls that went elsewhere have returned, if the others have a leader.
+		// The rest are in flight to this member.
+		select {
 		case <-asked:
 		case <-time.After(300 * time.Millisecond):
 		}
 		dying.Kill()
 		calls.Wait()
 		dying.Restart(t)
+	}
+}
+
+// TestAMissingAnswerNamesNoOtherBound: calls have different bounds, and a read
+// is tried several times. So the error of a call must not name requestTimeout.
+func TestAMissingAnswerNamesNoOtherBound(t *testing.T) {
+	t.Parallel()
+	_, err := once(t.Context(), time.Millisecond, func(ctx context.Context) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), requestTimeout.String()) {
+		t.Errorf("a call that was bounded by a millisecond: %v", err)
 	}
 }

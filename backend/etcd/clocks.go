@@ -8,7 +8,9 @@ import (
 	"time"
 )
 
-// machineClock names this machine's clock in what it writes: all processes of one boot share it, in containers, too. Where the system gives the boot no name, every process counts as having a clock of its own.
+// machineClock names this machine's clock in records and pages. All processes
+// of one boot share it, also in containers. If the system gives boots no name,
+// every process has a clock of its own.
 var machineClock = nameClock(bootName())
 
 func nameClock(boot string) identity {
@@ -16,50 +18,50 @@ func nameClock(boot string) identity {
 		return newIdentity()
 	}
 	sum := sha256.Sum256([]byte("croft clock " + boot))
-	return identity(binary.BigEndian.Uint64(sum[:])) | someone<<1 // none of those that mean something else
+	return identity(binary.BigEndian.Uint64(sum[:])) | unnamed<<1 // never 0 or unnamed
 }
 
 func newIdentity() identity {
 	var b [8]byte
 	for {
 		_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
-		if i := identity(binary.BigEndian.Uint64(b[:])); i > someone {
+		if i := identity(binary.BigEndian.Uint64(b[:])); i > unnamed {
 			return i
 		}
 	}
 }
 
-// clocks is what a store knows of the clocks of others: that they are at least
-// somewhere. etcd gives no time, so a deadline of another is compared with what
-// its own clock must have reached since it was seen to write. That takes no two
-// clocks to agree, only to run at about one rate.
+// clocks knows for each clock of other machines a time that it must have
+// reached. The store compares another holder's deadline with that. So two
+// clocks need not agree. They must only run at about one rate.
 //
-// A key's record, and the page that it names, count for that key alone. Others
-// may be able to write to some keys, and must not say what time it is for the
-// holders of the rest. Leases on one page share the time that it says.
+// A key's record, and the page that it names, count for that key alone. Users
+// that may write to some keys must not decide what time it is for the holders
+// of other keys. Leases on one page share its time.
 type clocks struct {
 	mu   sync.Mutex
-	seen map[spoken]sighting
+	seen map[clockOfKey]sighting
 }
 
-// spoken is a clock as one key shows it.
-type spoken struct {
+// clockOfKey is a clock as one key shows it.
+type clockOfKey struct {
 	key   string
 	clock identity
 }
 
-// sighting is a time on another's clock and when it was seen here.
+// sighting is a time on another clock, and when it was seen here.
 type sighting struct {
 	said time.Time
-	at   time.Time // with its monotonic reading
+	at   time.Time // has a monotonic reading
 	mod  int64     // the newest revision that showed the clock
 	last time.Time // the time it showed there
 }
 
-// mostSightings bounds how many are remembered.
-const mostSightings = 16384
+// maxSightings bounds the map.
+const maxSightings = 16384
 
-// saw notes that a clock said t in what was written at revision mod.
+// saw notes that the value of a key, written at revision mod, has time t on a
+// clock.
 func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 	if clock == 0 || clock == machineClock {
 		return
@@ -67,7 +69,7 @@ func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	as := spoken{key, clock}
+	as := clockOfKey{key, clock}
 	s, known := c.seen[as]
 	if known && mod < s.mod {
 		return // the clock may have been set back since
@@ -80,10 +82,10 @@ func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 		s.said, s.at = t, now
 	}
 	if c.seen == nil {
-		c.seen = map[spoken]sighting{}
+		c.seen = map[clockOfKey]sighting{}
 	}
-	if !known && len(c.seen) >= mostSightings {
-		for one := range c.seen { // it is learned again when its key is read
+	if !known && len(c.seen) >= maxSightings {
+		for one := range c.seen { // it is seen again when its key is read
 			delete(c.seen, one)
 			break
 		}
@@ -91,26 +93,28 @@ func (c *clocks) saw(key string, clock identity, t time.Time, mod int64) {
 	c.seen[as] = s
 }
 
-// forget drops the sightings when etcd was set back to an earlier state. Its
-// revisions begin again lower, and would all look old.
+// forget drops all sightings after a restore. New revisions are lower then, and
+// would seem old.
 func (c *clocks) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen = nil
 }
 
-// least is what a clock must have reached by now, as far as a key shows it.
-func (c *clocks) least(key string, clock identity) time.Time {
+// atLeast returns a time that a clock must have reached by now, as far as one
+// key shows it. It returns the zero time if nothing is known.
+func (c *clocks) atLeast(key string, clock identity) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, known := c.seen[spoken{key, clock}]
+	s, known := c.seen[clockOfKey{key, clock}]
 	if !known {
 		return time.Time{}
 	}
 	return s.now(time.Now())
 }
 
-// now lets a clock that was seen run on, by a twentieth slower than this one: by so much clocks may differ in rate.
+// now computes what the clock must say now. It counts 5 % less time than has
+// passed here, because clocks run at slightly different rates.
 func (s sighting) now(now time.Time) time.Time {
 	passed := max(now.Sub(s.at), 0)
 	return s.said.Add(passed - passed/20)

@@ -10,47 +10,47 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// apart are two stores on two machines. The clock of the first is ahead by what
-// the test says.
-func apart(t *testing.T) (holder, other *Store, ahead *atomic.Int64, c *testenv.EtcdCluster) {
+// twoMachines makes two stores on two machines. The first clock is ahead by
+// what the test says.
+func twoMachines(t *testing.T) (holder, other *Store, ahead *atomic.Int64, c *testenv.EtcdCluster) {
 	t.Helper()
 	c = testenv.Etcd(t)
-	holder, other = elsewhere(t, c, 0), elsewhere(t, c, 0)
+	holder, other = otherMachine(t, c, 0), otherMachine(t, c, 0)
 	ahead = &atomic.Int64{}
 	holder.clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	return holder, other, ahead, c
 }
 
-// beside is another process on the machine of a store.
-func beside(t *testing.T, c *testenv.EtcdCluster, st *Store) *Store {
+// sameMachine makes a store in another process on the machine of st.
+func sameMachine(t *testing.T, c *testenv.EtcdCluster, st *Store) *Store {
 	t.Helper()
 	s := open(t, dial(t, c), c.Prefix())
 	s.domain, s.clock = st.domain, st.clock
 	return s
 }
 
-// report is a report of progress. It may come after the deadline.
+// report makes a progress report. It may come after the deadline.
 func report(mine tenure.Request) tenure.Request {
 	req := then(tenure.Report, mine)
 	req.Progress, req.Resume = "half", true
 	return req
 }
 
-// TestAClockThatWasSetBackUnseatsNobody, whether the record or the page was
+// TestAClockThatWasSetBackEndsNoLease, whether the record or the page was
 // written while it was ahead.
-func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
+func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 	t.Parallel()
 	const far = int64(3 * time.Hour) // the leases have an hour
 	refused := func(t *testing.T, st *Store, key string) {
 		t.Helper()
-		if a := resolve(t.Context(), st, lasting(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		if a := resolve(t.Context(), st, longClaim(key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 			t.Errorf("a claim of what the holder has: granted as %q, %v; want held", a.Record.Cause, a.Err)
 		}
 	}
 	t.Run("the page was ahead when another lease came on it", func(t *testing.T) {
-		holder, other, ahead, _ := apart(t)
+		holder, other, ahead, _ := twoMachines(t)
 		ahead.Store(far)
-		first, second := lasting("back/first", "ann"), lasting("back/second", "ann")
+		first, second := longClaim("back/first", "ann"), longClaim("back/second", "ann")
 		must(t, holder, first)
 		must(t, holder, then(tenure.Renew, first))
 		ahead.Store(0)
@@ -59,21 +59,21 @@ func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
 		must(t, holder, then(tenure.Renew, second))
 	})
 	t.Run("the page was ahead when the record was written anew", func(t *testing.T) {
-		holder, other, ahead, _ := apart(t)
+		holder, other, ahead, _ := twoMachines(t)
 		ahead.Store(far)
-		mine := lasting("back/page", "ann")
+		mine := longClaim("back/page", "ann")
 		must(t, holder, mine)
 		must(t, holder, then(tenure.Renew, mine))
 		refused(t, other, mine.Key)
 		ahead.Store(0)
-		for range 3 { // the record is written anew, and then the page
+		for range 3 { // writes the record anew, and then the page
 			must(t, holder, then(tenure.Renew, mine))
 			refused(t, other, mine.Key)
 		}
 	})
 	t.Run("the record was ahead when the page was written", func(t *testing.T) {
-		holder, other, ahead, c := apart(t)
-		mine := lasting("back/record", "ann")
+		holder, other, ahead, c := twoMachines(t)
+		mine := longClaim("back/record", "ann")
 		must(t, holder, mine)
 		ahead.Store(far)
 		must(t, holder, report(mine))
@@ -82,7 +82,7 @@ func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
 		for range 2 {
 			refused(t, other, mine.Key)
 		}
-		must(t, beside(t, c, holder), report(mine)) // it leaves the lease where it is
+		must(t, sameMachine(t, c, holder), report(mine)) // leaves the lease with its store
 		for range 2 {
 			refused(t, other, mine.Key)
 		}
@@ -90,44 +90,44 @@ func TestAClockThatWasSetBackUnseatsNobody(t *testing.T) {
 	})
 }
 
-// TestAReportFromAnotherProcessSetsNoClockBack, though it moves no deadline.
+// TestAReportFromAnotherProcessSetsNoClockBack. It also moves no deadline.
 func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	t.Parallel()
-	holder, other, ahead, c := apart(t)
-	mine := lasting("report/elsewhere", "ann")
+	holder, other, ahead, c := twoMachines(t)
+	mine := longClaim("report/elsewhere", "ann")
 	must(t, holder, mine)
 	ahead.Store(int64(30 * time.Minute))
 	must(t, holder, then(tenure.Renew, mine))
-	if a := resolve(t.Context(), other, lasting(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+	if a := resolve(t.Context(), other, longClaim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatalf("a claim of what the holder has: %v, want held", a.Err)
 	}
-	before := other.clocks.least(mine.Key, holder.domain)
-	must(t, beside(t, c, holder), report(mine))
-	record := look{key: mine.Key} // without the page
+	before := other.clocks.atLeast(mine.Key, holder.domain)
+	must(t, sameMachine(t, c, holder), report(mine))
+	record := lookup{key: mine.Key} // without the page
 	testenv.Eventually(t, "the record is read", func() error {
 		resp, err := other.txn(t.Context(), nil, record.ops(other.names), nil)
 		if err == nil {
-			_, err = other.seen(record, results(resp.Responses))
+			_, err = other.parseView(record, results(resp.Responses))
 		}
 		return err
 	})
-	if after := other.clocks.least(mine.Key, holder.domain); after.Before(before) {
+	if after := other.clocks.atLeast(mine.Key, holder.domain); after.Before(before) {
 		t.Errorf("the holder's clock is at %s, and was at %s", after, before)
 	}
 }
 
-// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although its page says
-// that it was renewed later than that.
+// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although its page has
+// a later renewal.
 func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	t.Parallel()
-	holder, other, ahead, _ := apart(t)
+	holder, other, ahead, _ := twoMachines(t)
 	ahead.Store(int64(3 * time.Hour))
-	stalls, goesOn := lasting("back/stalls", "ann"), lasting("back/goes-on", "ann")
+	stalls, goesOn := longClaim("back/stalls", "ann"), longClaim("back/goes-on", "ann")
 	must(t, holder, stalls, goesOn)
 	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
 	ahead.Store(0)
 	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
-	must(t, holder, then(tenure.Renew, goesOn)) // which writes the page
+	must(t, holder, then(tenure.Renew, goesOn)) // writes the page
 	for who, st := range map[string]*Store{"the holder": holder, "another": other} {
 		testenv.Eventually(t, who+" reads it", func() error {
 			rec, err := st.Get(t.Context(), stalls.Key)
@@ -139,16 +139,16 @@ func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestARestoredEtcdSaysAnewWhatTimeItIs: its revisions begin again lower.
-func TestARestoredEtcdSaysAnewWhatTimeItIs(t *testing.T) {
+// TestARestoreForgetsClocks: revisions begin again at a lower number.
+func TestARestoreForgetsClocks(t *testing.T) {
 	t.Parallel()
 	s := New(nil, nil)
 	defer s.Close()
 	clock, now := newIdentity(), time.Now()
 	s.clocks.saw("k", clock, now.Add(time.Hour), 100)
-	s.reached(100, 50)
+	s.sawRevision(100, 50)
 	s.clocks.saw("k", clock, now, 51)
-	if got := s.clocks.least("k", clock); !got.Before(now.Add(time.Hour)) {
+	if got := s.clocks.atLeast("k", clock); !got.Before(now.Add(time.Hour)) {
 		t.Errorf("the clock is at %s, and the restored record says %s", got, now)
 	}
 }

@@ -16,17 +16,18 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// anchorOf is the etcd lease that leases of some TTL hang on.
-func anchorOf(st *Store, ttl time.Duration) clientv3.LeaseID {
+// etcdLeaseOf returns the etcd lease that carries leases of a TTL.
+func etcdLeaseOf(st *Store, ttl time.Duration) clientv3.LeaseID {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if a := st.anchors[class(ttl)]; a != nil {
+	if a := st.etcdLeases[leaseSeconds(ttl)]; a != nil {
 		return a.id
 	}
 	return 0
 }
 
-// TestCloseTakesNoLeaseFromAnybody: the etcd lease is given back only if nothing hangs on it, and nothing may yet.
+// TestCloseTakesNoLeaseFromAnybody: Close revokes an etcd lease only if it
+// carries nothing, and no call under way can change that.
 func TestCloseTakesNoLeaseFromAnybody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -50,7 +51,7 @@ func TestCloseTakesNoLeaseFromAnybody(t *testing.T) {
 		st := open(t, client, c.Prefix())
 		mine := claim("close/"+name, "ann")
 		must(t, st, mine)
-		id := anchorOf(st, mine.TTL)
+		id := etcdLeaseOf(st, mine.TTL)
 		test.use(st, w, mine)
 		if err := st.Close(); err != nil {
 			t.Fatal(err)
@@ -65,13 +66,14 @@ func TestCloseTakesNoLeaseFromAnybody(t *testing.T) {
 	}
 }
 
-// TestAGrantThatCloseOvertakesIsKept: it was on its way, and is confirmed after the store was closed.
-func TestAGrantThatCloseOvertakesIsKept(t *testing.T) {
+// TestAGrantDuringCloseIsKept: it was in flight, and is confirmed after the
+// store was closed.
+func TestAGrantDuringCloseIsKept(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	other := open(t, dial(t, c), c.Prefix())
 	arrived, on := make(chan struct{}), make(chan struct{})
-	var stop bool // set before the call that it is for
+	var stop bool // set before the call that it stops
 	client := dial(t, c, func(config *clientv3.Config) {
 		config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(
 			func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -14,33 +14,42 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// deed is what etcd keeps of a key: the record, and what its deadline hangs on.
-type deed struct {
+// storedRecord is the value of a key's record in etcd: the record, and the etcd
+// lease and clock that its deadline depends on.
+type storedRecord struct {
 	rec tenure.Record
-	// clock and written are whose clock the times are on, and what it said when this was written.
+	// clock is the clock that all times are on. written is its time when this
+	// was written.
 	clock   identity
 	written time.Time
-	// lease is the etcd lease that a held or reserved key lives on. page and slot are where its renewals are noted.
+	// lease is the etcd lease that carries a held or reserved key. Its renewals
+	// are noted in slot of page.
 	lease clientv3.LeaseID
 	page  pageID
 	slot  int
-	// next is the store whose waiter the key is offered to: a hint.
-	next identity
-	// shelved is the token of the newest transfer on the key's shelf, 0 if there is none. rec has the history after it, and older is what is on the shelf: nil if that has not been read.
+	// offeredTo is the store that is offered the key: a hint.
+	offeredTo identity
+	// shelved is the newest token on the key's shelf, 0 if it has none. rec has
+	// the history after it. older is the history on the shelf, nil if that has
+	// not been read.
 	shelved fence.Token
 	older   []tenure.Term
 }
 
-// someone is the next of a key that was freed by one who did not know yet whom to name.
-const someone identity = 1
+// unnamed is the offeredTo of a freed key whose queue the releasing store did
+// not know.
+const unnamed identity = 1
 
-// page is when the leases on it were renewed last, by one clock. Only the store that the page belongs to writes it.
+// page says when the leases on it were renewed last, by one clock. Only the
+// store that the page belongs to writes it.
 type page struct {
 	clock   identity
 	written time.Time
 	lease   clientv3.LeaseID
 	renewed map[int]time.Time // by slot
-	over    map[int]bool      // leases that have lapsed, though their records are on another clock
+	// over has the leases that have lapsed although the clock of their records
+	// need not show it: an award is written by another store.
+	over map[int]bool
 }
 
 const (
@@ -50,14 +59,15 @@ const (
 
 var errFormat = errors.New("it was not written by this version of the program")
 
-// writer packs values: numbers as varints, times as microseconds from a base, texts once and then by number.
+// writer packs values. Numbers are varints. Times are microseconds from a base.
+// A text is written once and then referred to by number.
 type writer struct {
 	out   []byte
 	base  int64
 	texts []string
 }
 
-// writers are those for records, which are packed at every change of one.
+// writers are reused, because every change of a record packs it.
 var writers = sync.Pool{New: func() any { return &writer{} }}
 
 func (w *writer) number(n int64)       { w.out = binary.AppendVarint(w.out, n) }
@@ -79,7 +89,7 @@ func (w *writer) text(s string) {
 		w.out = append(w.out, 0)
 		return
 	}
-	for i, known := range w.texts { // a few, of which the first are met most
+	for i, known := range w.texts { // they are few, and the first ones occur most
 		if known == s {
 			w.unsigned(uint64(i) + 2)
 			return
@@ -94,7 +104,7 @@ func (w *writer) text(s string) {
 // termTexts is how many texts a term has.
 const termTexts = 7
 
-// changed packs the texts of a term that are not those of the term before it.
+// changed packs those texts of a term that differ from the term before it.
 func (w *writer) changed(last, texts [termTexts]string) [termTexts]string {
 	bits := byte(0)
 	for i := range texts {
@@ -112,20 +122,22 @@ func (w *writer) changed(last, texts [termTexts]string) [termTexts]string {
 }
 
 func (w *writer) grant(g fence.Grant) {
-	var raw [16]byte // what does not fit is not there: the law makes grants from secrets
+	var raw [16]byte // stays zero if g is not one of the law's grants
 	if len(g) == 32 {
 		_, _ = hex.Decode(raw[:], []byte(g))
 	}
 	w.out = append(w.out, raw[:]...)
 }
 
-// encode packs a deed. Its key is not in it: that is its name. Nor are its older transfers.
-func (d *deed) encode() string { return d.pack(false) }
+// encode packs a stored record. It leaves out the key, which is in the etcd
+// key's name, and the history on the shelf.
+func (d *storedRecord) encode() string { return d.pack(false) }
 
-// encodeWhole packs a deed with all its transfers, for one who shall not have to read any more.
-func (d *deed) encodeWhole() string { return d.pack(true) }
+// encodeWhole packs a stored record with all its history, so that its reader
+// need not read the shelf.
+func (d *storedRecord) encodeWhole() string { return d.pack(true) }
 
-func (d *deed) pack(whole bool) string {
+func (d *storedRecord) pack(whole bool) string {
 	r := &d.rec
 	w := writers.Get().(*writer)
 	defer writers.Put(w)
@@ -138,11 +150,13 @@ func (d *deed) pack(whole bool) string {
 	w.id(d.page.store)
 	w.unsigned(uint64(d.page.number))
 	w.unsigned(uint64(d.slot))
-	w.id(d.next)
+	w.id(d.offeredTo)
 
 	w.number(int64(r.Token))
 	w.grant(r.Grant)
-	for _, s := range []string{r.Owner, r.Instance, string(r.State), string(r.Cause), string(r.Ended), r.Actor, r.Note, r.Progress} {
+	for _, s := range []string{
+		r.Owner, r.Instance, string(r.State), string(r.Cause), string(r.Ended), r.Actor, r.Note, r.Progress,
+	} {
 		w.text(s)
 	}
 	for _, t := range []time.Time{r.Acquired, r.Renewed, r.Deadline, r.Succeeded, r.HoldUntil, r.ProgressAt} {
@@ -163,13 +177,16 @@ func (d *deed) pack(whole bool) string {
 	return string(w.out)
 }
 
-// terms packs transfers of a key. They lie close to each other, and a token is a time as well.
+// terms packs the terms of a history. Each time is packed relative to the term
+// before it, and each token relative to its time, so most are short.
 func (w *writer) terms(terms []tenure.Term) {
 	w.unsigned(uint64(len(terms)))
 	var last [termTexts]string
 	for i := range terms {
 		t := &terms[i]
-		last = w.changed(last, [termTexts]string{t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note})
+		last = w.changed(last, [termTexts]string{
+			t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note,
+		})
 		w.grant(t.Grant)
 		w.time(t.Acquired)
 		w.base = t.Acquired.UnixMicro()
@@ -178,7 +195,8 @@ func (w *writer) terms(terms []tenure.Term) {
 	}
 }
 
-// reader unpacks what a writer has packed. After the first thing that does not fit, all values are zero and err says so.
+// reader unpacks the values of a writer. After the first misfit it returns zero
+// values, and err is set.
 type reader struct {
 	rest  []byte
 	base  int64
@@ -265,8 +283,8 @@ func (r *reader) changed(texts *[termTexts]string) {
 
 func (r *reader) grant() fence.Grant { return fence.Grant(hex.EncodeToString(r.take(16))) }
 
-// count is how many of something follow. More than there may be are an error:
-// each takes far more room here than in etcd, where others may write.
+// count reads how many items follow. More than most are an error: an item takes
+// far more room in memory than in etcd, and others may have written it.
 func (r *reader) count(most int) int {
 	n := r.unsigned()
 	if n > uint64(most) {
@@ -276,22 +294,24 @@ func (r *reader) count(most int) int {
 	return int(n)
 }
 
-// decodeDeed unpacks the record of a key.
-func decodeDeed(key string, value []byte) (*deed, error) {
+// decodeRecord unpacks the record of a key. Its error matches [ErrDamaged].
+func decodeRecord(key string, value []byte) (*storedRecord, error) {
 	r := &reader{rest: value}
 	if r.take(1)[0] != recordFormat {
 		return nil, damaged(key, errFormat)
 	}
 	r.base = r.number()
-	d := &deed{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number())}
+	d := &storedRecord{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number())}
 	d.page = pageID{store: r.id(), number: uint32(r.unsigned())}
-	d.slot, d.next = int(r.unsigned()), r.id()
+	d.slot, d.offeredTo = int(r.unsigned()), r.id()
 
 	rec := &d.rec
 	rec.Key, rec.Token, rec.Grant = key, fence.Token(r.number()), r.grant()
-	rec.Owner, rec.Instance, rec.State, rec.Cause, rec.Ended = r.text(), r.text(), tenure.State(r.text()), tenure.Cause(r.text()), tenure.End(r.text())
+	rec.Owner, rec.Instance = r.text(), r.text()
+	rec.State, rec.Cause, rec.Ended = tenure.State(r.text()), tenure.Cause(r.text()), tenure.End(r.text())
 	rec.Actor, rec.Note, rec.Progress = r.text(), r.text(), r.text()
-	rec.Acquired, rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time(), r.time(), r.time(), r.time()
+	rec.Acquired, rec.Renewed, rec.Deadline = r.time(), r.time(), r.time()
+	rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time()
 	rec.TTL, rec.Every, rec.Terms = r.span(), r.span(), r.number()
 	if n := r.count(tenure.MaxGuards); n > 0 {
 		rec.Guards = make([]string, n)
@@ -312,7 +332,7 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 		r.err = rec.Check()
 	}
 	if r.err == nil && older != nil {
-		r.err = d.put(older)
+		r.err = d.attachOlder(older)
 	}
 	if r.err != nil {
 		return nil, damaged(key, r.err)
@@ -320,7 +340,7 @@ func decodeDeed(key string, value []byte) (*deed, error) {
 	return d, nil
 }
 
-// terms unpacks transfers; none are nil.
+// terms unpacks the terms of a history. It returns nil if there are none.
 func (r *reader) terms() []tenure.Term {
 	n := r.count(tenure.HistoryLen)
 	if n == 0 {
@@ -331,7 +351,8 @@ func (r *reader) terms() []tenure.Term {
 	for i := range terms {
 		t := &terms[i]
 		r.changed(&texts)
-		t.Owner, t.Instance, t.State, t.Cause, t.Ended = texts[0], texts[1], tenure.State(texts[2]), tenure.Cause(texts[3]), tenure.End(texts[4])
+		t.Owner, t.Instance = texts[0], texts[1]
+		t.State, t.Cause, t.Ended = tenure.State(texts[2]), tenure.Cause(texts[3]), tenure.End(texts[4])
 		t.Actor, t.Note, t.Grant = texts[5], texts[6], r.grant()
 		t.Acquired = r.time()
 		r.base = t.Acquired.UnixMicro()
@@ -350,7 +371,7 @@ func (p *page) encode() string {
 	for slot := range pageSize {
 		if t, there := p.renewed[slot]; there || p.over[slot] {
 			if p.over[slot] {
-				t = time.UnixMicro(0) // when nothing was renewed
+				t = time.UnixMicro(0) // stands for "over": nothing was renewed then
 			}
 			w.unsigned(uint64(slot))
 			w.number(t.UnixMicro() - w.base)
@@ -359,8 +380,8 @@ func (p *page) encode() string {
 	return string(w.out)
 }
 
-// mostPage is more bytes than a page has: 96 leases take at most 1,085.
-const mostPage = 2048
+// maxPageBytes is more than a page has: 96 leases take at most 1,085 bytes.
+const maxPageBytes = 2048
 
 func decodePage(name string, value []byte) (*page, error) {
 	r := &reader{rest: value}
@@ -368,7 +389,10 @@ func decodePage(name string, value []byte) (*page, error) {
 		r.fail()
 	}
 	r.base = r.number()
-	p := &page{written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number()), renewed: map[int]time.Time{}, over: map[int]bool{}}
+	p := &page{
+		written: time.UnixMicro(r.base).UTC(), clock: r.id(), lease: clientv3.LeaseID(r.number()),
+		renewed: map[int]time.Time{}, over: map[int]bool{},
+	}
 	for len(r.rest) > 0 {
 		slot := r.count(pageSize - 1)
 		if at := r.base + r.number(); at == 0 {
@@ -383,10 +407,13 @@ func decodePage(name string, value []byte) (*page, error) {
 	return p, nil
 }
 
-// ErrDamaged is matched by the error about a record that cannot be one of the law's. Nothing is decided from it and nothing is written over it.
+// ErrDamaged is matched by errors about a record that the law cannot have made.
+// The store decides nothing on it and does not overwrite it.
 var ErrDamaged = errors.New("damaged record")
 
-// damaged must not match fence.ErrInvalid as the record's own error does: the caller's input was good.
+// damaged makes an error that matches ErrDamaged. It must not match
+// fence.ErrInvalid, as err may: the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %.200q: %s; if the key may be forgotten, delete %.200q, with the store's prefix before it, from etcd", ErrDamaged, key, err.Error(), "r/"+key)
+	return fmt.Errorf("%w: key %.200q: %s; if the key may be forgotten, delete %.200q, "+
+		"with the store's prefix before it, from etcd", ErrDamaged, key, err.Error(), "r/"+key)
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestDeedsAreReadAsWritten: through every kind of change, with all that hangs on them.
-func TestDeedsAreReadAsWritten(t *testing.T) {
+// TestStoredRecordsAreReadAsWritten, with all fields, after every kind of
+// change.
+func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 	now := tenure.Time(time.Now())
 	rec := tenure.Record{}
 	step := func(req tenure.Request) {
@@ -21,19 +22,19 @@ func TestDeedsAreReadAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec = next
-		d := &deed{rec: rec, clock: newIdentity(), written: now, lease: 1 << 62, page: pageID{newIdentity(), 1 << 31}, slot: 95, next: newIdentity()}
-		got, err := decodeDeed(rec.Key, []byte(d.encode()))
+		d := &storedRecord{rec: rec, clock: newIdentity(), written: now, lease: 1 << 62, page: pageID{newIdentity(), 1 << 31}, slot: 95, offeredTo: newIdentity()}
+		got, err := decodeRecord(rec.Key, []byte(d.encode()))
 		if err != nil || !reflect.DeepEqual(got, d) {
 			t.Fatalf("after %s: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
 		}
 		shelf := d.shelve()
-		if got, err = decodeDeed(rec.Key, []byte(d.encode())); err == nil && shelf != "" {
+		if got, err = decodeRecord(rec.Key, []byte(d.encode())); err == nil && shelf != "" {
 			err = got.decodeShelf([]byte(shelf))
 		}
 		if err != nil || !reflect.DeepEqual(got, d) || !reflect.DeepEqual(got.history(), rec.History) {
 			t.Fatalf("after %s, with a shelf: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
 		}
-		if got, err = decodeDeed(rec.Key, []byte(d.encodeWhole())); err != nil || !reflect.DeepEqual(got, d) {
+		if got, err = decodeRecord(rec.Key, []byte(d.encodeWhole())); err != nil || !reflect.DeepEqual(got, d) {
 			t.Fatalf("after %s, whole: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
 		}
 	}
@@ -49,16 +50,17 @@ func TestDeedsAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever is in etcd, it is read as what was written or named as damage.
+// FuzzDecode: any value in etcd is either read as it was written or reported as
+// damaged.
 func FuzzDecode(f *testing.F) {
 	now := tenure.Time(time.Now())
 	rec, _, err := tenure.Apply(tenure.Record{}, claim("k", "ann"), now)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add((&deed{rec: rec, written: now}).encode())
+	f.Add((&storedRecord{rec: rec, written: now}).encode())
 	f.Add((&page{written: now, renewed: map[int]time.Time{3: now}}).encode())
-	d := &deed{rec: rec, written: now}
+	d := &storedRecord{rec: rec, written: now}
 	for range 10 {
 		d.rec.History = append(d.rec.History, d.rec.History[len(d.rec.History)-1])
 	}
@@ -66,10 +68,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add(d.encodeWhole())
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
-		if d, err := decodeDeed("k", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) || err == nil && d.rec.Check() != nil {
+		if d, err := decodeRecord("k", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) || err == nil && d.rec.Check() != nil {
 			t.Errorf("%v", err)
 		}
-		shelved := &deed{rec: rec, shelved: rec.Token - 1}
+		shelved := &storedRecord{rec: rec, shelved: rec.Token - 1}
 		if err := shelved.decodeShelf([]byte(text)); err != nil && !errors.Is(err, ErrDamaged) || err == nil && !shelved.complete() {
 			t.Errorf("%v", err)
 		}

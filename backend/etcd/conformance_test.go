@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// dial is a client of a cluster, closed when the test ends.
+// dial makes a client of a cluster. It is closed when the test ends.
 func dial(tb testing.TB, c *testenv.EtcdCluster, change ...func(*clientv3.Config)) *clientv3.Client {
 	tb.Helper()
 	config := clientv3.Config{Endpoints: c.Addrs(), Logger: zap.NewNop()}
@@ -33,24 +33,26 @@ func dial(tb testing.TB, c *testenv.EtcdCluster, change ...func(*clientv3.Config
 // wipe removes all keys with a prefix.
 func wipe(tb testing.TB, client *clientv3.Client, prefix string) {
 	tb.Helper()
-	testenv.Eventually(tb, "all is deleted", func() error { // also while members are killed
+	// Members may be killed meanwhile.
+	testenv.Eventually(tb, "all is deleted", func() error {
 		_, err := client.Delete(context.Background(), prefix, clientv3.WithPrefix())
 		return err
 	})
 }
 
-// place is an empty store on a cluster; clock is nil for the process's own.
-func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change ...func(*clientv3.Config)) storetest.Harness {
+// harness makes empty stores on a cluster. A nil clock means the real one.
+func harness(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change ...func(*clientv3.Config)) storetest.Harness {
 	client := dial(tb, c, change...)
 	name := newIdentity()
 	h := storetest.Harness{
 		Open: func(_ testing.TB, o storetest.Options) store.Store {
 			s := New(client, &Options{Prefix: c.Prefix(), Retention: o.Retention})
-			s.bound = testenv.Patience // the suite wants an answer, however slow the machine is
+			// The suite needs an answer, even from a slow machine.
+			s.timeout = testenv.Patience
 			if clock == nil {
 				return patientStore{s}
 			}
-			s.clock, s.domain, s.extra = clock.Now, name, int64(testenv.Patience/time.Second)
+			s.clock, s.domain, s.extraSeconds = clock.Now, name, int64(testenv.Patience/time.Second)
 			return s
 		},
 		Wipe: func(tb testing.TB) { wipe(tb, client, c.Prefix()) },
@@ -63,9 +65,9 @@ func place(tb testing.TB, c *testenv.EtcdCluster, clock *storetest.Clock, change
 	return h
 }
 
-// patientStore repeats a request if its outcome is unknown and the call was slow.
-// The machine stood still then, and the etcd lease may have run out on the way.
-// An unknown outcome of a quick call is passed on to the suite.
+// patientStore repeats a request if its outcome is unknown and the call was
+// slow. The machine stood still then, and the etcd lease may have expired on
+// the way. An unknown outcome of a quick call is passed on to the suite.
 type patientStore struct{ *Store }
 
 func (s patientStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
@@ -90,14 +92,15 @@ func (s patientStore) Apply(ctx context.Context, requests []tenure.Request) []st
 	return answers
 }
 
-// TestConformance holds the store to every law of a lease store, at the very edges of deadlines.
+// TestConformance holds the store to every law of a lease store, at the very
+// edges of deadlines.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, testenv.Etcd(tb), storetest.NewClock()) })
+	storetest.Run(t, func(tb testing.TB) storetest.Harness { return harness(tb, testenv.Etcd(tb), storetest.NewClock()) })
 }
 
-// TestConformanceOnARealClock does the same as clients do it, where time has a part: it passes, and the suite waits for it.
+// TestConformanceOnARealClock runs the parts of the suite in which time passes.
 func TestConformanceOnARealClock(t *testing.T) {
 	t.Parallel()
-	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness { return place(tb, testenv.Etcd(tb), nil) })
+	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness { return harness(tb, testenv.Etcd(tb), nil) })
 }

@@ -18,11 +18,12 @@ import (
 
 var resolve = storetest.Resolve
 
-// TestAKilledLeaderBreaksNoLaw: clients acquire, renew and write while one leader after another is killed and started again. They go on by themselves.
+// TestAKilledLeaderBreaksNoLaw: clients acquire, renew and write while one
+// leader after another is killed and restarted. They continue by themselves.
 func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.EtcdThree(t, "unsafe-no-fsync: true")
-	place := written(t, dial(t, cluster))
+	place := guardedCrowd(t, dial(t, cluster))
 	place.TTL = 3 * time.Second
 	for range 12 {
 		st, err := store.Open(t.Context(), cluster.URL())
@@ -48,8 +49,9 @@ func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	all.Judge()
 }
 
-// written is a place for a crowd that writes guarded values: etcd keeps the log of what was written itself.
-func written(t *testing.T, guarding *clientv3.Client) crowd.Place {
+// guardedCrowd makes a place for a crowd that writes guarded values. etcd's own
+// history is the log of all writes.
+func guardedCrowd(t *testing.T, guarding *clientv3.Client) crowd.Place {
 	t.Helper()
 	p := crowd.Place{Keys: crowd.Keys(6)}
 	guards := map[string]*Guard{}

@@ -7,12 +7,14 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// ErrClosed is why a store that has been closed answers nothing.
+// ErrClosed is the reason why a closed store answers nothing.
 var ErrClosed = errors.New("the store is closed; open it again")
 
-// advice says what to do about what etcd answers.
+// advice says what to do about errors of etcd.
 var advice = []struct {
 	err     error
 	meaning string
@@ -24,10 +26,12 @@ var advice = []struct {
 	{rpctypes.ErrTimeoutDueToLeaderFail, "the leader was lost while it was under way; ask again"},
 	{rpctypes.ErrTimeoutDueToConnectionLost, "the members lost each other; ask again"},
 	{rpctypes.ErrTooManyRequests, "etcd is overloaded; ask again more slowly"},
-	{rpctypes.ErrNoSpace, "etcd's quota is used up and it accepts no changes: compact and defragment it, or raise --quota-backend-bytes, then disarm the alarm"},
+	{rpctypes.ErrNoSpace, "etcd's quota is used up and it accepts no changes: " +
+		"compact and defragment it, or raise --quota-backend-bytes, then disarm the alarm"},
 	{rpctypes.ErrCorrupt, "a member's data is corrupt: see `etcdctl alarm list`"},
 	{rpctypes.ErrPermissionDenied, "this user needs a role that may read and write keys with the store's prefix"},
-	{rpctypes.ErrUserEmpty, "etcd asks for a user: put USER and PASSWORD before the host in the URL, with : between them and @ behind"},
+	{rpctypes.ErrUserEmpty, "etcd asks for a user: " +
+		"put USER and PASSWORD before the host in the URL, with : between them and @ behind"},
 	{rpctypes.ErrAuthFailed, "the user or the password is wrong"},
 	{rpctypes.ErrInvalidAuthToken, "the login has lapsed; ask again"},
 	{rpctypes.ErrAuthOldRevision, "users or roles have just been changed; ask again"},
@@ -37,15 +41,16 @@ var advice = []struct {
 	{rpctypes.ErrCompacted, "etcd has forgotten that revision; ask again"},
 }
 
-// explain adds to what etcd answers what to do about it, and lets errors.Is find both etcd's error and the end of ctx.
+// explain adds advice to an error of etcd. errors.Is finds etcd's error in the
+// result, and the reason why ctx has ended.
 func explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	known := rpctypes.Error(err)
-	switch why := over(ctx); {
+	switch why := wait.Ended(ctx); {
 	case why == nil:
-	case errors.Is(why, known): // it only says so again
+	case errors.Is(why, known): // etcd's error only repeats that ctx has ended
 		return fmt.Errorf("etcd: no answer: %w; see whether its members are up and reach each other", why)
 	case code(known) == codes.Unavailable:
 		return fmt.Errorf("etcd: %w (%w)", why, unreached{known})
@@ -67,18 +72,9 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd: %w; give a user and a password in the URL", known)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded {
-		return fmt.Errorf("etcd: no answer within %s: %w; see whether its members are up and reach each other", requestTimeout, known)
+		return fmt.Errorf("etcd: no answer in time: %w; see whether its members are up and reach each other", known)
 	}
 	return fmt.Errorf("etcd: %w", known)
 }
 
 func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }
-
-// over is why ctx has ended: its error, and its cause if that says more; nil if it has not.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}

@@ -13,10 +13,12 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/store"
 )
 
-// Examine tells how fit the cluster is to keep leases: `croft doctor` prints it. What etcd does not let this user see is said, too.
+// Examine reports how fit the cluster is to keep leases. `croft doctor` prints
+// it. It also reports what etcd does not show to this user.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -28,7 +30,9 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if e.halted != nil {
 		return []store.Finding{e.members(), e.leader(), e.agreement(), e.version(), e.clock(), e.access()}, nil
 	}
-	return []store.Finding{e.members(), e.leader(), e.version(), e.tier(), e.clock(), e.alarms(), e.space(), e.access(), e.keys()}, nil
+	return []store.Finding{
+		e.members(), e.leader(), e.version(), e.tier(), e.clock(), e.alarms(), e.space(), e.access(), e.keys(),
+	}, nil
 }
 
 // examination is what a cluster says of itself.
@@ -37,30 +41,32 @@ type examination struct {
 	s       *Store
 	cluster *clientv3.MemberListResponse
 	states  []state
-	hidden  error // why the members cannot be seen
-	halted  error // why they answer nothing together, though some do alone
-	// apart says that none answers at the address it advertises, such as this one.
+	hidden  error // why the members cannot be listed
+	halted  error // why the cluster does not answer, though some members do
+	// apart says that no member answers at the address that it advertises.
+	// advertised is such an address.
 	apart      bool
 	advertised string
 }
 
-// state is what one member says.
+// state is the answer of one member.
 type state struct {
 	name, url string
 	status    *clientv3.StatusResponse
 	err       error
 }
 
-// ask reads what all findings are made of.
+// ask reads everything that the findings need. It returns an error if no member
+// answers.
 func (e *examination) ask() error {
-	// A read through the leader: without it nothing else matters.
+	// A read through the leader: without a leader, nothing else matters.
 	_, err := e.s.txn(e.ctx, nil, []clientv3.Op{clientv3.OpGet(e.s.names.records(), clientv3.WithCountOnly())}, nil)
 	if err != nil && !transient(err) {
 		return err
 	}
 	list := repeated[*clientv3.MemberListResponse]
 	var options []clientv3.OpOption
-	if e.halted = err; err != nil { // any one may know
+	if e.halted = err; err != nil { // then any member may list them
 		list, options = once[*clientv3.MemberListResponse], append(options, clientv3.WithSerializable())
 	}
 	e.cluster, e.hidden = list(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.MemberListResponse, error) {
@@ -91,7 +97,7 @@ func (e *examination) ask() error {
 	return nil
 }
 
-// see asks each member for its state.
+// see asks each member for its status.
 func (e *examination) see() {
 	var all sync.WaitGroup
 	for i := range e.states {
@@ -106,13 +112,6 @@ func (e *examination) see() {
 		})
 	}
 	all.Wait()
-}
-
-func found(check string, level store.Level, seen, advice string) store.Finding {
-	if level == store.OK {
-		advice = ""
-	}
-	return store.Finding{Check: check, Level: level, Seen: seen, Advice: advice}
 }
 
 // up counts the members that answer, and names the others.
@@ -136,19 +135,27 @@ func (e *examination) members() store.Finding {
 	}
 	switch {
 	case e.apart:
-		return found(check, store.Warn, fmt.Sprintf("none answers from here at the address it advertises, such as %s; of the addresses given %s", e.advertised, seen), "let --advertise-client-urls name addresses that clients reach")
+		return examine.Found(check, store.Warn, fmt.Sprintf("none answers from here at the address it advertises, "+
+			"such as %s; of the addresses given %s", e.advertised, seen),
+			"let --advertise-client-urls name addresses that clients reach")
 	case e.halted != nil && e.hidden == nil && up <= len(e.states)/2:
-		return found(check, store.Bad, seen, fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
+		return examine.Found(check, store.Bad, seen,
+			fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
 	case e.hidden != nil:
-		return found(check, store.Warn, "cannot be seen: "+e.hidden.Error()+"; of the addresses given "+seen, "look with `etcdctl member list` as root")
+		return examine.Found(check, store.Warn, "cannot be seen: "+e.hidden.Error()+"; of the addresses given "+seen,
+			"look with `etcdctl member list` as root")
 	case len(e.states) == 1:
-		return found(check, store.Warn, seen+": while this one is down no lease can be had, and what its disk loses is lost", "run three members, or five")
+		return examine.Found(check, store.Warn,
+			seen+": while this one is down no lease can be had, and what its disk loses is lost",
+			"run three members, or five")
 	case len(e.states)%2 == 0:
-		return found(check, store.Warn, seen+": an even number survives no more losses than one member less", "run an odd number of members")
+		return examine.Found(check, store.Warn, seen+": an even number survives no more losses than one member less",
+			"run an odd number of members")
 	case len(down) > 0:
-		return found(check, store.Warn, seen, fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
+		return examine.Found(check, store.Warn, seen,
+			fmt.Sprintf("bring them back: with fewer than %d no lease can be had", len(e.states)/2+1))
 	}
-	return found(check, store.OK, seen, "")
+	return examine.Found(check, store.OK, seen, "")
 }
 
 func (e *examination) leader() store.Finding {
@@ -165,16 +172,20 @@ func (e *examination) leader() store.Finding {
 	}
 	switch {
 	case leaders[0] || len(leaders) == 0:
-		return found("leader", store.Bad, "a member knows of no leader", "see whether the members reach each other")
+		return examine.Found("leader", store.Bad,
+			"a member knows of no leader", "see whether the members reach each other")
 	case len(leaders) > 1:
-		return found("leader", store.Warn, "members disagree about the leader: an election is under way", "ask again; if it goes on, look at their network and disks")
+		return examine.Found("leader", store.Warn, "members disagree about the leader: an election is under way",
+			"ask again; if it goes on, look at their network and disks")
 	}
-	return found("leader", store.OK, fmt.Sprintf("one, %q", name), "")
+	return examine.Found("leader", store.OK, fmt.Sprintf("one, %q", name), "")
 }
 
-// agreement is what is wrong when members are there and answer nothing that most of them must agree on.
+// agreement reports that members answer, but not on anything that most of them
+// must agree on.
 func (e *examination) agreement() store.Finding {
-	return found("agreement", store.Bad, "nothing can be read or changed: "+e.halted.Error(), "bring back most of the members, and see whether they reach each other and their disks keep up")
+	return examine.Found("agreement", store.Bad, "nothing can be read or changed: "+e.halted.Error(),
+		"bring back most of the members, and see whether they reach each other and their disks keep up")
 }
 
 func (e *examination) version() store.Finding {
@@ -192,13 +203,13 @@ func (e *examination) version() store.Finding {
 	seen := "etcd " + strings.Join(list, ", ")
 	switch {
 	case len(list) == 0:
-		return found("version", store.Warn, "cannot be seen", "make sure that it is etcd 3.4 or newer")
+		return examine.Found("version", store.Warn, "cannot be seen", "make sure that it is etcd 3.4 or newer")
 	case old:
-		return found("version", store.Bad, seen+": older than what this was made for", "use etcd 3.5 or newer")
+		return examine.Found("version", store.Bad, seen+": older than what this was made for", "use etcd 3.5 or newer")
 	case len(list) > 1:
-		return found("version", store.Warn, seen+": the members differ", "finish the upgrade")
+		return examine.Found("version", store.Warn, seen+": the members differ", "finish the upgrade")
 	}
-	return found("version", store.OK, seen, "")
+	return examine.Found("version", store.OK, seen, "")
 }
 
 func atLeast(version string, major, minor int) bool {
@@ -212,17 +223,20 @@ func atLeast(version string, major, minor int) bool {
 }
 
 func (e *examination) tier() store.Finding {
-	return found("tier", store.OK, "tokens and fencing are consistent, whatever members fail; expiry is best effort: it goes by the leader's clock and the rates of clients' clocks", "")
+	return examine.Found("tier", store.OK, "tokens and fencing are consistent, whatever members fail; "+
+		"expiry is best effort: it goes by the leader's clock and the rates of clients' clocks", "")
 }
 
-// clock compares this machine's clock with those of the members, as far as HTTP tells: to the second.
+// clock compares this machine's clock with those of the members, by the Date
+// header of HTTP: to the second.
 func (e *examination) clock() store.Finding {
 	const check = "clock"
 	var most time.Duration
 	asked := 0
 	client := &http.Client{
 		Timeout: requestTimeout, Transport: &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it is that member's clock
+		// A redirect would lead to another machine's clock.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	for _, st := range e.states {
 		if st.err != nil || !strings.HasPrefix(st.url, "http://") {
@@ -243,7 +257,7 @@ func (e *examination) clock() store.Finding {
 			continue
 		}
 		asked++
-		// The header's second lies between these two.
+		// The member's clock was within this second when it answered.
 		low, high := time.Until(date), date.Add(time.Second).Sub(before)
 		if offset := max(low, -high, 0); offset > most {
 			most = offset
@@ -251,28 +265,35 @@ func (e *examination) clock() store.Finding {
 	}
 	switch {
 	case asked == 0:
-		return found(check, store.OK, "not compared: etcd tells its time only over HTTP without TLS. Leases do not need the clocks to agree; tokens are higher than earlier ones by this machine's clock", "")
+		return examine.Found(check, store.OK, "not compared: etcd tells its time only over HTTP without TLS. "+
+			"Leases do not need the clocks to agree; tokens are higher than earlier ones by this machine's clock", "")
 	case most > time.Second:
-		return found(check, store.Warn, fmt.Sprintf("this machine's clock and a member's differ by %s or more", most.Round(time.Second)),
-			"leases are not harmed, but holds and periods go by the clients' clocks, and tokens after a lost record do: run NTP everywhere")
+		return examine.Found(check, store.Warn,
+			fmt.Sprintf("this machine's clock and a member's differ by %s or more", most.Round(time.Second)),
+			"leases are not harmed, but holds and periods go by the clients' clocks, "+
+				"and tokens after a lost record do: run NTP everywhere")
 	}
-	return found(check, store.OK, "this machine's clock and the members' agree to a second or two", "")
+	return examine.Found(check, store.OK, "this machine's clock and the members' agree to a second or two", "")
 }
 
 func (e *examination) alarms() store.Finding {
 	resp, err := repeated(e.ctx, requestTimeout, e.s.client.AlarmList)
 	if err != nil {
-		return found("alarms", store.Warn, "cannot be seen: "+err.Error(), "look with `etcdctl alarm list` as root")
+		return examine.Found("alarms", store.Warn,
+			"cannot be seen: "+err.Error(), "look with `etcdctl alarm list` as root")
 	}
 	for _, a := range resp.Alarms {
 		switch a.Alarm {
 		case etcdserverpb.AlarmType_NOSPACE:
-			return found("alarms", store.Bad, "NOSPACE: the quota is used up, no lease can be taken, renewed or released", "compact and defragment, or raise --quota-backend-bytes; then `etcdctl alarm disarm`")
+			return examine.Found("alarms", store.Bad,
+				"NOSPACE: the quota is used up, no lease can be taken, renewed or released",
+				"compact and defragment, or raise --quota-backend-bytes; then `etcdctl alarm disarm`")
 		case etcdserverpb.AlarmType_CORRUPT:
-			return found("alarms", store.Bad, "CORRUPT: members disagree about the data", "restore or replace the member that is wrong")
+			return examine.Found("alarms", store.Bad, "CORRUPT: members disagree about the data",
+				"restore or replace the member that is wrong")
 		}
 	}
-	return found("alarms", store.OK, "none", "")
+	return examine.Found("alarms", store.OK, "none", "")
 }
 
 func (e *examination) space() store.Finding {
@@ -286,14 +307,16 @@ func (e *examination) space() store.Finding {
 	if quota == 0 {
 		quota = 2 << 30 // etcd's default; older members do not tell
 	}
-	seen := fmt.Sprintf("%.1f MiB of %.0f MiB, %.1f MiB of it in use", float64(size)/(1<<20), float64(quota)/(1<<20), float64(used)/(1<<20))
+	seen := fmt.Sprintf("%.1f MiB of %.0f MiB, %.1f MiB of it in use",
+		float64(size)/(1<<20), float64(quota)/(1<<20), float64(used)/(1<<20))
 	switch {
 	case size > quota*8/10:
-		return found(check, store.Warn, seen, "compact (run etcd with --auto-compaction-retention=1h) and defragment before it is full: then nothing can be changed any more")
+		return examine.Found(check, store.Warn, seen, "compact (run etcd with --auto-compaction-retention=1h) "+
+			"and defragment before it is full: then nothing can be changed any more")
 	case size > 64<<20 && used < size/2:
-		return found(check, store.Warn, seen, "defragment to give the rest back")
+		return examine.Found(check, store.Warn, seen, "defragment to give the rest back")
 	}
-	return found(check, store.OK, seen, "")
+	return examine.Found(check, store.OK, seen, "")
 }
 
 func (e *examination) access() store.Finding {
@@ -306,17 +329,24 @@ func (e *examination) access() store.Finding {
 		who = "a user"
 	}
 	if user && e.open() {
-		return found("access", store.Warn, "a user is given, but the cluster asks nobody who they are: whoever reaches it can read and take leases", "`etcdctl auth enable`, or leave the user out of the URL")
+		return examine.Found("access", store.Warn, "a user is given, but the cluster asks nobody who they are: "+
+			"whoever reaches it can read and take leases",
+			"`etcdctl auth enable`, or leave the user out of the URL")
 	}
 	if plain {
-		return found("access", store.Warn, "no TLS, "+who+": whoever reaches the network can read and take leases", "give members certificates and use etcds://, with cert= and key= or a user where others share the cluster")
+		return examine.Found("access", store.Warn,
+			"no TLS, "+who+": whoever reaches the network can read and take leases",
+			"give members certificates and use etcds://, "+
+				"with cert= and key= or a user where others share the cluster")
 	}
-	return found("access", store.OK, "TLS, "+who, "")
+	return examine.Found("access", store.OK, "TLS, "+who, "")
 }
 
-// open reports whether the cluster is known to ask nobody for a user.
+// open reports whether the cluster is known to need no login.
 func (e *examination) open() bool {
-	auth, err := once(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.AuthStatusResponse, error) { return e.s.client.AuthStatus(ctx) })
+	auth, err := once(e.ctx, requestTimeout, func(ctx context.Context) (*clientv3.AuthStatusResponse, error) {
+		return e.s.client.AuthStatus(ctx)
+	})
 	return err == nil && !auth.Enabled
 }
 
@@ -324,12 +354,12 @@ func (e *examination) keys() store.Finding {
 	n := 0
 	for _, err := range e.s.List(e.ctx, "") {
 		if errors.Is(err, ErrDamaged) {
-			return found("keys", store.Bad, err.Error(), "delete what is named, if the key may be forgotten")
+			return examine.Found("keys", store.Bad, err.Error(), "delete what is named, if the key may be forgotten")
 		}
 		if err != nil {
-			return found("keys", store.Warn, err.Error(), "ask again")
+			return examine.Found("keys", store.Warn, err.Error(), "ask again")
 		}
 		n++
 	}
-	return found("keys", store.OK, strconv.Itoa(n), "")
+	return examine.Found("keys", store.OK, strconv.Itoa(n), "")
 }

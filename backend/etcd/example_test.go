@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// publish makes a configuration current if the stamp's owner is still the newest: the file and the pointer to it change together, or not at all.
+// publish makes a configuration current if the stamp's owner is still the
+// newest. The file and the pointer to it change together or not at all.
 func publish(ctx context.Context, client *clientv3.Client, stamp fence.Stamp, name, content string) error {
 	g, err := etcd.OpenGuard(client, "config/current", nil)
 	if err != nil {
@@ -26,7 +27,9 @@ func publish(ctx context.Context, client *clientv3.Client, stamp fence.Stamp, na
 	return err
 }
 
-// roll is an owner, its successor, and the owner again, awake after it was presumed dead. Stamps come from leases: lease.Stamp(), or CROFT_STAMP inside croft run.
+// roll lets an owner publish, then its successor, and then the first owner
+// again, which was presumed dead. Stamps come from leases: lease.Stamp(), or
+// CROFT_STAMP inside croft run.
 func roll(ctx context.Context, client *clientv3.Client, out io.Writer) {
 	older := fence.Stamp{Key: "jobs/config", Token: 41, Grant: "0123456789abcdef0123456789abcdef"}
 	newer := fence.Stamp{Key: "jobs/config", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
@@ -46,7 +49,9 @@ older is stale: true
 current is v2
 `
 
-// The operations of a writer and the check of its stamp are one transaction: whoever has been replaced changes nothing, not even half of it. It prints what TestTheExample expects.
+// The check of the stamp and the writer's operations are one transaction. An
+// owner that has been replaced changes nothing, not even half of it. It prints
+// what TestTheExample expects.
 func ExampleGuard_Do() {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"localhost:2379"}})
 	if err != nil {

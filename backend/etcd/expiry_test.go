@@ -13,20 +13,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// elsewhere is a store on another machine, whose clock is ahead by some time.
-func elsewhere(tb testing.TB, c *testenv.EtcdCluster, ahead time.Duration) *Store {
+// otherMachine makes a store on another machine whose clock is ahead.
+func otherMachine(tb testing.TB, c *testenv.EtcdCluster, ahead time.Duration) *Store {
 	s := open(tb, dial(tb, c), c.Prefix())
 	s.domain, s.clock = newIdentity(), func() time.Time { return time.Now().Add(ahead) }
 	return s
 }
 
-func brief(key, owner string, ttl time.Duration) tenure.Request {
+func claimFor(key, owner string, ttl time.Duration) tenure.Request {
 	req := claim(key, owner)
 	req.TTL = ttl
 	return req
 }
 
-// untilInTime tries something until the machine does not stall so long that leases lapse which are to be renewed: then it reports true.
+// untilInTime repeats try until it reports true: until the machine did not
+// stall so long that leases lapsed which were to be renewed.
 func untilInTime(t *testing.T, try func(n int) bool) {
 	t.Helper()
 	for n := range 10 {
@@ -37,7 +38,7 @@ func untilInTime(t *testing.T, try func(n int) bool) {
 	t.Error("the machine has stalled each time")
 }
 
-// granted asks until a key is granted, and says when that was.
+// grantedAt asks until a key is granted, and returns when that was.
 func grantedAt(t *testing.T, st *Store, key string) (tenure.Record, time.Time) {
 	t.Helper()
 	var rec tenure.Record
@@ -49,7 +50,8 @@ func grantedAt(t *testing.T, st *Store, key string) (tenure.Record, time.Time) {
 	return rec, time.Now()
 }
 
-// TestClocksNeedNotAgree: machines whose clocks are an hour apart take nothing from each other before its time, and get it soon after.
+// TestClocksNeedNotAgree: clocks are an hour apart. No machine takes a lease
+// from another before its deadline, and each gets it soon afterwards.
 func TestClocksNeedNotAgree(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour, "the same": 0} {
@@ -63,14 +65,14 @@ func TestClocksNeedNotAgree(t *testing.T) {
 				renewed     time.Time
 			)
 			untilInTime(t, func(n int) bool {
-				here, there = elsewhere(t, c, 0), elsewhere(t, c, ahead)
-				mine = brief(fmt.Sprintf("skew/%s/%d", name, n), "ann", 4*time.Second)
+				here, there = otherMachine(t, c, 0), otherMachine(t, c, ahead)
+				mine = claimFor(fmt.Sprintf("skew/%s/%d", name, n), "ann", 4*time.Second)
 				began := time.Now()
 				token = must(t, here, mine)[0].Record.Token
 				a := resolve(t.Context(), there, claim(mine.Key, "bob"))
-				// Renewed on time, it stays its holder's.
+				// Renewed on time, it stays with its holder.
 				time.Sleep(time.Until(began.Add(mine.TTL / 3)))
-				renewed = time.Now() // or a little later: it is the time before it is sent that counts
+				renewed = time.Now() // the time before the sending counts
 				again := resolve(t.Context(), here, then(tenure.Renew, mine))
 				if time.Since(began) > mine.TTL {
 					return false
@@ -98,21 +100,23 @@ func TestClocksNeedNotAgree(t *testing.T) {
 	}
 }
 
-// TestAStalledLeaseLeavesTheOthers: leases of one TTL share an etcd lease that is kept alive, and still each of them ends at its own deadline, also for those who come by only then.
-func TestAStalledLeaseLeavesTheOthers(t *testing.T) {
+// TestAStalledLeaseEndsAlone: leases of one TTL share an etcd lease that is
+// kept alive. Still each ends at its own deadline, also for stores that see it
+// for the first time then.
+func TestAStalledLeaseEndsAlone(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const ttl = 3 * time.Second
 	untilInTime(t, func(n int) bool {
-		here := elsewhere(t, c, 0)
-		kept, stalled := brief(fmt.Sprintf("stall/kept/%d", n), "ann", ttl), brief(fmt.Sprintf("stall/stalled/%d", n), "ann", ttl)
+		here := otherMachine(t, c, 0)
+		kept, stalled := claimFor(fmt.Sprintf("stall/kept/%d", n), "ann", ttl), claimFor(fmt.Sprintf("stall/stalled/%d", n), "ann", ttl)
 		renewed := time.Now()
 		deadline := must(t, here, kept, stalled)[1].Record.Deadline
 		for time.Now().Before(deadline.Add(ttl)) {
 			time.Sleep(ttl / 6)
 			now := time.Now()
 			again := resolve(t.Context(), here, then(tenure.Renew, kept))
-			there := elsewhere(t, c, -time.Hour) // one who has seen nothing of it before
+			there := otherMachine(t, c, -time.Hour) // has not seen the lease before
 			refused := resolve(t.Context(), there, claim(kept.Key, "bob"))
 			if time.Since(renewed) > ttl {
 				return false
@@ -126,7 +130,7 @@ func TestAStalledLeaseLeavesTheOthers(t *testing.T) {
 				t.Fatalf("the stalled lease was granted %s before its deadline", time.Until(deadline))
 			}
 			if a.Err == nil {
-				if anchorOf(here, ttl) == 0 {
+				if etcdLeaseOf(here, ttl) == 0 {
 					t.Error("the others have lost their etcd lease")
 				}
 				return true
@@ -143,17 +147,18 @@ func TestAStalledLeaseLeavesTheOthers(t *testing.T) {
 	})
 }
 
-// TestADeadOwnersLeaseEndsWithItsEtcdLease: for one who has seen nothing of it before.
+// TestADeadOwnersLeaseEndsWithItsEtcdLease, for a store that has not seen it
+// before.
 func TestADeadOwnersLeaseEndsWithItsEtcdLease(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	here := elsewhere(t, c, 0)
-	mine := brief("dead/owner", "ann", time.Second)
+	here := otherMachine(t, c, 0)
+	mine := claimFor("dead/owner", "ann", time.Second)
 	must(t, here, mine)
 	died := time.Now()
 	here.Close()
 	testenv.Eventually(t, "it is granted", func() error {
-		there := elsewhere(t, c, -time.Hour)
+		there := otherMachine(t, c, -time.Hour)
 		a := one(t.Context(), there, claim(mine.Key, "bob"))
 		if a.Err == nil && time.Since(died) < mine.TTL-50*time.Millisecond {
 			t.Errorf("granted %s after the owner died, its TTL is %s", time.Since(died), mine.TTL)
@@ -165,7 +170,8 @@ func TestADeadOwnersLeaseEndsWithItsEtcdLease(t *testing.T) {
 	})
 }
 
-// TestAnEtcdLeaseThatIsGoneIsReplaced: somebody revoked it. What hung on it is over, and the store goes on with another.
+// TestAnEtcdLeaseThatIsGoneIsReplaced: somebody revoked it. The leases on it
+// are over, and the store goes on with another etcd lease.
 func TestAnEtcdLeaseThatIsGoneIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -189,7 +195,8 @@ func TestAnEtcdLeaseThatIsGoneIsReplaced(t *testing.T) {
 	}
 }
 
-// TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority: it was granted, the reply was lost, and then the etcd lease was.
+// TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority: the acquire was
+// granted, the reply was lost, and then the etcd lease was lost.
 func TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -202,7 +209,7 @@ func TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority(t *testing.T) {
 		t.Fatalf("a grant without an answer: %v", a.Err)
 	}
 	w.lose(false)
-	if _, err := other.client.Revoke(t.Context(), anchorOf(st, mine.TTL)); err != nil {
+	if _, err := other.client.Revoke(t.Context(), etcdLeaseOf(st, mine.TTL)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -216,7 +223,8 @@ func TestAnAcquireSentAgainOnALostEtcdLeaseGivesNoAuthority(t *testing.T) {
 	}
 }
 
-// TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority: the store has given it up, and etcd has not yet.
+// TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority: the store
+// has dropped the etcd lease, but etcd still has it.
 func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -229,21 +237,23 @@ func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testi
 		t.Fatalf("a grant without an answer: %v", a.Err)
 	}
 	w.lose(false)
-	st.lost(st.anchorFor(class(mine.TTL)))
+	st.leaseLost(st.etcdLeaseFor(leaseSeconds(mine.TTL)))
 	if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Errorf("sent again, it is answered %v, until %s; nobody keeps its etcd lease alive", a.Err, a.Record.Deadline)
 	}
 }
 
-// TestADeadEtcdLeaseIsLeftInPeace: the page of leases that have lapsed with it is not written again and again.
-func TestADeadEtcdLeaseIsLeftInPeace(t *testing.T) {
+// TestThePageOfADeadEtcdLeaseIsNotWritten again and again when its leases
+// lapse.
+func TestThePageOfADeadEtcdLeaseIsNotWritten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, w := wired(t, c)
 	st := open(t, client, c.Prefix())
-	mine := brief("alarm/dead", "ann", 500*time.Millisecond)
-	must(t, st, mine, brief("alarm/too", "ann", 500*time.Millisecond))
-	if id := anchorOf(st, mine.TTL); id != 0 { // else so much time has passed that all is over
+	mine := claimFor("alarm/dead", "ann", 500*time.Millisecond)
+	must(t, st, mine, claimFor("alarm/too", "ann", 500*time.Millisecond))
+	// Otherwise so much time has passed that all is over.
+	if id := etcdLeaseOf(st, mine.TTL); id != 0 {
 		if _, err := st.client.Revoke(t.Context(), id); err != nil && !leaseGone(err) {
 			t.Fatal(err)
 		}
@@ -257,7 +267,7 @@ func TestADeadEtcdLeaseIsLeftInPeace(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(500 * time.Millisecond) // in which nothing is to happen
+		time.Sleep(500 * time.Millisecond) // nothing may happen meanwhile
 	})
 	if calls["Txn"] > 3 {
 		t.Errorf("a page whose etcd lease is gone took %v", calls)
@@ -269,7 +279,7 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour, "the same": 0} {
 		c := testenv.Etcd(t)
-		here, there := elsewhere(t, c, 0), elsewhere(t, c, ahead)
+		here, there := otherMachine(t, c, 0), otherMachine(t, c, ahead)
 		mine := claim("shown/key", "ann")
 		must(t, here, mine)
 		must(t, here, then(tenure.Renew, mine))
@@ -296,43 +306,45 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 	}
 }
 
-// TestAStalledHeirLeavesTheOthers: what it was granted by a bid ends at its deadline also for those who come by only then, whosever clock the grant is on.
-func TestAStalledHeirLeavesTheOthers(t *testing.T) {
+// TestAStalledAwardEndsAlone: an award ends at its deadline also for stores
+// that see it for the first time then, whichever clock the grant is on.
+func TestAStalledAwardEndsAlone(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"one clock": 0, "ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
-			key := "stall/heir/" + name
-			holder, heir := elsewhere(t, c, ahead), elsewhere(t, c, 0)
+			key := "stall/award/" + name
+			holder, bidder := otherMachine(t, c, ahead), otherMachine(t, c, 0)
 			if ahead == 0 {
-				holder.domain = heir.domain
+				holder.domain = bidder.domain
 			}
 			var passed atomic.Int64
-			heir.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
-			acquainted(t, holder, key)
-			acquainted(t, heir, key)
-			next := lasting(key, "heir")
-			k := inherits(t, holder, heir, next)
-			must(t, heir, next)
-			if a := resolve(t.Context(), elsewhere(t, c, 0), lasting(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
+			bidder.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+			waitedBefore(t, holder, key)
+			waitedBefore(t, bidder, key)
+			next := longClaim(key, "bidder")
+			own := holdByBid(t, holder, bidder, next)
+			must(t, bidder, next)
+			if a := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
 				t.Fatalf("it is held: %v", a.Err)
 			}
-			told := heir.known(key).deed.rec.Deadline
-			heir.mu.Lock()
-			ends := k.page.members[k.slot].deadline
-			heir.mu.Unlock()
+			told := bidder.cached(key).stored.rec.Deadline
+			bidder.mu.Lock()
+			ends := own.page.members[own.slot].deadline
+			bidder.mu.Unlock()
 			if ahead == 0 && ends.Before(told) {
 				t.Errorf("its page would say that it is over at %s, and others reckon with %s", ends, told)
 			}
-			passed.Store(int64(next.TTL + time.Minute)) // its etcd lease lives on, as others hang on it
-			heir.lapse(t.Context(), k.page)
-			late := resolve(t.Context(), elsewhere(t, c, 0), lasting(key, "late"))
+			// Its etcd lease lives on, because it carries other leases.
+			passed.Store(int64(next.TTL + time.Minute))
+			bidder.writeLapsed(t.Context(), own.page)
+			late := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "late"))
 			if late.Err != nil || late.Record.Cause != tenure.Expired {
 				t.Errorf("who comes by later is answered %v, %s", late.Err, late.Record.Cause)
 			}
-			if a := resolve(t.Context(), heir, then(tenure.Renew, next)); !errors.Is(a.Err, tenure.ErrNotOwned) {
-				t.Errorf("the heir's renewal: %v", a.Err)
+			if a := resolve(t.Context(), bidder, then(tenure.Renew, next)); !errors.Is(a.Err, tenure.ErrNotOwned) {
+				t.Errorf("the bidder's renewal: %v", a.Err)
 			}
 		})
 	}

@@ -13,25 +13,28 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// Do carries out operations in one transaction with the check of the stamp, all of them or none, and returns etcd's responses to them. Conditions of the caller's own go into an operation made with clientv3.OpTxn. A refusal is
-// one of package fence and has changed nothing.
+// Do checks the stamp and carries out operations in one transaction, all of
+// them or none. It returns etcd's responses to them. To add conditions, wrap
+// operations with clientv3.OpTxn. A refusal is an error of package fence and
+// has changed nothing.
 func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, ops ...clientv3.Op) ([]*etcdserverpb.ResponseOp, error) {
 	_, responses, err := g.change(ctx, g.law.admit, stamp, ops)
 	return responses, err
 }
 
-// Write replaces the value with what r yields.
+// Write replaces the value with the content of r.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
-	content, err := readAll(ctx, r, g.most)
+	content, err := readAll(ctx, r, g.maxContent)
 	if err != nil {
 		return guard.Receipt{}, err
 	}
-	there := clientv3.OpGet(g.key, clientv3.WithCountOnly()) // before it is written
+	there := clientv3.OpGet(g.key, clientv3.WithCountOnly()) // read before the write
 	m, responses, err := g.change(ctx, g.law.admit, stamp, []clientv3.Op{there, clientv3.OpPut(g.key, string(content))})
 	if err != nil {
 		return guard.Receipt{}, err
@@ -40,30 +43,21 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 	return guard.Receipt{Mark: m.Mark, Bytes: int64(len(content)), Adopted: adopted}, nil
 }
 
-// readAll reads content until ctx ends; a reader that hangs is left behind.
+// readAll reads content until ctx ends. It leaves a reader behind that hangs.
 func readAll(ctx context.Context, r io.Reader, most int64) ([]byte, error) {
 	if ctx.Err() != nil {
-		return nil, over(ctx)
+		return nil, wait.Ended(ctx)
 	}
-	type result struct {
-		content []byte
-		err     error
-	}
-	done := make(chan result, 1)
-	go func() {
+	content, err := wait.For(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
 		_, err := b.ReadFrom(io.LimitReader(r, most+1))
-		done <- result{b.Bytes(), err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, over(ctx)
-	case got := <-done:
-		if got.err == nil && int64(len(got.content)) > most {
-			got.err = fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent and etcd's --max-request-bytes, or keep it in a file or an object store", fence.ErrInvalid, most)
-		}
-		return got.content, got.err
+		return b.Bytes(), err
+	})
+	if err == nil && int64(len(content)) > most {
+		err = fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent "+
+			"and etcd's --max-request-bytes, or keep it in a file or an object store", fence.ErrInvalid, most)
 	}
+	return content, err
 }
 
 // Raise advances the mark without writing.
@@ -75,7 +69,8 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error
 	return m.Mark, err
 }
 
-// Rekey moves the data to another key; the mark keeps who did so, when and why, until the next Rekey.
+// Rekey moves the data to another key. The mark keeps who did so, when and why,
+// until the next Rekey or Reset.
 func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -83,7 +78,8 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
 }
 
-// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+// Reset takes back a mark that was made up. The mark keeps who did so, as with
+// Rekey.
 func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
@@ -91,11 +87,16 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 
-// move moves the mark as a law says, and keeps who did so and why.
-func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
+// move changes the mark by a law, and keeps who did so and why.
+func (g *Guard) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (fence.Mark, error) {
 	m, _, err := g.attempt(ctx, func(m *marked) (markRecord, bool, error) {
 		next, err := law(m.Mark)
-		return markRecord{next, &Rekeyed{From: m.Mark.Key, Actor: actor, Note: note, At: time.Now().UTC().Truncate(time.Second)}}, err == nil, err
+		rekeyed := &guard.Rekeyed{
+			From: m.Mark.Key, Actor: actor, Note: note, At: time.Now().UTC().Truncate(time.Second),
+		}
+		return markRecord{next, rekeyed}, err == nil, err
 	}, nil)
 	if err != nil {
 		return fence.Mark{}, err
@@ -103,8 +104,10 @@ func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mar
 	return m.Mark, nil
 }
 
-// change writes or raises: whatever rule says of the stamp.
-func (g *Guard) change(ctx context.Context, rule func(fence.Mark, fence.Stamp) (fence.Mark, error), stamp fence.Stamp, ops []clientv3.Op) (*marked, []*etcdserverpb.ResponseOp, error) {
+// change carries out ops if rule admits the stamp, and advances the mark.
+func (g *Guard) change(
+	ctx context.Context, rule func(fence.Mark, fence.Stamp) (fence.Mark, error), stamp fence.Stamp, ops []clientv3.Op,
+) (*marked, []*etcdserverpb.ResponseOp, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return nil, nil, err
 	}
@@ -114,9 +117,14 @@ func (g *Guard) change(ctx context.Context, rule func(fence.Mark, fence.Stamp) (
 	}, ops)
 }
 
-// attempt decides on the mark as it was last known and lets etcd make sure that it is still so; if not, the answer brings the mark that is there, and it is decided again. What is refused is refused on a mark
-// that was read for this very call. It returns the mark that stands, with the revision of the one before it.
-func (g *Guard) attempt(ctx context.Context, decide func(*marked) (next markRecord, advances bool, err error), ops []clientv3.Op) (*marked, []*etcdserverpb.ResponseOp, error) {
+// attempt decides on the newest known mark. The transaction has the condition
+// that this mark is unchanged. If it has changed, the answer brings the new
+// mark, and attempt decides again. A refusal counts only if the mark was read
+// for this call. attempt returns the new mark, with the revision of the one
+// before it.
+func (g *Guard) attempt(
+	ctx context.Context, decide func(*marked) (next markRecord, advances bool, err error), ops []clientv3.Op,
+) (*marked, []*etcdserverpb.ResponseOp, error) {
 	m, fresh := g.known(), false
 	for round := 0; ; round++ {
 		if err := pause(ctx, round); err != nil {

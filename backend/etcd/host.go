@@ -17,7 +17,7 @@ func (s *Store) Guard(_ context.Context, target string) (guard.Guard, error) {
 	if err != nil || u.Fragment == "" || u.Scheme != "etcd" && u.Scheme != "etcds" {
 		return nil, guard.ErrElsewhere
 	}
-	// The same members behind TLS and without it are the same cluster.
+	// The same members with and without TLS are the same cluster.
 	theirs, err := endpoints(u.Host, false)
 	if err != nil {
 		return nil, guard.ErrElsewhere
@@ -30,7 +30,7 @@ func (s *Store) Guard(_ context.Context, target string) (guard.Guard, error) {
 	return nil, guard.ErrElsewhere
 }
 
-// prefixOf is what a URL's path puts before every key.
+// prefixOf returns the prefix of all keys that a URL's path names.
 func prefixOf(u *url.URL) string {
 	prefix := strings.TrimPrefix(u.Path, "/")
 	if prefix != "" && !strings.HasSuffix(prefix, "/") {

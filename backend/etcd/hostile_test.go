@@ -20,8 +20,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAPlantedRecordTakesNoMemory: it says how many terms follow, and each takes
-// a hundred times the room here that a byte takes there.
+// TestAPlantedRecordTakesNoMemory: it claims many terms. A term takes a hundred
+// times as many bytes in memory as in etcd.
 func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 	now := tenure.Time(time.Now())
 	req := claim("k", "ann")
@@ -30,13 +30,13 @@ func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec.History = nil
-	whole := (&deed{rec: rec, written: now, clock: newIdentity()}).encode()
-	const most = 1 << 20 // etcd takes half as much again
+	whole := (&storedRecord{rec: rec, written: now, clock: newIdentity()}).encode()
+	const most = 1 << 20 // etcd takes 1.5 MiB
 	for what, value := range map[string][]byte{
 		"terms":  append(binary.AppendUvarint([]byte(whole[:len(whole)-1]), most), make([]byte, most)...),
 		"guards": append(binary.AppendUvarint([]byte(whole[:len(whole)-3]), most), make([]byte, most)...),
 	} {
-		took, err := allocated(func() error { _, err := decodeDeed("k", value); return err })
+		took, err := allocated(func() error { _, err := decodeRecord("k", value); return err })
 		if !errors.Is(err, ErrDamaged) || took > most {
 			t.Errorf("%s: %v, and it took %d bytes", what, err, took)
 		}
@@ -51,7 +51,7 @@ func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes f takes, together with its error.
+// allocated returns how many bytes f allocates, and its error.
 func allocated(f func() error) (uint64, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -60,8 +60,8 @@ func allocated(f func() error) (uint64, error) {
 	return after.TotalAlloc - before.TotalAlloc, err
 }
 
-// TestWhatIsPlantedAroundRecordsIsNotKept: a listing keeps all live keys and
-// pages until it ends.
+// TestWhatIsPlantedAroundRecordsIsNotKept: a listing has all live keys and
+// pages in memory until it ends.
 func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -75,7 +75,7 @@ func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
 		testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, name, value); return err })
 	}
 	testenv.Eventually(t, "what is kept is short", func() error {
-		around, err := st.surroundings(ctx, 0)
+		around, err := st.readLeaseKeys(ctx, 0)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
 	}
 }
 
-// TestAPlantedRecordUnseatsNobody: it says that it lives where another key does.
+// TestAPlantedRecordUnseatsNobody: it names the slot of another key.
 func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -144,7 +144,7 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	mine := claim("seats/mine", "ann")
 	must(t, st, mine)
-	held := st.known(mine.Key).deed
+	held := st.cached(mine.Key).stored
 	for n := range 2 {
 		planted := *held
 		planted.rec.Key, planted.slot = "seats/planted", held.slot+n*1000
@@ -159,25 +159,25 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 		})
 	}
 	st.mu.Lock()
-	_, m := st.mine(held)
+	_, m := st.ownMember(held)
 	st.mu.Unlock()
 	if m == nil {
-		t.Error("the lease has lost its seat, and with it its renewals")
+		t.Error("the lease has lost its slot, and with it its renewals")
 	}
 	must(t, st, then(tenure.Renew, mine), then(tenure.Release, mine))
 }
 
-// TestAPlantedTimeUnseatsNobody: a planted record says that it was written by
-// the holder's clock, in a hundred years.
+// TestAPlantedTimeUnseatsNobody: a planted record claims that the holder's
+// clock wrote it in a hundred years.
 func TestAPlantedTimeUnseatsNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, ctx := dial(t, c), t.Context()
-	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	holder, other := otherMachine(t, c, 0), otherMachine(t, c, 0)
 	mine := claim("times/mine", "ann")
 	mine.TTL = tenure.MaxTTL
 	must(t, holder, mine)
-	planted := *holder.known(mine.Key).deed
+	planted := *holder.cached(mine.Key).stored
 	planted.rec.Key, planted.written = "times/planted", planted.written.AddDate(100, 0, 0)
 	if _, err := client.Put(ctx, holder.names.record(planted.rec.Key), planted.encode()); err != nil {
 		t.Fatal(err)
@@ -195,13 +195,13 @@ func TestAPlantedTimeUnseatsNobody(t *testing.T) {
 	must(t, holder, then(tenure.Renew, mine), then(tenure.Release, mine))
 }
 
-// TestAClockThatWasAheadTakesNothing: it is set back, and a lease is renewed by
-// it.
+// TestAClockThatWasAheadTakesNothing: it is set back, and then a lease is
+// renewed by it.
 func TestAClockThatWasAheadTakesNothing(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	ctx := t.Context()
-	holder, other := elsewhere(t, c, 0), elsewhere(t, c, 0)
+	holder, other := otherMachine(t, c, 0), otherMachine(t, c, 0)
 	var ahead atomic.Int64
 	holder.clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	ahead.Store(int64(2 * tenure.MaxTTL))
@@ -218,7 +218,8 @@ func TestAClockThatWasAheadTakesNothing(t *testing.T) {
 	must(t, holder, then(tenure.Release, mine))
 }
 
-// TestPlantedValuesHideNothing: below the store's prefix, whatever their names.
+// TestPlantedValuesHideNothing: they are below the store's prefix, under any
+// name.
 func TestPlantedValuesHideNothing(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -226,7 +227,7 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	good := claim("planted/good", "ann")
 	must(t, st, good)
-	whole := st.known(good.Key).deed.encode()
+	whole := st.cached(good.Key).stored.encode()
 	for _, name := range []string{
 		st.names.record("planted/../x"), st.names.record("planted/\x1b[2Jx"), st.names.record(""), st.names.record("planted/large"), st.names.shelf("planted/good"),
 		st.names.pages() + "x", st.names.lives() + "zz", st.names.queue("planted/good") + "x", st.names.queues() + "x",
@@ -256,8 +257,7 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	must(t, st, claim(good.Key, "bob"))
 }
 
-// TestAPlantedRecordKeepsNoPages of processes that are dead. It may hang on the
-// others.
+// TestAPlantedRecordKeepsNoPages of dead processes. It may name any other page.
 func TestAPlantedRecordKeepsNoPages(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -268,7 +268,7 @@ func TestAPlantedRecordKeepsNoPages(t *testing.T) {
 	long := time.Now().Add(-2 * st.retention)
 	pages := map[string]page{
 		"dead": {clock: newIdentity(), written: long, lease: 1},
-		"old":  {clock: newIdentity(), written: long, lease: st.known(mine.Key).deed.lease},
+		"old":  {clock: newIdentity(), written: long, lease: st.cached(mine.Key).stored.lease},
 	}
 	name := func(what string) string { return st.names.pages() + what }
 	for what, p := range pages {
@@ -302,7 +302,6 @@ func TestAPlantedRecordKeepsNoPages(t *testing.T) {
 	testenv.Eventually(t, "both are dropped", swept())
 }
 
-// TestAPlantedMarkAdmitsNothing.
 func TestAPlantedMarkAdmitsNothing(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -321,8 +320,8 @@ func TestAPlantedMarkAdmitsNothing(t *testing.T) {
 	}
 }
 
-// TestUsersOfOneClusterKeepApart: one may read the store's prefix, another has a
-// prefix of its own, and neither can change or end a lease of the store.
+// TestUsersOfOneClusterKeepApart: one user may read the store's prefix, another
+// has a prefix of its own. Neither can change or end a lease of the store.
 func TestUsersOfOneClusterKeepApart(t *testing.T) {
 	t.Parallel()
 	c := testenv.EtcdAlone(t, "unsafe-no-fsync: true")
@@ -387,7 +386,7 @@ func TestUsersOfOneClusterKeepApart(t *testing.T) {
 			return nil
 		})
 	}
-	lease := owner.known(mine.Key).deed.lease
+	lease := owner.cached(mine.Key).stored.lease
 	for name, client := range map[string]*clientv3.Client{"reader": reader.client, "neighbour": neighbour} {
 		if _, err := client.Revoke(ctx, lease); err == nil {
 			t.Errorf("the %s has ended the etcd lease of another", name)
@@ -403,25 +402,25 @@ func TestUsersOfOneClusterKeepApart(t *testing.T) {
 }
 
 // TestNobodyKeepsADeadHoldersKey from a claim that waits. etcd lets every user
-// keep any lease alive. A store on another machine does not know the holder's
-// clock, and is granted the key when it has seen the record for a TTL.
+// keep any etcd lease alive. A store on another machine does not know the
+// holder's clock. It is granted the key when it has seen the record for a TTL.
 func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
 	untilInTime(t, func(n int) bool {
-		dead, next := elsewhere(t, c, 0), elsewhere(t, c, 0)
-		mine := brief(fmt.Sprintf("kept/key/%d", n), "ann", 2*time.Second)
+		dead, next := otherMachine(t, c, 0), otherMachine(t, c, 0)
+		mine := claimFor(fmt.Sprintf("kept/key/%d", n), "ann", 2*time.Second)
 		must(t, dead, mine)
-		lease := dead.known(mine.Key).deed.lease
+		lease := dead.cached(mine.Key).stored.lease
 		if _, err := client.KeepAlive(t.Context(), lease); err != nil {
 			t.Fatal(err)
 		}
-		dead.Close() // and no page says that the lease is over
+		dead.Close() // no page says that the lease is over
 		rec, _ := grantedAt(t, next, mine.Key)
 		live, err := client.Get(t.Context(), next.names.live(lease))
 		if err != nil || len(live.Kvs) == 0 {
-			return false // the machine has stalled, and etcd has ended the lease
+			return false // the machine has stalled, and the etcd lease is over
 		}
 		if rec.Owner != "bob" || rec.Cause != tenure.Expired {
 			t.Errorf("granted to %s, as %s", rec.Owner, rec.Cause)
@@ -430,8 +429,8 @@ func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 	})
 }
 
-// TestAURLReadsNoDevice: a target that another has named may say where
-// certificates are.
+// TestAURLReadsNoDevice: somebody else may have made the URL that names the
+// certificates.
 func TestAURLReadsNoDevice(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"etcds://h/?cacert=/dev/zero", "etcds://h/?cert=/dev/zero&key=/dev/zero"} {

@@ -12,7 +12,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestALatePageTakesNothingBack: a writing of a page that its store gave up, and that etcd carries out late, does not undo renewals that were confirmed meanwhile.
+// TestALatePageTakesNothingBack: a page write that its store gave up arrives
+// late. It does not undo renewals that were confirmed meanwhile.
 func TestALatePageTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -20,7 +21,7 @@ func TestALatePageTakesNothingBack(t *testing.T) {
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
 	first, second := claim("late/1", "ann"), claim("late/2", "ann")
 	must(t, st, first, second)
-	w.delay(true) // the call is given up, and is still on its way
+	w.delay(true) // the call is given up, and still in flight
 	if a := one(t.Context(), st, then(tenure.Renew, first)); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("a renewal without an answer: %v", a.Err)
 	}
@@ -33,7 +34,8 @@ func TestALatePageTakesNothingBack(t *testing.T) {
 	must(t, st, then(tenure.Renew, first), then(tenure.Renew, second))
 }
 
-// TestALostRenewalIsNotTakenBack: a page that reached etcd, though its store was not told, is read before it is written again.
+// TestALostRenewalIsNotTakenBack: a page write reached etcd, but its answer was
+// lost. The page is read before it is written again.
 func TestALostRenewalIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -57,7 +59,9 @@ func TestALostRenewalIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// TestASuspendedMachineTrustsNoOldPromise: the monotonic clock stood still, and etcd's did not. A renewal keeps the etcd lease alive although it seems to last long enough.
+// TestASuspendedMachineTrustsNoOldPromise: the monotonic clock stood still, and
+// etcd's did not. A renewal extends the etcd lease although it seems to last
+// long enough.
 func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -66,7 +70,7 @@ func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	mine := claim("suspended", "ann")
 	must(t, st, mine)
 	st.mu.Lock()
-	st.anchors[class(mine.TTL)].wall = time.Now().Add(mine.TTL / 2)
+	st.etcdLeases[leaseSeconds(mine.TTL)].goodUntilWall = time.Now().Add(mine.TTL / 2)
 	st.mu.Unlock()
 	calls, fast := w.inTime(func() { must(t, st, then(tenure.Renew, mine)) })
 	if calls["LeaseKeepAlive"] != 1 && fast {
@@ -74,14 +78,15 @@ func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	}
 }
 
-// TestAReportFromAnotherMachineMovesNoDeadline, however far apart the clocks are.
+// TestAReportFromAnotherMachineMovesNoDeadline, however far apart the clocks
+// are.
 func TestAReportFromAnotherMachineMovesNoDeadline(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": 30 * time.Second, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := testenv.Etcd(t)
-			here, there := elsewhere(t, c, 0), elsewhere(t, c, ahead)
+			here, there := otherMachine(t, c, 0), otherMachine(t, c, ahead)
 			mine := claim("report/"+name, "ann")
 			must(t, here, mine)
 			deadline := must(t, here, then(tenure.Renew, mine))[0].Record.Deadline
@@ -97,7 +102,9 @@ func TestAReportFromAnotherMachineMovesNoDeadline(t *testing.T) {
 	}
 }
 
-// TestAKeyIsPassedOnInOneStep: a release and the next acquire of one batch are one transaction in which the key is never free, and say whether others wait.
+// TestAKeyIsPassedOnInOneStep: a release and the next acquire of one batch are
+// one transaction. The key is never free, and the answer says whether others
+// wait.
 func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -118,7 +125,8 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	if answers := pass(mine, next); answers[0].Awaited || answers[1].Record.Cause != tenure.Released {
 		t.Errorf("nobody else waits: awaited %t, granted as %s", answers[0].Awaited, answers[1].Record.Cause)
 	}
-	if a := resolve(t.Context(), other, claim(key, "dora")); !errors.Is(a.Err, tenure.ErrHeld) { // or its watch would begin with a wake-up
+	// Otherwise its watch would begin with a wake-up.
+	if a := resolve(t.Context(), other, claim(key, "dora")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Fatalf("the key is held: %v", a.Err)
 	}
 	began := time.Now()
@@ -130,13 +138,13 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 		t.Error("another waits, and the release does not say so")
 	}
 	for _, e := range (<-events).Events {
-		if d, err := decodeDeed(key, e.Kv.Value); err != nil || d.rec.State != tenure.Held {
+		if d, err := decodeRecord(key, e.Kv.Value); err != nil || d.rec.State != tenure.Held {
 			t.Errorf("others have seen it %s, %v", d.rec.State, err)
 		}
 	}
 	select {
 	case <-who.wake:
-		if time.Since(began) < lookFirst/2 { // else it may have looked by itself
+		if time.Since(began) < pollFirst/2 { // otherwise it may have polled by itself
 			t.Error("one who waits was woken by a key that was passed on")
 		}
 	default:
@@ -149,34 +157,36 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	}
 }
 
-// TestWhoeverWaitsLongKeepsItsPlace in the queue, for as long as its store lives.
-func TestWhoeverWaitsLongKeepsItsPlace(t *testing.T) {
+// TestALongWaitKeepsItsQueueEntry as long as its store lives.
+func TestALongWaitKeepsItsQueueEntry(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	holder, other := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
-	other.queueFor = time.Second
+	other.queueTTL = time.Second
 	mine := claim("queue/long", "ann")
 	must(t, holder, mine)
 	newWaiter(t, other, mine.Key, 1)
 	queued(t, holder, mine.Key, 1)
-	time.Sleep(time.Until(time.Now().Add(other.queueFor + slack + 1200*time.Millisecond))) // what is to be seen is that time passes and nothing is lost
+	// The test shows that time passes and nothing is lost.
+	time.Sleep(time.Until(time.Now().Add(other.queueTTL + slack + 1200*time.Millisecond)))
 	queued(t, holder, mine.Key, 1)
 	resp, err := holder.client.Get(t.Context(), holder.names.queue(mine.Key), clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Version != 1 {
-		t.Errorf("its place is %v, %v", resp, err)
+		t.Errorf("its queue entry is %v, %v", resp, err)
 	}
 }
 
-// TestAPlaceIsKeptFromTheMomentItIsTaken: whoever keeps places looks whether there are any, and there is one.
-func TestAPlaceIsKeptFromTheMomentItIsTaken(t *testing.T) {
+// TestAQueueEntryIsKeptAliveFromTheStart: the goroutine that keeps entries
+// alive finds the new one.
+func TestAQueueEntryIsKeptAliveFromTheStart(t *testing.T) {
 	t.Parallel()
 	for range 5000 {
 		st := New(nil, &Options{SweepEvery: -1})
 		topic := &topic{key: "queue/kept", waiters: map[chan struct{}]struct{}{make(chan struct{}, 1): {}}}
-		st.waits[topic.key] = topic
-		st.joined(&lane{key: topic.key, joins: topic}, 1)
+		st.topics[topic.key] = topic
+		st.noteJoined(&group{key: topic.key, joins: topic}, 1)
 		st.mu.Lock()
-		kept := st.placing
+		kept := st.keepingQueueLease
 		st.mu.Unlock()
 		st.end()
 		st.done.Wait()

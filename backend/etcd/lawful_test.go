@@ -14,7 +14,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestShelvesChangeNoAnswer: whatever several stores ask of one key, alone or many at once, new or long over, the answer is the law's on a record with its whole history. Stores know what they happen to know.
+// TestShelvesChangeNoAnswer: several stores ask anything of one key, alone or
+// together with others. The answer is the law's on a record with its whole
+// history, whatever a store has in its cache.
 func TestShelvesChangeNoAnswer(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -25,21 +27,21 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 	t.Logf("seed %d", seed)
 	const key = "lawful/key"
 	var rec tenure.Record
-	var past []tenure.Request // all that was ever asked for with a new secret
+	var past []tenure.Request // all requests with a new secret
 	for step := range 400 {
 		st := stores[r.IntN(len(stores))]
 		switch r.IntN(4) {
 		case 0:
 			st.mu.Lock()
-			st.views.forget(key)
+			st.cache.forget(key)
 			st.mu.Unlock()
 		case 1:
-			glance(t, st, key)
+			readWithoutShelf(t, st, key)
 		}
-		st.wary.Store(int64(r.IntN(2)))
+		st.nestedLeft.Store(int64(r.IntN(2)))
 		var requests []tenure.Request
 		for range 1 + r.IntN(4)*r.IntN(4) {
-			req := draw(r, key, past)
+			req := randomRequest(r, key, past)
 			requests = append(requests, req)
 			if req.Verb == tenure.Acquire || req.Verb.ByHand() {
 				past = append(past, req)
@@ -61,7 +63,9 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 			a := answers[i]
 			if errors.Is(a.Err, store.ErrUnknown) {
 				t.Logf("step %d: %v", step, a.Err)
-				return // it was given up, and may yet be carried out: nobody knows what the law is to be applied to
+				// It was given up and may still take effect, so the record is
+				// unknown.
+				return
 			}
 			next, _, err := tenure.Apply(rec, req, a.Now)
 			if fmt.Sprintf("%T", err) != fmt.Sprintf("%T", a.Err) || a.Record.Token != next.Token || a.Record.Grant != next.Grant || a.Record.State != next.State || a.Record.Terms != next.Terms {
@@ -71,7 +75,7 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 			if errors.As(a.Err, &got) && errors.As(err, &want) && (got.Why != want.Why || !reflect.DeepEqual(got.Record.History, next.History)) {
 				t.Fatalf("step %d, request %d, %s: %v with %d transfers, the law says %v with %d", step, i, req.Verb, got, len(got.Record.History), want, len(next.History))
 			}
-			if got != nil { // it is the caller's
+			if got != nil { // its record belongs to the caller
 				clear(got.Record.History)
 				clear(got.Record.Guards)
 			}
@@ -79,7 +83,7 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 		}
 		read, err := stores[r.IntN(len(stores))].Get(t.Context(), key)
 		if err != nil {
-			continue // a call that was given up; the next one tells
+			continue // a call was given up; the next one tells
 		}
 		if !reflect.DeepEqual(read.History, rec.History) || !reflect.DeepEqual(read.Guards, rec.Guards) {
 			t.Fatalf("step %d: it is read with the history\n%+v\nand the law made\n%+v", step, read.History, rec.History)
@@ -90,26 +94,26 @@ func TestShelvesChangeNoAnswer(t *testing.T) {
 	}
 }
 
-// glance takes in the record without its shelf, as one does who waits for the key.
-func glance(t *testing.T, st *Store, key string) {
+// readWithoutShelf reads the record without its shelf, as a waiting store does.
+func readWithoutShelf(t *testing.T, st *Store, key string) {
 	t.Helper()
-	look := look{key: key}
+	look := lookup{key: key}
 	resp, err := st.txn(t.Context(), nil, look.ops(st.names), nil)
 	if err != nil {
 		return
 	}
-	v, err := st.seen(look, results(resp.Responses))
+	v, err := st.parseView(look, results(resp.Responses))
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.asOf = resp.Header.Revision
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.remember(key, v)
+	st.addView(key, v)
 }
 
-// draw makes up a request: a new one, or another about something past.
-func draw(r *rand.Rand, key string, past []tenure.Request) tenure.Request {
+// randomRequest makes a new request, or another one about an earlier grant.
+func randomRequest(r *rand.Rand, key string, past []tenure.Request) tenure.Request {
 	req := claim(key, []string{"ann", "bob", "cy"}[r.IntN(3)])
 	req.TTL, req.Guards = time.Hour, []string{"a", "b"}[:r.IntN(3)]
 	if len(past) > 0 && r.IntN(3) > 0 {
@@ -134,7 +138,9 @@ func draw(r *rand.Rand, key string, past []tenure.Request) tenure.Request {
 	return req
 }
 
-// TestLateCopiesAmongManyCallers: what stores know of a key is shared by their callers, and by those who only glance at it. For as long as the record remembers a grant, no copy of its request is granted again.
+// TestLateCopiesAmongManyCallers: callers of a store share its cache with polls
+// that do not read the shelf. As long as the record remembers a grant, no copy
+// of its request is granted again.
 func TestLateCopiesAmongManyCallers(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -153,11 +159,11 @@ func TestLateCopiesAmongManyCallers(t *testing.T) {
 				if a.Err == nil {
 					old, term = take, a.Record.Terms
 				}
-				if !errors.Is(a.Err, tenure.ErrHeld) { // or nobody knows
+				if !errors.Is(a.Err, tenure.ErrHeld) { // or the outcome is unknown
 					st.Apply(t.Context(), []tenure.Request{then(tenure.Release, take)})
 				}
 				if round%4 == 0 {
-					glance(t, st, key)
+					readWithoutShelf(t, st, key)
 				}
 				if term == 0 {
 					continue
@@ -166,7 +172,9 @@ func TestLateCopiesAmongManyCallers(t *testing.T) {
 				if late.Err != nil {
 					continue
 				}
-				if late.Record.Terms < term+tenure.HistoryLen && late.Record.Terms != term { // else it is forgotten, or its release was given up
+				// Otherwise the grant is forgotten, or its release was given
+				// up.
+				if late.Record.Terms < term+tenure.HistoryLen && late.Record.Terms != term {
 					t.Errorf("the request of term %d was granted again as term %d", term, late.Record.Terms)
 				}
 				term = 0

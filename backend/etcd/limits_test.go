@@ -10,8 +10,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestNoBatchIsMoreThanEtcdTakes in one transaction: 128 operations, within a transaction what the one around it leaves of them, and 1.5 MiB.
-func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
+// TestBatchesFitIntoATransaction: etcd takes 128 operations and 1.5 MiB. A
+// transaction within another may have as many operations as the outer one
+// leaves over.
+func TestBatchesFitIntoATransaction(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
@@ -20,7 +22,7 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+"long/")
 		long := func(n, size int) string { return fmt.Sprintf("%0*d", size, n) }
-		const mostTerms = mostAtHand + tenure.HistoryLen
+		const mostTerms = maxInRecord + tenure.HistoryLen
 		var acts, ends []tenure.Request
 		for k := range 40 {
 			key := long(k, 512)
@@ -36,7 +38,9 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 			}
 			ends = append(ends, then(tenure.Release, acts[len(acts)-1]))
 		}
-		testenv.Eventually(t, "all is done", func() error { // again if a call was given up: then only the last of each key are told so
+		// Again if a call was given up: then only the last requests of each key
+		// are told that it is done.
+		testenv.Eventually(t, "all is done", func() error {
 			answers := st.Apply(t.Context(), acts)
 			for i := mostTerms - 1; i < len(answers); i += mostTerms {
 				if answers[i].Err != nil {
@@ -45,21 +49,21 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 			}
 			return nil
 		})
-		name(st, ends)
+		fakeSuccessors(st, ends)
 		must(t, st, ends...)
 	})
 
 	t.Run("many keys, each handed to one who waits", func(t *testing.T) {
 		t.Parallel()
-		st := open(t, client, c.Prefix()+"heirs/")
-		for lanes := 60; lanes < 66; lanes++ { // two operations for each
+		st := open(t, client, c.Prefix()+"offers/")
+		for keys := 60; keys < 66; keys++ { // two operations for each
 			var takes, ends []tenure.Request
-			for n := range lanes {
-				takes = append(takes, claim(fmt.Sprintf("heirs/%d/%d", lanes, n), "ann"))
+			for n := range keys {
+				takes = append(takes, claim(fmt.Sprintf("offers/%d/%d", keys, n), "ann"))
 				ends = append(ends, then(tenure.Release, takes[n]))
 			}
 			must(t, st, takes...)
-			name(st, ends)
+			fakeSuccessors(st, ends)
 			must(t, st, ends...)
 		}
 	})
@@ -68,8 +72,8 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+"ttls/")
 		var takes, ends []tenure.Request
-		for n := range mostLanes {
-			takes = append(takes, brief(fmt.Sprintf("ttls/%d", n), "ann", time.Hour+time.Duration(n)*time.Second))
+		for n := range maxGroups {
+			takes = append(takes, claimFor(fmt.Sprintf("ttls/%d", n), "ann", time.Hour+time.Duration(n)*time.Second))
 			ends = append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
@@ -80,23 +84,24 @@ func TestNoBatchIsMoreThanEtcdTakes(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+strings.Repeat("long", 1000)+"/")
 		var takes, ends []tenure.Request
-		for n := range mostLanes {
+		for n := range maxGroups {
 			takes = append(takes, claim(fmt.Sprintf("names/%0500d", n), "ann"))
 			ends = append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
-		name(st, ends)
+		fakeSuccessors(st, ends)
 		must(t, st, ends...)
 	})
 }
 
-// name makes a store believe that two others wait for what it holds.
-func name(st *Store, held []tenure.Request) {
+// fakeSuccessors makes a store believe that two others wait for the keys it
+// holds.
+func fakeSuccessors(st *Store, held []tenure.Request) {
 	for _, req := range held {
-		v := st.known(req.Key)
+		v := st.cached(req.Key)
 		st.mu.Lock()
-		if _, m := st.mine(v.deed); m != nil {
-			m.heirs = heirs{{id: newIdentity()}, {id: newIdentity()}}
+		if _, m := st.ownMember(v.stored); m != nil {
+			m.next = successors{{id: newIdentity()}, {id: newIdentity()}}
 		}
 		st.mu.Unlock()
 	}

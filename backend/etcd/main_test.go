@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain lets more tests run side by side than there are processors: most of them wait for time to pass, or for a leader.
+// TestMain lets more tests run at once than there are processors. Most of them
+// wait for time to pass, or for a leader.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	asked := false

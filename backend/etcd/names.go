@@ -8,17 +8,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// DefaultPrefix is what the names of a store's keys begin with, unless its options say otherwise.
+// DefaultPrefix begins the names of a store's etcd keys, unless its options say
+// otherwise.
 const DefaultPrefix = "croft/"
 
-// naming makes the names of a store's keys in etcd. Croft's keys have no control characters, so a zero byte ends one.
+// naming makes the names of a store's etcd keys. Croft's keys have no control
+// characters, so a zero byte can end one.
 //
-//	PREFIXr/KEY              the record of a key
-//	PREFIXh/KEY              its shelf: the older part of its history
-//	PREFIXp/STORE/NUMBER     a page: when the leases on it were renewed last
-//	PREFIXl/LEASE            the live key of an etcd lease: gone when that expires
-//	PREFIXq/KEY\0STORE       the place of a store in which somebody waits for the key
-//	PREFIXa/NUMBER           a notice of an operator's act: the key acted on
+//	PREFIXr/KEY            the record of a key
+//	PREFIXh/KEY            its shelf: the older part of its history
+//	PREFIXp/STORE/NUMBER   a page: when its leases were renewed last
+//	PREFIXl/LEASE          the live key of an etcd lease
+//	PREFIXq/KEY\0STORE     the queue entry of a store that waits for KEY
+//	PREFIXa/NUMBER         a notice of an operator's act: the key acted on
 type naming string
 
 func (n naming) records() string          { return string(n) + "r/" }
@@ -39,7 +41,7 @@ func (n naming) page(p pageID) string {
 	return string(n) + "p/" + p.store.String() + "/" + strconv.FormatUint(uint64(p.number), 10)
 }
 
-// waiting reads the name of a waiter.
+// waiting splits the name of a queue entry into its parts.
 func (n naming) waiting(name string) (key string, store identity, ok bool) {
 	rest, ok := strings.CutPrefix(name, n.queues())
 	if !ok {
@@ -56,7 +58,7 @@ func (n naming) waiting(name string) (key string, store identity, ok bool) {
 	return key, store, true
 }
 
-// identity names a store value, or a clock: 64 random bits. 0 is none.
+// identity names a store or a clock: 64 random bits. 0 is none.
 type identity uint64
 
 func (i identity) String() string {
@@ -64,7 +66,7 @@ func (i identity) String() string {
 	return strings.Repeat("0", 16-len(text)) + text
 }
 
-// pageID names a page; the zero pageID is none.
+// pageID names a page. The zero pageID is none.
 type pageID struct {
 	store  identity
 	number uint32

@@ -31,17 +31,18 @@ func init() {
 	}
 }
 
-// site is what a URL names: a cluster and a prefix.
-type site struct {
+// cluster is a cluster and a prefix that a URL names.
+type cluster struct {
 	config clientv3.Config
 	prefix string
-	rest   url.Values // what is not about the connection
+	rest   url.Values // options that are not about the connection
 }
 
-// openURL opens a store and a client of its own.
+// openURL opens a store with a client of its own.
 func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	bad := func(format string, args ...any) (store.Store, error) {
-		return nil, fmt.Errorf("%w store URL %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w store URL %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment != "" {
 		return bad("what follows # names a guarded key, a store has none")
@@ -72,7 +73,8 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 // openGuardURL opens the guard of etcd://HOST:PORT/PREFIX#KEY.
 func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	bad := func(format string, args ...any) (guard.Guard, error) {
-		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w target %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment == "" {
 		return bad("it names no key; write %s://HOST:PORT/#KEY", u.Scheme)
@@ -101,20 +103,21 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	return g, nil
 }
 
-// dial makes a client. It logs in, where there is a user.
-func (p *site) dial(ctx context.Context) (*clientv3.Client, error) {
-	lasting, met := troubled(context.WithoutCancel(ctx))
+// dial makes a client. It logs in if the URL has a user.
+func (p *cluster) dial(ctx context.Context) (*clientv3.Client, error) {
+	lasting, met := withDialFailure(context.WithoutCancel(ctx))
 	config := p.config
 	config.Context = lasting
 	client, err := clientv3.New(config)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, met.behind(err)))
+		return nil, store.Unknown(explain(ctx, met.reason(err)))
 	}
 	return client, nil
 }
 
-// parseURL reads etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX?cert=FILE&key=FILE&cacert=FILE. Nothing is sent yet: a cluster that is down when the program starts may be up when it is needed.
-func parseURL(u *url.URL) (*site, error) {
+// parseURL reads a URL as in the package comment. It sends nothing: a cluster
+// that is down now may be up when it is needed.
+func parseURL(u *url.URL) (*cluster, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, errors.New("what follows the question mark cannot be read")
@@ -127,15 +130,19 @@ func parseURL(u *url.URL) (*site, error) {
 			return nil, fmt.Errorf("%s: give it once, with a value, or leave it out", name)
 		}
 	}
-	p := &site{rest: query, prefix: prefixOf(u)}
+	p := &cluster{rest: query, prefix: prefixOf(u)}
 	p.config = clientv3.Config{
 		DialTimeout: requestTimeout, Logger: zap.NewNop(),
-		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second, // etcd takes a ping every 5 s
+		// etcd accepts a ping every 5 s.
+		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: requestTimeout,
+				Backoff: backoff.Config{
+					BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+				},
+				MinConnectTimeout: requestTimeout,
 			}),
-			grpc.WithChainUnaryInterceptor(noteTrouble),
+			grpc.WithChainUnaryInterceptor(noteDialFailure),
 		},
 	}
 	take := func(name string) string {
@@ -146,12 +153,13 @@ func parseURL(u *url.URL) (*site, error) {
 	cert, key, cacert, name := take("cert"), take("key"), take("cacert"), take("servername")
 	secure := u.Scheme == "etcds" || cert != "" || key != "" || cacert != "" || name != ""
 	if secure {
-		if p.config.TLS, err = secureBy(cert, key, cacert, name); err != nil {
+		if p.config.TLS, err = tlsConfig(cert, key, cacert, name); err != nil {
 			return nil, err
 		}
 	}
 	if name != "" {
-		p.config.DialOptions = append(p.config.DialOptions, grpc.WithTransportCredentials(named{credentials.NewTLS(p.config.TLS), name}))
+		p.config.DialOptions = append(p.config.DialOptions,
+			grpc.WithTransportCredentials(named{credentials.NewTLS(p.config.TLS), name}))
 	}
 	if p.config.Endpoints, err = endpoints(u.Host, secure); err != nil {
 		return nil, err
@@ -163,15 +171,15 @@ func parseURL(u *url.URL) (*site, error) {
 	return p, nil
 }
 
-// endpoints reads HOST:PORT,HOST:PORT; the port is 2379 where none is given.
+// endpoints reads HOST:PORT,HOST:PORT. The default port is 2379.
 func endpoints(hosts string, secure bool) ([]string, error) {
 	scheme := "http://"
 	if secure {
 		scheme = "https://"
 	}
 	var out []string
-	for place := range strings.SplitSeq(hosts, ",") {
-		host, port, err := splitPlace(place)
+	for addr := range strings.SplitSeq(hosts, ",") {
+		host, port, err := splitHostPort(addr)
 		if err != nil {
 			return nil, err
 		}
@@ -180,15 +188,16 @@ func endpoints(hosts string, secure bool) ([]string, error) {
 	return out, nil
 }
 
-// splitPlace divides HOST:PORT, and says what is wrong with what would never be reached.
-func splitPlace(place string) (host, port string, err error) {
-	host = place
-	if net.ParseIP(place) == nil { // else it is an address alone, IPv6 perhaps
-		bare := strings.LastIndexByte(place, ':') <= strings.LastIndexByte(place, ']')
+// splitHostPort splits HOST:PORT. It refuses hosts that could never be reached,
+// and says why.
+func splitHostPort(addr string) (host, port string, err error) {
+	host = addr
+	if net.ParseIP(addr) == nil { // otherwise it is an address alone, perhaps IPv6
+		bare := strings.LastIndexByte(addr, ':') <= strings.LastIndexByte(addr, ']')
 		if bare {
-			host = strings.TrimSuffix(strings.TrimPrefix(place, "["), "]")
-		} else if host, port, err = net.SplitHostPort(place); err != nil {
-			return "", "", fmt.Errorf("%q is no HOST:PORT; put IPv6 addresses in brackets, [::1]:2379", place)
+			host = strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
+		} else if host, port, err = net.SplitHostPort(addr); err != nil {
+			return "", "", fmt.Errorf("%q is no HOST:PORT; put IPv6 addresses in brackets, [::1]:2379", addr)
 		}
 	}
 	switch {
@@ -205,24 +214,25 @@ func splitPlace(place string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// named are credentials for servers that all have one name in their certificates: etcd's client asks for each server's address there.
+// named are credentials for servers that all have one name in their
+// certificates. etcd's client would expect each server's address there.
 type named struct {
 	credentials.TransportCredentials
 	name string
 }
 
-// ClientHandshake expects the one name.
+// ClientHandshake expects that name.
 func (n named) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return n.TransportCredentials.ClientHandshake(ctx, n.name, conn)
 }
 
-// Clone makes another that expects it.
+// Clone makes a copy that expects the same name.
 func (n named) Clone() credentials.TransportCredentials {
 	return named{n.TransportCredentials.Clone(), n.name}
 }
 
-// secureBy makes a TLS configuration of files.
-func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
+// tlsConfig makes a TLS configuration from files.
+func tlsConfig(cert, key, cacert, name string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if (cert == "") != (key == "") {
 		return nil, errors.New("cert and key belong together; give both or none")
@@ -255,11 +265,11 @@ func secureBy(cert, key, cacert, name string) (*tls.Config, error) {
 	return config, nil
 }
 
-// mostPEM is more than any bundle of certificates is long.
-const mostPEM = 4 << 20
+// maxPEM is more than any bundle of certificates has.
+const maxPEM = 4 << 20
 
-// readPEM reads a file that a URL names. The URL may be another's: a device or a
-// pipe is neither read nor waited for.
+// readPEM reads a file that a URL names. Somebody else may have made the URL,
+// so a device or a pipe is neither read nor waited for.
 func readPEM(path string) ([]byte, error) {
-	return fsys.OS{}.ReadFile(fsys.Anywhere(path), mostPEM)
+	return fsys.OS{}.ReadFile(fsys.Anywhere(path), maxPEM)
 }

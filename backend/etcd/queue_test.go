@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// waiter is a client that waits for a key as Croft's does: it asks, and asks again when woken.
+// waiter is a client that waits for a key as Croft's does: it asks, and asks
+// again when it is woken.
 type waiter struct {
 	st   *Store
 	wake <-chan struct{}
@@ -30,7 +31,8 @@ func newWaiter(t *testing.T, st *Store, key string, n int) *waiter {
 	return &waiter{st: st, wake: wake, mine: claim(key, fmt.Sprintf("waiter %d", n))}
 }
 
-// wait takes the key when it is its turn; asked says that it was refused already. A secret is asked with until it is used up.
+// wait takes the key when it is its turn. asked says that it was refused
+// before. It uses a secret until that is used up.
 func (w *waiter) wait(ctx context.Context, asked bool) error {
 	if !asked {
 		w.mine.Secret = tenure.NewSecret()
@@ -55,7 +57,7 @@ func (w *waiter) wait(ctx context.Context, asked bool) error {
 	}
 }
 
-// queued waits until so many stores are in the queue of a key.
+// queued waits until n stores are in the queue of a key.
 func queued(t *testing.T, st *Store, key string, n int64) {
 	t.Helper()
 	testenv.Eventually(t, "all are in the queue", func() error {
@@ -67,7 +69,8 @@ func queued(t *testing.T, st *Store, key string, n int64) {
 	})
 }
 
-// TestAHandOffCostsTheSameHoweverManyWait: whoever frees the key names one of them, and only that one asks. All get their turn.
+// TestAHandOffCostsTheSameHoweverManyWait: a release names one waiting store,
+// and only that store asks. All get their turn.
 func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -124,7 +127,9 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	}
 	per := float64(calls["Txn"]+calls["Put"]+calls["Range"]+calls["DeleteRange"]) / (clients * rounds)
 	t.Logf("%.1f calls for a hand-off among %d clients: %v", per, clients, calls)
-	// About four calls when nothing else goes on, and as many changes that somebody is told of; if all were woken, it would be several for each of them. On a slow machine time passes besides, in which those who wait look by themselves.
+	// A hand-off is about four calls, and as many events. If all were woken,
+	// there would be several for each waiting store. On a slow machine waiting
+	// stores also poll.
 	most := clients/2*clients*rounds + int(4*clients*time.Since(began).Seconds())
 	if n := calls["Txn"] + calls["Put"] + calls["Range"] + calls["DeleteRange"]; n > most {
 		t.Errorf("%d hand-offs among %d clients took %d calls", clients*rounds, clients, n)
@@ -134,8 +139,9 @@ func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	}
 }
 
-// TestAWaiterThatIsNamedAndDoesNotComeStallsNobody: it died, or hangs. The others have the key a moment later.
-func TestAWaiterThatIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
+// TestAnOfferToADeadStoreStallsNobody: it died or hangs. The others get the key
+// a moment later.
+func TestAnOfferToADeadStoreStallsNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "queue/dead"
@@ -172,8 +178,8 @@ func TestAWaiterThatIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 	}
 }
 
-// TestQueuesAreLeftBehindByNobody: whoever waits no longer is in no queue.
-func TestQueuesAreLeftBehindByNobody(t *testing.T) {
+// TestNoQueueEntryIsLeftBehind by a store that no longer waits.
+func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
@@ -197,8 +203,10 @@ func TestQueuesAreLeftBehindByNobody(t *testing.T) {
 	})
 }
 
-// TestWhoeverOnlyTriesStandsInNobodysWay: a store that has waited for a key lately gets in line when it is refused. If nobody waits there after all, it leaves, and passes on what it is offered meanwhile.
-func TestWhoeverOnlyTriesStandsInNobodysWay(t *testing.T) {
+// TestAnAcquireThatDoesNotWaitBlocksNobody: a store that has waited for a key
+// lately joins the queue when it is refused. If no caller waits, it leaves, and
+// passes on offers that it gets meanwhile.
+func TestAnAcquireThatDoesNotWaitBlocksNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "queue/tries"
@@ -214,21 +222,21 @@ func TestWhoeverOnlyTriesStandsInNobodysWay(t *testing.T) {
 	cancel()
 	for range wake { // until it is closed
 	}
-	places := func() error {
+	emptyQueue := func() error {
 		resp, err := holder.client.Get(t.Context(), holder.names.queue(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err == nil && resp.Count > 0 {
 			err = fmt.Errorf("%d are in it", resp.Count)
 		}
 		return err
 	}
-	testenv.Eventually(t, "the queue is empty", places)
+	testenv.Eventually(t, "the queue is empty", emptyQueue)
 	try := func() {
 		if a := resolve(t.Context(), tries, claim(key, "tries")); !errors.Is(a.Err, tenure.ErrHeld) {
 			t.Fatalf("the key is held: %v", a.Err)
 		}
 	}
 	try()
-	testenv.Eventually(t, "the queue is empty again", places)
+	testenv.Eventually(t, "the queue is empty again", emptyQueue)
 
 	try()
 	who := newWaiter(t, waits, key, 1)

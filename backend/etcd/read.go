@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+// Get returns the record of a key with its history. Its error matches
+// fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
 func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return tenure.Record{}, err
@@ -23,30 +24,32 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return tenure.Record{}, err
 	}
-	v := s.known(key)
+	v := s.cached(key)
 	for round := 0; ; round++ {
 		if err := pause(ctx, round); err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		l := s.lookAt(key, v)
+		l := s.lookupFor(key, v)
 		resp, err := s.txn(ctx, nil, l.ops(s.names), nil)
 		if err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		if v, err = s.seen(l, results(resp.Responses)); err != nil {
+		if v, err = s.parseView(l, results(resp.Responses)); err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		if v.deed == nil || v.deed.lease == 0 || v.read {
-			return v.own(s.record(v, s.now())), nil
+		if v.stored == nil || v.stored.lease == 0 || v.leaseRead {
+			return v.withHistory(s.record(v, s.now())), nil
 		}
 	}
 }
 
-// listed is how many records one call reads. Others may have written them, and
-// etcd takes values of 1.5 MiB.
-const listed = 100
+// listChunk is how many records one call reads. Other users may have written
+// values of up to 1.5 MiB.
+const listChunk = 100
 
-// List yields the records whose key begins with prefix, without their history, all of them as they were at one moment. A damaged record does not hide the others: they are yielded first, the error last.
+// List yields the records whose key begins with prefix, without their history,
+// as they were at one moment. Damaged records do not hide the others. Their
+// error comes last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		var failed failures.List
@@ -57,7 +60,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 			case err != nil:
 				yield(tenure.Record{}, store.Unknown(err))
 				return
-			case !yield(bare(s.record(e.view, s.now())), nil):
+			case !yield(withoutHistory(s.record(e.view, s.now())), nil):
 				return
 			}
 		}
@@ -67,45 +70,46 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 	}
 }
 
-// entry is one record of a scan.
-type entry struct {
+// scanned is one record of a scan.
+type scanned struct {
 	key  string
 	view *view
 }
 
-// surroundings are what records hang on: the live keys and pages, by name.
-type surroundings map[string]*mvccpb.KeyValue
+// leaseKeys has all live keys and pages by name.
+type leaseKeys map[string]*mvccpb.KeyValue
 
-// scan reads all records with a prefix, and what they hang on, at one revision. If etcd is compacted meanwhile, the rest is read as it is then.
-func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		var around surroundings
+// scan reads all records with a prefix, and their live keys and pages, at one
+// revision. If etcd is compacted meanwhile, the rest is read at a newer one.
+func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, error] {
+	return func(yield func(scanned, error) bool) {
+		var around leaseKeys
 		from, end := s.names.record(prefix), clientv3.GetPrefixRangeEnd(s.names.record(prefix))
 		revision := int64(0)
 		for {
 			if err := s.usable(ctx); err != nil {
-				yield(entry{}, err)
+				yield(scanned{}, err)
 				return
 			}
-			resp, err := s.part(ctx, from, end, revision)
+			resp, err := s.readPart(ctx, from, end, revision)
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				revision, around = 0, nil
 				continue
 			}
 			if err == nil && around == nil {
 				revision = resp.Header.Revision
-				around, err = s.surroundings(ctx, revision)
+				around, err = s.readLeaseKeys(ctx, revision)
 				if errors.Is(err, rpctypes.ErrCompacted) {
 					revision, around = 0, nil
 					continue
 				}
 			}
 			if err != nil {
-				yield(entry{}, err)
+				yield(scanned{}, err)
 				return
 			}
 			for _, kv := range resp.Kvs {
-				e, err := s.entry(kv, around)
+				e, err := s.viewOf(kv, around)
 				if !yield(e, err) {
 					return
 				}
@@ -118,19 +122,25 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[entry, error]
 	}
 }
 
-func (s *Store) part(ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	options = append(options, clientv3.WithRange(end), clientv3.WithLimit(listed), clientv3.WithRev(revision))
-	return repeated(ctx, 2*s.bound, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.client.Get(ctx, from, options...) })
+// readPart reads one chunk of a range at a revision.
+func (s *Store) readPart(
+	ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption,
+) (*clientv3.GetResponse, error) {
+	options = append(options, clientv3.WithRange(end), clientv3.WithLimit(listChunk), clientv3.WithRev(revision))
+	return repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return s.client.Get(ctx, from, options...)
+	})
 }
 
-// mostName is more bytes than the name of a live key or a page has after its
+// maxName is longer than the names of live keys and pages, without their
 // prefix.
-const mostName = 64
+const maxName = 64
 
-// surroundings reads all live keys and pages at a revision. All of them are kept
-// while a listing goes on, so what others have planted among them must be short.
-func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings, error) {
-	around := surroundings{}
+// readLeaseKeys reads all live keys and pages at a revision. They are in memory
+// during a whole listing. So it drops long names and values, which other users
+// must have put there.
+func (s *Store) readLeaseKeys(ctx context.Context, revision int64) (leaseKeys, error) {
+	around := leaseKeys{}
 	for _, prefix := range []string{s.names.lives(), s.names.pages()} {
 		var options []clientv3.OpOption
 		if prefix == s.names.lives() {
@@ -138,15 +148,15 @@ func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings,
 		}
 		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 		for {
-			resp, err := s.part(ctx, from, end, revision, options...)
+			resp, err := s.readPart(ctx, from, end, revision, options...)
 			if err != nil {
 				return nil, err
 			}
 			for _, kv := range resp.Kvs {
-				if len(kv.Value) > mostPage {
-					kv.Value = nil // damage, too
+				if len(kv.Value) > maxPageBytes {
+					kv.Value = nil // reported as damaged
 				}
-				if len(kv.Key) <= len(prefix)+mostName {
+				if len(kv.Key) <= len(prefix)+maxName {
 					around[string(kv.Key)] = kv
 				}
 			}
@@ -159,14 +169,15 @@ func (s *Store) surroundings(ctx context.Context, revision int64) (surroundings,
 	return around, nil
 }
 
-// entry makes a view of a record that was read with its surroundings.
-func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
+// viewOf makes a view of a record and the live keys and pages that were read
+// with it.
+func (s *Store) viewOf(kv *mvccpb.KeyValue, around leaseKeys) (scanned, error) {
 	key := string(kv.Key)[len(s.names.records()):]
-	d, err := decodeDeed(key, kv.Value)
+	d, err := decodeRecord(key, kv.Value)
 	if err != nil {
-		return entry{key: key}, err
+		return scanned{key: key}, err
 	}
-	l := look{key: key, live: d.lease, page: d.page} // without the shelf: nobody asks for histories
+	l := lookup{key: key, live: d.lease, page: d.page} // no shelf: listings have no history
 	found := [][]*mvccpb.KeyValue{{kv}}
 	add := func(name string) {
 		var list []*mvccpb.KeyValue
@@ -181,6 +192,6 @@ func (s *Store) entry(kv *mvccpb.KeyValue, around surroundings) (entry, error) {
 	if l.page.store != 0 {
 		add(s.names.page(l.page))
 	}
-	v, err := s.seen(l, found)
-	return entry{key: key, view: v}, err
+	v, err := s.parseView(l, found)
+	return scanned{key: key, view: v}, err
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestARefusalTellsTheDeadlineAsItIs, also to a store that has seen the key a moment ago, before it was granted and renewed.
+// TestARefusalTellsTheDeadlineAsItIs, also to a store that has read the key
+// just before it was granted and renewed.
 func TestARefusalTellsTheDeadlineAsItIs(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

@@ -12,23 +12,24 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAnOlderReadReplacesNoNewerView: answers may overtake each other on their way.
+// TestAnOlderReadReplacesNoNewerView: answers may overtake each other.
 func TestAnOlderReadReplacesNoNewerView(t *testing.T) {
 	t.Parallel()
 	s := New(nil, nil)
 	defer s.Close()
 	newer, older := &view{mod: 7, asOf: 9}, &view{mod: 5, asOf: 8}
 	s.mu.Lock()
-	s.remember("views/key", newer)
-	s.remember("views/key", older)
+	s.addView("views/key", newer)
+	s.addView("views/key", older)
 	s.mu.Unlock()
-	if got := s.known("views/key"); got != newer {
+	if got := s.cached("views/key"); got != newer {
 		t.Errorf("remembered is what was so at revision %d", got.asOf)
 	}
 }
 
-// TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas: after a restore the revisions are counted from an earlier one on, and another record may come to have the very revision at which a key was last seen.
-func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
+// TestARestoreEmptiesTheCache: revisions continue from the backup's. Another
+// record may get the very revision at which a key was cached.
+func TestARestoreEmptiesTheCache(t *testing.T) {
 	t.Parallel()
 	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	client := dial(t, before)
@@ -40,7 +41,7 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 	mine := claim(key, "ann")
 	must(t, st, mine)
 	must(t, st, then(tenure.Release, mine))
-	seen := st.known(key).mod
+	seen := st.cached(key).mod
 	for n := range 20 {
 		must(t, st, claim(fmt.Sprintf("restored/more/%d", n), "ann"))
 	}
@@ -52,11 +53,13 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// What was restored: bob holds the key, and its record has the revision that ann's freed one had.
+	// After the restore bob holds the key. Its record has the revision of the
+	// freed record that ann wrote before.
 	there := dial(t, after)
 	other := open(t, there, after.Prefix())
 	must(t, other, claim("restored/warm", "bob"))
-	if _, err := there.Put(t.Context(), other.names.live(anchorOf(st, mine.TTL)), ""); err != nil { // ann's etcd lease was there, too
+	// ann's etcd lease was in the backup, too.
+	if _, err := there.Put(t.Context(), other.names.live(etcdLeaseOf(st, mine.TTL)), ""); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -69,7 +72,7 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 		}
 	}
 	must(t, other, claim(key, "bob"))
-	if got := other.known(key).mod; got != seen {
+	if got := other.cached(key).mod; got != seen {
 		t.Fatalf("the record has revision %d, and was to have %d", got, seen)
 	}
 	client.SetEndpoints(after.Addrs()...)
@@ -88,15 +91,16 @@ func TestAnEtcdThatWasSetBackIsNotMistakenForWhatItWas(t *testing.T) {
 	}
 }
 
-// TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack, and is told there: a watch that goes on where it was would hear nothing until as much has been written again.
-func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
+// TestWaitersQueueAgainAfterARestore, and are woken. A watch that continued at
+// its old revision would hear nothing until as much has been written again.
+func TestWaitersQueueAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	before, after := testenv.EtcdAlone(t, "unsafe-no-fsync: true"), testenv.EtcdAlone(t, "unsafe-no-fsync: true")
 	const key = "restored/queue"
 	client := dial(t, before)
 	st, holder, other := open(t, client, before.Prefix()), open(t, dial(t, before), before.Prefix()), open(t, dial(t, after), before.Prefix())
-	st.queueFor = time.Hour // nobody finds out by its etcd lease
-	mine := lasting(key, "holder")
+	st.queueTTL = time.Hour // the etcd lease does not show the restore
+	mine := longClaim(key, "holder")
 	must(t, holder, mine)
 	must(t, other, mine) // as it was then
 	for range 100 {
@@ -104,7 +108,7 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	next := lasting(key, "ann")
+	next := longClaim(key, "ann")
 	asks := func() {
 		t.Helper()
 		if a := resolve(t.Context(), st, next); !errors.Is(a.Err, tenure.ErrHeld) {
@@ -112,7 +116,7 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 		}
 	}
 	asks()
-	awaits(t, st, key)
+	keepWaiting(t, st, key)
 	queued(t, holder, key, 1)
 	client.SetEndpoints(after.Addrs()...)
 	testenv.Eventually(t, "it is in the queue there", func() error {
@@ -127,25 +131,26 @@ func TestWhoeverWaitsGetsInLineInAnEtcdThatWasSetBack(t *testing.T) {
 	testenv.Eventually(t, "it is told there", func() error {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		if st.waits[key].queued {
+		if st.topics[key].queued {
 			return errors.New("it is not")
 		}
 		return nil
 	})
 }
 
-// TestNobodyIsGrantedAKeyThatWaitedInALaterState: etcd was set back, and what comes to be in a place at the same revision is another bid, or none.
-func TestNobodyIsGrantedAKeyThatWaitedInALaterState(t *testing.T) {
+// TestNoAwardToAWaiterFromBeforeARestore: an entry with the same revision may
+// have another bid, or none.
+func TestNoAwardToAWaiterFromBeforeARestore(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key = "restored/heir"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine := lasting(key, "holder")
+	const key = "restored/award"
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine := longClaim(key, "holder")
 	must(t, holder, mine)
-	bids(t, heir, lasting(key, "heir"))
-	looksRound(t, holder, key)
-	holder.reached(1<<40, 1)
-	holder.ages.note(time.Now(), 1) // of what counts anew
+	bids(t, bidder, longClaim(key, "bidder"))
+	seeBid(t, holder, key)
+	holder.sawRevision(1<<40, 1)
+	holder.ages.note(time.Now(), 1) // of the restored etcd
 	must(t, holder, then(tenure.Release, mine))
 	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
 		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)

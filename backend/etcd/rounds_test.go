@@ -29,7 +29,8 @@ func TestRoundTrips(t *testing.T) {
 		}
 	}
 	first, again, unknown := claim("rounds/1", "ann"), claim("rounds/1", "ann"), claim("rounds/1", "ann")
-	// A store's first grant also makes the etcd lease; meanwhile it looks at the key.
+	// The first grant of a store also grants the etcd lease. Meanwhile the
+	// store reads the key.
 	calls("the first grant of a store", map[string]int{"LeaseGrant": 1, "Txn": 2}, first)
 	calls("a renewal", map[string]int{"Txn": 1}, then(tenure.Renew, first))
 	calls("a report", map[string]int{"Txn": 1}, then(tenure.Report, first))
@@ -38,7 +39,7 @@ func TestRoundTrips(t *testing.T) {
 	calls("a release", map[string]int{"Txn": 1}, then(tenure.Release, again))
 	calls("a key that nobody has used", map[string]int{"Txn": 1}, claim("rounds/2", "ann"))
 	st.mu.Lock()
-	st.views.forget("rounds/1")
+	st.cache.forget("rounds/1")
 	st.mu.Unlock()
 	calls("a key of which nothing is known", map[string]int{"Txn": 2}, unknown)
 	var many, renewals []tenure.Request
@@ -48,7 +49,7 @@ func TestRoundTrips(t *testing.T) {
 	}
 	calls("90 keys", map[string]int{"Txn": 1}, many...)
 	calls("90 renewals", map[string]int{"Txn": 1}, renewals[:40]...)
-	for range mostAtHand + 1 { // keys with a shelf
+	for range maxInRecord + 1 { // keys with a shelf
 		var takes, ends []tenure.Request
 		for n := range 40 {
 			takes = append(takes, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
@@ -62,13 +63,13 @@ func TestRoundTrips(t *testing.T) {
 	for n := range 40 {
 		cold, stale = append(cold, claim(fmt.Sprintf("rounds/worn/%d", n), "ann")), append(stale, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
 		ends = append(ends, then(tenure.Release, cold[n]))
-		st.views.forget(cold[n].Key)
+		st.cache.forget(cold[n].Key)
 	}
 	st.mu.Unlock()
 	calls("40 keys of which nothing is known", map[string]int{"Txn": 2}, cold...)
 	must(t, st, ends...)
 	other := open(t, dial(t, c), c.Prefix())
-	for range mostAtHand { // until there are other shelves
+	for range maxInRecord { // until the shelves have changed
 		var takes, ends []tenure.Request
 		for n, req := range stale {
 			takes = append(takes, claim(req.Key, "bob"))
@@ -78,17 +79,17 @@ func TestRoundTrips(t *testing.T) {
 		must(t, other, ends...)
 	}
 	for _, req := range stale {
-		st.known(req.Key).at = time.Now().Add(-2 * recent)
+		st.cached(req.Key).cachedAt = time.Now().Add(-2 * recent)
 	}
-	st.wary.Store(0)
+	st.nestedLeft.Store(0)
 	calls("40 keys that others have used since", map[string]int{"Txn": 2}, stale...)
 	if a := resolve(t.Context(), st, claim("rounds/1", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("a held key: %v", a.Err)
 	}
 }
 
-// TestThousandsOfLeasesAreOneEtcdLease: kept alive by one message at a time, and
-// renewed by a few transactions that write next to nothing.
+// TestThousandsOfLeasesAreOneEtcdLease: one message at a time keeps it alive,
+// and a few small transactions renew all leases.
 func TestThousandsOfLeasesAreOneEtcdLease(t *testing.T) {
 	t.Parallel()
 	const leases = 3000
@@ -98,7 +99,8 @@ func TestThousandsOfLeasesAreOneEtcdLease(t *testing.T) {
 	mine := make([]tenure.Request, leases)
 	renewals := make([]tenure.Request, leases)
 	for n := range mine {
-		mine[n] = brief(fmt.Sprintf("thousands/%d", n), "ann", 10*time.Minute) // they live through all of this
+		// Longer than the test.
+		mine[n] = claimFor(fmt.Sprintf("thousands/%d", n), "ann", 10*time.Minute)
 		renewals[n] = then(tenure.Renew, mine[n])
 	}
 	for part := range slices.Chunk(mine, 1000) {
@@ -107,7 +109,8 @@ func TestThousandsOfLeasesAreOneEtcdLease(t *testing.T) {
 	if n := etcdLeases(t, client); n != 1 {
 		t.Errorf("%d etcd leases carry them", n)
 	}
-	time.Sleep(time.Until(time.Now().Add(slack + 100*time.Millisecond))) // or the etcd lease would last long enough as it is
+	// Otherwise the etcd lease would last long enough as it is.
+	time.Sleep(time.Until(time.Now().Add(slack + 100*time.Millisecond)))
 	began := time.Now()
 	calls := w.during(func() {
 		for part := range slices.Chunk(renewals, 800) { // as the client sends them
@@ -115,14 +118,14 @@ func TestThousandsOfLeasesAreOneEtcdLease(t *testing.T) {
 		}
 	})
 	t.Logf("renewing %d leases: %v", leases, calls)
-	beats := 5 + int(time.Since(began)/time.Second) // one in two seconds, as long as it takes
+	beats := 5 + int(time.Since(began)/time.Second) // one in two seconds
 	if calls["LeaseKeepAlive"] < 1 || calls["LeaseKeepAlive"] > beats || calls["LeaseGrant"] > 0 || calls["Txn"] > leases/80+20*beats {
 		t.Errorf("renewing %d leases took %v", leases, calls)
 	}
 	if n := etcdLeases(t, client); n != 1 {
 		t.Errorf("%d etcd leases carry them after a renewal", n)
 	}
-	// Whoever reads them sees the renewal.
+	// Other stores see the renewals.
 	other := open(t, dial(t, c), c.Prefix())
 	seen := 0
 	for rec, err := range other.List(t.Context(), "thousands/") {
@@ -147,7 +150,8 @@ func etcdLeases(t *testing.T, client *clientv3.Client) int {
 	return len(resp.Leases)
 }
 
-// TestALostReplyLeavesOneTruth: etcd has done what was asked, the client does not know, and learns it by asking again.
+// TestALostReplyLeavesOneTruth: etcd has carried out the request, but the
+// client does not know. It learns so by asking again.
 func TestALostReplyLeavesOneTruth(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -174,7 +178,8 @@ func TestALostReplyLeavesOneTruth(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfOldKeys: keys that were used once are gone a retention later, and with them all that they hung on.
+// TestNothingIsLeftOfOldKeys: keys that were used once are gone after the
+// retention, with their pages, shelves and live keys.
 func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	t.Parallel()
 	const keys = 2000
@@ -187,15 +192,15 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	for first := 0; first < keys; first += batch {
 		var takes, renewals, ends []tenure.Request
 		for n := range batch {
-			takes = append(takes, brief(fmt.Sprintf("old/%d", first+n), "ann", 40*time.Second))
+			takes = append(takes, claimFor(fmt.Sprintf("old/%d", first+n), "ann", 40*time.Second))
 			renewals, ends = append(renewals, then(tenure.Renew, takes[n])), append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
-		must(t, st, renewals[:100]...) // which makes pages
+		must(t, st, renewals[:100]...) // makes pages
 		must(t, st, ends...)
 	}
-	for range 3 * mostAtHand { // and a shelf
-		take := brief("old/often", "ann", 40*time.Second)
+	for range 3 * maxInRecord { // makes a shelf
+		take := claimFor("old/often", "ann", 40*time.Second)
 		must(t, st, take)
 		must(t, st, then(tenure.Release, take))
 	}
@@ -214,7 +219,8 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	}
 	last := New(client, &Options{Prefix: c.Prefix(), Retention: time.Second})
 	defer last.Close()
-	// At once, unless a call was given up: then the etcd lease may be in use, for all that its store knew, and expires.
+	// At once, unless a call was given up. Then the etcd lease may seem to be
+	// in use, and expires.
 	testenv.Eventually(t, "nothing is left", func() error {
 		if _, err := last.Sweep(t.Context()); err != nil {
 			return err
@@ -232,7 +238,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	}
 }
 
-// size is what etcd takes on disk after it was compacted and defragmented.
+// size returns etcd's size on disk after compaction and defragmentation.
 func size(t *testing.T, c *testenv.EtcdCluster, client *clientv3.Client) int64 {
 	t.Helper()
 	resp, err := client.Put(t.Context(), "size", "")

@@ -8,20 +8,25 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The transfers that a record remembers are most of it, and all but the newest never change. So they are moved, a few at a time, to a key of their own, the shelf, and most writes of a record carry only the newest. Record
-// and shelf are written in one step; the record says up to which token its transfers are on the shelf.
+// The history is most of a record, and all but its newest term never changes.
+// So older terms are moved, several at a time, to an etcd key of their own: the
+// shelf. Most writes of a record carry only the newest terms. One transaction
+// writes record and shelf. The record says up to which token its history is on
+// the shelf.
 
-// mostAtHand is how many transfers a record has before all but the newest go to the shelf.
-const mostAtHand = 8
+// maxInRecord is how many terms a record has before all but the newest move to
+// the shelf.
+const maxInRecord = 8
 
 const shelfFormat = 1
 
 var errShelf = errors.New("its older transfers are not those that it is said to have")
 
-// shelve moves transfers to the shelf when there are too many at hand. It returns what to write there, or nothing.
-func (d *deed) shelve() string {
+// shelve moves terms to the shelf if the record has too many. It returns the
+// shelf's new value, or "" if it does not change.
+func (d *storedRecord) shelve() string {
 	n := len(d.rec.History)
-	if n <= mostAtHand {
+	if n <= maxInRecord {
 		return ""
 	}
 	whole := d.history()
@@ -33,11 +38,12 @@ func (d *deed) shelve() string {
 	return string(w.out)
 }
 
-// history are all transfers that a record remembers.
-func (d *deed) history() []tenure.Term { return joined(d.older, d.rec.History) }
+// history returns all known terms.
+func (d *storedRecord) history() []tenure.Term { return joinHistory(d.older, d.rec.History) }
 
-// joined puts older transfers before others, as many as a record may have.
-func joined(older, newer []tenure.Term) []tenure.Term {
+// joinHistory puts older terms before newer ones, and drops the oldest if there
+// are more than a record may have.
+func joinHistory(older, newer []tenure.Term) []tenure.Term {
 	if len(newer) > 0 {
 		first := newer[0].Token
 		if n := slices.IndexFunc(older, func(t tenure.Term) bool { return t.Token >= first }); n >= 0 {
@@ -48,13 +54,15 @@ func joined(older, newer []tenure.Term) []tenure.Term {
 	return slices.Concat(older, newer)
 }
 
-// put gives a deed what was read from its shelf.
-func (d *deed) put(older []tenure.Term) error {
-	if len(older) == 0 || len(older) > tenure.HistoryLen || older[len(older)-1].Token != d.shelved || d.shelved >= d.rec.History[0].Token {
+// attachOlder gives a record the terms that were read from its shelf. It
+// returns an error if they do not fit.
+func (d *storedRecord) attachOlder(older []tenure.Term) error {
+	if len(older) == 0 || len(older) > tenure.HistoryLen || older[len(older)-1].Token != d.shelved ||
+		d.shelved >= d.rec.History[0].Token {
 		return errShelf
 	}
 	whole := d.rec
-	whole.History = joined(older, d.rec.History)
+	whole.History = joinHistory(older, d.rec.History)
 	if err := whole.Check(); err != nil {
 		return err
 	}
@@ -62,8 +70,8 @@ func (d *deed) put(older []tenure.Term) error {
 	return nil
 }
 
-// decodeShelf unpacks the shelf of a deed.
-func (d *deed) decodeShelf(value []byte) error {
+// decodeShelf unpacks the shelf of a record.
+func (d *storedRecord) decodeShelf(value []byte) error {
 	r := &reader{rest: value}
 	if r.take(1)[0] != shelfFormat {
 		r.fail()
@@ -73,7 +81,7 @@ func (d *deed) decodeShelf(value []byte) error {
 		r.err = errFormat
 	}
 	if r.err == nil {
-		r.err = d.put(older)
+		r.err = d.attachOlder(older)
 	}
 	if r.err != nil {
 		return damaged(d.rec.Key, r.err)
@@ -81,11 +89,11 @@ func (d *deed) decodeShelf(value []byte) error {
 	return nil
 }
 
-// complete reports whether all transfers are known.
-func (d *deed) complete() bool { return d.shelved == 0 || d.older != nil }
+// complete reports whether all terms are known.
+func (d *storedRecord) complete() bool { return d.shelved == 0 || d.older != nil }
 
-// isOlder reports whether a grant is one of those on the shelf.
-func (d *deed) isOlder(g fence.Grant) bool {
+// isShelved reports whether a grant is on the shelf.
+func (d *storedRecord) isShelved(g fence.Grant) bool {
 	for i := range d.older {
 		if d.older[i].Grant == g {
 			return true
@@ -94,14 +102,15 @@ func (d *deed) isOlder(g fence.Grant) bool {
 	return false
 }
 
-// forLaw gives a record all its transfers if one of the requests is about an older one. Otherwise those at hand are enough to decide.
-func (d *deed) forLaw(rec tenure.Record, requests []tenure.Request) tenure.Record {
+// withShelfFor gives a record its whole history if a request is about a grant
+// on the shelf. Otherwise the terms in the record are enough to decide.
+func (d *storedRecord) withShelfFor(rec tenure.Record, requests []tenure.Request) tenure.Record {
 	if d.older == nil {
 		return rec
 	}
 	for _, req := range requests {
-		if g := req.Secret.Grant(); g != rec.Grant && d.isOlder(g) {
-			rec.History = joined(d.older, rec.History)
+		if g := req.Secret.Grant(); g != rec.Grant && d.isShelved(g) {
+			rec.History = joinHistory(d.older, rec.History)
 			return rec
 		}
 	}

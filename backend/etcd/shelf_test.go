@@ -9,8 +9,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// worn is a key with many terms behind it, of two stores in turn.
-func worn(t *testing.T, key string, terms int) (st *Store, claims []tenure.Request, tokens []fence.Token) {
+// longHistory makes a key with many terms, of two stores in turn.
+func longHistory(t *testing.T, key string, terms int) (st *Store, claims []tenure.Request, tokens []fence.Token) {
 	t.Helper()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
@@ -25,11 +25,13 @@ func worn(t *testing.T, key string, terms int) (st *Store, claims []tenure.Reque
 	return open(t, client, c.Prefix()), claims, tokens
 }
 
-// TestOldTransfersStayKnown (law 1): a record remembers as many as the law says, wherever they are kept, and none of them is granted again. A store that has never seen the key knows as much.
+// TestOldTransfersStayKnown (law 1): a record remembers as many terms as the
+// law says, wherever they are kept. None is granted again. A store that has
+// never seen the key knows as much.
 func TestOldTransfersStayKnown(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/known"
-	st, claims, tokens := worn(t, key, tenure.HistoryLen+5)
+	st, claims, tokens := longHistory(t, key, tenure.HistoryLen+5)
 	for n := 5; n < len(claims); n++ {
 		var refused *tenure.NotOwnedError
 		if a := resolve(t.Context(), st, claims[n]); !errors.As(a.Err, &refused) || refused.Why != tenure.WhyReleased || len(refused.Record.History) != tenure.HistoryLen {
@@ -51,24 +53,25 @@ func TestOldTransfersStayKnown(t *testing.T) {
 	}
 }
 
-// TestRecordsStaySmall: what is written at every change does not grow with what has been.
+// TestRecordsStaySmall: the size of a write does not grow with the number of
+// earlier terms.
 func TestRecordsStaySmall(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/small"
 	most := func(terms int) (most int) {
-		st, _, _ := worn(t, key, terms)
+		st, _, _ := longHistory(t, key, terms)
 		resp, err := st.client.Get(t.Context(), st.names.record(key))
 		if err != nil || len(resp.Kvs) != 1 {
 			t.Fatalf("%v", err)
 		}
 		return len(resp.Kvs[0].Value)
 	}
-	if few, many := most(mostAtHand), most(3*mostAtHand); many > few+32 {
-		t.Errorf("a record is %d bytes after %d terms and %d after %d", few, mostAtHand, many, 3*mostAtHand)
+	if few, many := most(maxInRecord), most(3*maxInRecord); many > few+32 {
+		t.Errorf("a record is %d bytes after %d terms and %d after %d", few, maxInRecord, many, 3*maxInRecord)
 	}
 }
 
-// TestADamagedShelfIsNamed and nothing is decided from it.
+// TestADamagedShelfIsNamed, and nothing is decided on it.
 func TestADamagedShelfIsNamed(t *testing.T) {
 	t.Parallel()
 	const key = "shelf/damaged"
@@ -86,24 +89,24 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			d := &deed{shelved: 1}
+			d := &storedRecord{shelved: 1}
 			r := &reader{rest: resp.Kvs[0].Value[1:]}
-			d.rec.History = r.terms()[:mostAtHand+1]
+			d.rec.History = r.terms()[:maxInRecord+1]
 			_, err = st.client.Put(t.Context(), st.names.shelf(key), d.shelve())
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st, _, tokens := worn(t, key, 3*mostAtHand)
+			st, _, tokens := longHistory(t, key, 3*maxInRecord)
 			if err := damage(st); err != nil {
 				t.Fatal(err)
 			}
-			saysDamaged(t, st, claim(key, "bob"))
+			expectDamaged(t, st, claim(key, "bob"))
 			if _, err := st.Get(t.Context(), key); !errors.Is(err, ErrDamaged) {
 				t.Errorf("reading it: %v", err)
 			}
-			for rec, err := range st.List(t.Context(), "shelf/") { // which needs no history
+			for rec, err := range st.List(t.Context(), "shelf/") { // needs no history
 				if err != nil || rec.Token != tokens[len(tokens)-1] {
 					t.Errorf("listed as %+v, %v", rec, err)
 				}
@@ -112,12 +115,14 @@ func TestADamagedShelfIsNamed(t *testing.T) {
 	}
 }
 
-// TestAShelfOutlivesItsRecordByASweep: nothing is left of a record that was deleted by hand, and until then nobody takes its shelf for that of the next record of the key.
+// TestAShelfOutlivesItsRecordByASweep: after a record is deleted by hand, a
+// sweep drops its shelf. Until then nobody takes the shelf for that of the
+// key's next record.
 func TestAShelfOutlivesItsRecordByASweep(t *testing.T) {
 	t.Parallel()
 	const key, other = "shelf/loose", "shelf/kept"
-	st, claims, _ := worn(t, key, mostAtHand+3)
-	for range mostAtHand + 1 {
+	st, claims, _ := longHistory(t, key, maxInRecord+3)
+	for range maxInRecord + 1 {
 		take := claim(other, "ann")
 		must(t, st, take)
 		must(t, st, then(tenure.Release, take))

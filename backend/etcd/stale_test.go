@@ -12,55 +12,58 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAnAnswerThatWasOvertakenIsNotTaken: etcd has answered that a key is this store's, by its bid, and that is long on its way. Meanwhile the store has given the key back.
+// TestAnAnswerThatWasOvertakenIsNotTaken: etcd answers that this store holds a
+// key by its bid, and the answer is slow. Meanwhile the store has returned the
+// key.
 func TestAnAnswerThatWasOvertakenIsNotTaken(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	const key = "stale/given back"
-	holder, heir := acquainted(t, open(t, dial(t, c), c.Prefix()), key), acquainted(t, open(t, dial(t, c), c.Prefix()), key)
-	mine, next := lasting(key, "holder"), lasting(key, "heir")
+	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
+	mine, next := longClaim(key, "holder"), longClaim(key, "bidder")
 	must(t, holder, mine)
-	bids(t, heir, next)
-	looksRound(t, holder, key)
+	bids(t, bidder, next)
+	seeBid(t, holder, key)
 	must(t, holder, then(tenure.Release, mine))
-	v := holder.known(key)
-	if v.deed.rec.Owner != "heir" {
-		t.Fatalf("it is %s of %s", v.deed.rec.State, v.deed.rec.Owner)
+	v := holder.cached(key)
+	if v.stored.rec.Owner != "bidder" {
+		t.Fatalf("it is %s of %s", v.stored.rec.State, v.stored.rec.Owner)
 	}
-	seen := look{key: key, live: v.deed.lease, page: v.deed.page}
+	seen := lookup{key: key, live: v.stored.lease, page: v.stored.page}
 	var read []*etcdserverpb.ResponseOp
-	for _, op := range seen.ops(heir.names) {
-		got, err := heir.client.Get(t.Context(), string(op.KeyBytes()), clientv3.WithRev(v.mod))
+	for _, op := range seen.ops(bidder.names) {
+		got, err := bidder.client.Get(t.Context(), string(op.KeyBytes()), clientv3.WithRev(v.mod))
 		if err != nil {
 			t.Fatal(err)
 		}
 		read = append(read, &etcdserverpb.ResponseOp{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: &etcdserverpb.RangeResponse{Kvs: got.Kvs}}})
 	}
-	testenv.Eventually(t, "it is given back, and the heir knows", func() error {
-		if known := heir.known(key); known == nil || known.deed.rec.State != tenure.Free {
+	testenv.Eventually(t, "it is given back, and the bidder knows", func() error {
+		if known := bidder.cached(key); known == nil || known.stored.rec.State != tenure.Free {
 			return errors.New("it is not")
 		}
 		return nil
 	})
 
-	l := &lane{key: key, requests: []tenure.Request{next}, answers: make([]store.Answer, 1), step: looking, look: seen}
-	heir.take(l, v.mod, &etcdserverpb.TxnResponse{Responses: read})
-	if heir.decide(l); l.step == finished && l.answers[0].Err == nil && heir.assure(t.Context(), l) == nil {
-		t.Errorf("it is answered as held: %+v", l.answers[0].Record)
+	g := &group{key: key, requests: []tenure.Request{next}, answers: make([]store.Answer, 1), step: looking, lookup: seen}
+	bidder.takeAnswer(g, v.mod, &etcdserverpb.TxnResponse{Responses: read})
+	if bidder.decide(g); g.step == finished && g.answers[0].Err == nil && bidder.ensureHeld(t.Context(), g) == nil {
+		t.Errorf("it is answered as held: %+v", g.answers[0].Record)
 	}
 }
 
-// TestWhatIsRememberedOfALaterStateIsForgotten: etcd was set back, and an answer from before came to be remembered after that had been noticed.
-func TestWhatIsRememberedOfALaterStateIsForgotten(t *testing.T) {
+// TestAViewCachedAfterARestoreIsReplaced: the view is from before the restore,
+// but was cached after the store had noticed the restore.
+func TestAViewCachedAfterARestoreIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	st := open(t, dial(t, c), c.Prefix())
-	mine := lasting("stale/later", "ann")
+	mine := longClaim("stale/later", "ann")
 	must(t, st, mine)
-	later := *st.known(mine.Key)
+	later := *st.cached(mine.Key)
 	later.mod, later.asOf = 1<<40, 1<<40
 	st.mu.Lock()
-	st.remember(mine.Key, &later)
+	st.addView(mine.Key, &later)
 	st.mu.Unlock()
 	must(t, st, then(tenure.Release, mine))
 }

@@ -8,61 +8,70 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Options of a store. The zero value is good.
+// Options are the choices in making a store. The zero value means all defaults.
 type Options struct {
-	// Prefix is what the names of all its keys begin with; default [DefaultPrefix]. Stores with different prefixes share nothing.
+	// Prefix begins the names of all etcd keys of the store; default
+	// [DefaultPrefix]. Stores with different prefixes share nothing.
 	Prefix string
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention]. Use the same in all clients of one store.
+	// Retention is how long a record outlives its last use; default
+	// [store.DefaultRetention]. Use the same in all clients of one store.
 	Retention time.Duration
-	// SweepEvery makes one in so many grants begin a sweep in the background; default 1024, negative: never.
+	// SweepEvery is how many grants begin one sweep in the background, on
+	// average; default 1024. A negative number means never.
 	SweepEvery int
 }
 
 // Store keeps leases in etcd. Its methods are safe for concurrent use.
 type Store struct {
 	client    *clientv3.Client
-	owned     bool // opened from a URL, and closed with the store
+	owned     bool // opened from a URL: Close closes the client
 	id        identity
 	names     naming
 	retention time.Duration
 	sweeping  sweeping
 
-	clock  func() time.Time // this machine's; another one only in tests,
-	domain identity         // and then with a name of its own
+	clock  func() time.Time // this machine's clock; tests may replace it,
+	domain identity         // and then give it a name of its own
 	clocks clocks
 	ages   ages
 
-	mu      sync.Mutex
-	views   views
-	anchors map[int64]*anchor // by the seconds they last
-	pages   map[uint32]*openPage
-	last    uint32 // number of the newest page
-	waits   map[string]*topic
-	placing bool     // places in queues are being kept
-	hearing *hearing // of operators' acts; nil while nobody listens
+	// mu protects the fields down to actWatch, and all fields of other types
+	// that say so.
+	mu                sync.Mutex
+	cache             viewCache
+	etcdLeases        map[int64]*etcdLease // by the seconds they last
+	pages             map[uint32]*ownPage
+	lastPage          uint32 // number of the newest page
+	topics            map[string]*topic
+	keepingQueueLease bool      // a goroutine keeps the queue entries alive
+	actWatch          *actWatch // nil while nobody listens for operators' acts
 
-	wary   atomic.Int64 // batches that are not sent as one transaction
-	newest atomic.Int64 // revision of etcd that is known
+	nestedLeft atomic.Int64 // so many more batches are sent nested, not joint
+	revision   atomic.Int64 // the highest revision of etcd that was seen
 
-	bound    time.Duration   // of a call that somebody waits for; longer only in tests
-	lingers  time.Duration   // how long a watch stays open; longer only in tests
-	queueFor time.Duration   // how long a place in a queue outlives its store; shorter only in tests
-	young    time.Duration   // how old a bid may be at the most; longer only in tests
-	comeBack []time.Duration // when the queue of a key that goes around is looked at; never in tests that do it themselves
-	orphaned time.Duration   // how long it stays in a queue that nobody here waits in; longer only in tests
-	extra    int64           // seconds that etcd leases last longer than they have to; only in tests whose clock stands still while etcd's does not
+	// These are constants, except in tests.
+	timeout     time.Duration   // of one call that a caller waits for
+	linger      time.Duration   // how long a watch outlives its last waiter
+	queueTTL    time.Duration   // how long a queue entry outlives its store
+	maxBidAge   time.Duration   // older bids are offered the key, not granted it
+	queuePolls  []time.Duration // when a new holder reads the queue again
+	idleInQueue time.Duration   // how long a store queues without a waiter
+	// extraSeconds prolongs etcd leases in tests whose clock stands still,
+	// because etcd's clock does not.
+	extraSeconds int64
 
-	life    context.Context // of what goes on in the background
-	end     context.CancelFunc
-	done    sync.WaitGroup
-	closed  atomic.Bool
-	calls   atomic.Int64 // of Apply, under way
-	closing sync.Once
-	failed  error
+	life     context.Context // cancelled by Close: for background work
+	end      context.CancelFunc
+	done     sync.WaitGroup // counts the goroutines that Close waits for
+	closed   atomic.Bool
+	calls    atomic.Int64 // calls of Apply under way
+	closing  sync.Once
+	closeErr error
 }
 
 var (
@@ -74,7 +83,8 @@ var (
 	_ store.Pipelined = (*Store)(nil)
 )
 
-// New makes a store of a client, which stays the caller's: Close leaves it open. o may be nil.
+// New makes a store on a client. The client stays the caller's: Close leaves it
+// open. o may be nil.
 func New(client *clientv3.Client, o *Options) *Store {
 	if o == nil {
 		o = &Options{}
@@ -82,8 +92,9 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		anchors: map[int64]*anchor{}, pages: map[uint32]*openPage{}, waits: map[string]*topic{},
-		bound: requestTimeout, lingers: linger, queueFor: queueFor, young: young, comeBack: comeBack, orphaned: orphaned,
+		etcdLeases: map[int64]*etcdLease{}, pages: map[uint32]*ownPage{}, topics: map[string]*topic{},
+		timeout: requestTimeout, linger: linger, queueTTL: queueTTL,
+		maxBidAge: maxBidAge, queuePolls: queuePolls, idleInQueue: idleInQueue,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix
@@ -95,18 +106,20 @@ func New(client *clientv3.Client, o *Options) *Store {
 	if s.sweeping.every == 0 {
 		s.sweeping.every = 1024
 	}
-	s.views.init()
+	s.cache.init()
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
 
-// now is the store's clock, as records keep time.
+// now returns the store's time, rounded as records keep it.
 func (s *Store) now() time.Time { return tenure.Time(s.clock()) }
 
-// Pipelines says that a second batch is worth sending beside the first: see [store.Pipelined].
+// Pipelines reports that sending a second batch beside the first pays: see
+// [store.Pipelined].
 func (s *Store) Pipelines() bool { return true }
 
-// Now is the clock of this machine: etcd has none that it tells. Deadlines that others have written are given on it, too.
+// Now returns this machine's time, because etcd tells none. Deadlines that
+// other stores wrote are given on this clock, too.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
@@ -114,8 +127,9 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return s.now(), nil
 }
 
-// fork lets something go on in the background until Close, unless the store is closed.
-func (s *Store) fork(f func(ctx context.Context)) {
+// background runs f on a goroutine that Close waits for. f's context ends with
+// the store. If the store is closed, background does nothing.
+func (s *Store) background(f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
@@ -124,34 +138,38 @@ func (s *Store) fork(f func(ctx context.Context)) {
 	s.done.Go(func() { f(s.life) })
 }
 
-// Close ends all watches, what goes on in the background, and the client if the store was opened from a URL. It releases no lease; etcd leases that nothing hangs on any
-// more are given back.
+// Close ends all watches and background work, and the client if the store was
+// opened from a URL. It releases no lease. It revokes the etcd leases that
+// carry nothing.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.resign()
+		s.withdrawAll()
 		s.mu.Lock()
 		s.closed.Store(true)
 		for _, p := range s.pages {
-			p.stop()
+			p.stopAlarm()
 		}
 		s.mu.Unlock()
 		s.end()
 		s.done.Wait()
 		s.closeTopics()
-		if s.calls.Load() == 0 { // or one of them might just be granted a lease on them: then they expire
-			s.giveBack()
+		// A call of Apply under way may still be granted a lease on them. Then
+		// they expire by themselves.
+		if s.calls.Load() == 0 {
+			s.revokeUnused()
 		}
 		if s.owned {
-			s.failed = s.client.Close()
+			s.closeErr = s.client.Close()
 		}
 	})
-	return s.failed
+	return s.closeErr
 }
 
-// usable is the error of a call that need not be tried.
+// usable returns an error if a call need not be tried: ctx has ended or the
+// store is closed.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)
@@ -159,47 +177,52 @@ func (s *Store) usable(ctx context.Context) error {
 	return nil
 }
 
-// txn makes one transaction.
-func (s *Store) txn(ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	before, sent := s.newest.Load(), time.Now()
-	resp, err := commit(ctx, s.client, s.bound, compares, then, otherwise)
+// txn makes one transaction and notes the revision of the answer.
+func (s *Store) txn(
+	ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op,
+) (*clientv3.TxnResponse, error) {
+	before, sent := s.revision.Load(), time.Now()
+	resp, err := commit(ctx, s.client, s.timeout, compares, then, otherwise)
 	if err != nil {
 		return nil, err
 	}
 	s.ages.note(sent, resp.Header.Revision)
-	s.reached(before, resp.Header.Revision)
+	s.sawRevision(before, resp.Header.Revision)
 	return resp, nil
 }
 
-// reached takes note of etcd's revision. One that is lower than what was known before the call says that etcd was set back to an earlier state: what is remembered of keys was never so there, and a record that is written anew may
-// come to have the revision of another that is remembered.
-func (s *Store) reached(before, revision int64) {
+// sawRevision notes etcd's revision. before is the highest one known before
+// the call. A lower one means that etcd was restored from a backup. Then the
+// cache is wrong, and a new record may even get the revision of a cached one.
+func (s *Store) sawRevision(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
-		s.views.init()
-		for _, t := range s.waits { // or all that is heard from now on would be old, and nothing is until etcd has come to where it was
-			t.came, t.left = 0, 0
-			if t.again != nil {
-				t.again()
+		s.cache.init()
+		// Otherwise every event would seem old until etcd has reached its
+		// former revision again.
+		for _, t := range s.topics {
+			t.joinedAt, t.leftAt = 0, 0
+			if t.restart != nil {
+				t.restart()
 			}
 		}
-		if s.hearing != nil {
-			s.hearing.end() // it waits for a revision that is far ahead
+		if s.actWatch != nil {
+			s.actWatch.end() // its watch waits for a revision that is far ahead
 		}
 		for _, p := range s.pages {
 			for _, m := range p.members {
-				m.heirs = heirs{} // nor did they wait there
+				m.next = successors{} // they come from the lost queue
 			}
 		}
 		s.mu.Unlock()
 		s.ages.forget()
 		s.clocks.forget()
-		s.newest.CompareAndSwap(before, revision)
+		s.revision.CompareAndSwap(before, revision)
 		return
 	}
 	for {
-		known := s.newest.Load()
-		if revision <= known || s.newest.CompareAndSwap(known, revision) {
+		known := s.revision.Load()
+		if revision <= known || s.revision.CompareAndSwap(known, revision) {
 			return
 		}
 	}

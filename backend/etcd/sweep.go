@@ -15,34 +15,38 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// sweeping is the store's sweep in the background: at most one at a time, none after Close.
+// sweeping is the state of the background sweep. At most one runs at a time,
+// and none after Close.
 type sweeping struct {
 	every int
 	mu    sync.Mutex
 	busy  bool
 }
 
-// longestSweep bounds a sweep in the background; what it leaves the next one finds.
+// longestSweep bounds a background sweep. The next one continues.
 const longestSweep = time.Minute
 
-// doomed is a key to be deleted if it has not changed.
-type doomed struct {
+// deletion is an etcd key to delete if it has not changed.
+type deletion struct {
 	name  string
-	mod   int64  // 0 if it is not there, but its shelf is
-	shelf string // of a record
+	mod   int64  // 0 if the record does not exist, but its shelf does
+	shelf string // only of records
 }
 
-// Sweep drops the records that have not mattered for a retention, pages that no record hangs on any more, and shelves whose records were deleted by hand. A record that changes meanwhile stays. Damaged records stay, too, and are reported after the
-// others have been dropped.
+// Sweep drops the records that have not mattered for the retention. It also
+// drops pages that no record names any more, and shelves whose records were
+// deleted by hand. A record that changes meanwhile stays. Damaged records stay,
+// too. They are reported after the others have been dropped.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	// One time for all, read before the first record: a record is never taken to be older than it is.
+	// The time is read before the first record, so no record seems older than
+	// it is.
 	now := s.now()
 	var failed failures.List
-	var old []doomed
-	mine, shelved := map[seated]bool{}, map[string]bool{}
+	var old []deletion
+	mine, shelved := map[slotID]bool{}, map[string]bool{}
 	flush := func() error {
 		n, err := s.deleteAll(ctx, old)
 		dropped, old = dropped+n, old[:0]
@@ -53,35 +57,35 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		case errors.Is(err, ErrDamaged):
 			failed.Add(err)
 			if len(e.key) <= fence.MaxKey {
-				shelved[e.key] = true // for all that is known
+				shelved[e.key] = true // it may have one
 			}
 			continue
 		case err != nil:
 			return dropped, store.Unknown(err)
 		}
-		if e.view.deed.shelved != 0 {
+		if e.view.stored.shelved != 0 {
 			shelved[e.key] = true
 		}
-		if d := e.view.deed; d.page.store == s.id {
-			mine[seated{d.page, d.slot}] = true
+		if d := e.view.stored; d.page.store == s.id {
+			mine[slotID{d.page, d.slot}] = true
 		}
 		if s.record(e.view, now).Droppable(now, s.retention) {
-			old = append(old, doomed{s.names.record(e.key), e.view.mod, s.names.shelf(e.key)})
+			old = append(old, deletion{s.names.record(e.key), e.view.mod, s.names.shelf(e.key)})
 		}
-		if len(old) == mostLanes {
+		if len(old) == maxGroups {
 			if err := flush(); err != nil {
 				return dropped, store.Unknown(err)
 			}
 		}
 	}
-	s.vacate(mine)
+	s.dropLapsed(mine)
 	if err = flush(); err == nil {
-		old, err = s.loosePages(ctx, now)
+		old, err = s.unusedPages(ctx, now)
 	}
 	if err == nil {
-		old, err = s.looseShelves(ctx, shelved, old)
+		old, err = s.orphanShelves(ctx, shelved, old)
 	}
-	for part := range slices.Chunk(old, mostLanes) {
+	for part := range slices.Chunk(old, maxGroups) {
 		if err == nil {
 			_, err = s.deleteAll(ctx, part)
 		}
@@ -92,28 +96,31 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// seated is a place on a page.
-type seated struct {
+// slotID is a slot of a page.
+type slotID struct {
 	page pageID
 	slot int
 }
 
-// vacate takes leases off the pages of this store that have lapsed, and whose records others have since taken or dropped.
-func (s *Store) vacate(mine map[seated]bool) {
+// dropLapsed takes lapsed leases off the own pages, if their records are not
+// there any more. Others have taken or dropped those keys. mine has the slots
+// that records still name.
+func (s *Store) dropLapsed(mine map[slotID]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.pages {
 		for slot, m := range p.members {
-			if m.lapsed && !mine[seated{p.id, slot}] {
-				s.views.forget(m.key)
-				s.leave(p, slot)
+			if m.lapsed && !mine[slotID{p.id, slot}] {
+				s.cache.forget(m.key)
+				s.leaveSlot(p, slot)
 			}
 		}
 	}
 }
 
-// deleteAll deletes keys that have not changed, and counts the records among them.
-func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err error) {
+// deleteAll deletes etcd keys that have not changed, and counts the records
+// among them.
+func (s *Store) deleteAll(ctx context.Context, old []deletion) (records int, err error) {
 	if len(old) == 0 {
 		return 0, nil
 	}
@@ -138,21 +145,21 @@ func (s *Store) deleteAll(ctx context.Context, old []doomed) (records int, err e
 	return records, nil
 }
 
-// loosePages finds pages that no record hangs on. Their store may still be about
-// to use them, unless their anchor is gone or they are old. A damaged record may
-// hang on any page: while there is one, only pages go whose anchor is gone. All
-// leases on those are over.
-func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error) {
-	first, err := s.part(ctx, s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages()), 0)
+// unusedPages finds pages that no record names. Their store may be about to use
+// them, unless their etcd lease is gone or they are old. A damaged record may
+// name any page. While there is one, only pages go whose etcd lease is gone:
+// all their leases are over.
+func (s *Store) unusedPages(ctx context.Context, now time.Time) ([]deletion, error) {
+	first, err := s.readPart(ctx, s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages()), 0)
 	if err != nil || len(first.Kvs) == 0 {
 		return nil, err
 	}
-	around, err := s.surroundings(ctx, 0)
+	around, err := s.readLeaseKeys(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	used, damage := map[string]bool{}, false
-	for e, err := range s.scan(ctx, "") { // after the pages: a record that hangs on one is found
+	for e, err := range s.scan(ctx, "") { // after the pages, to find new records on them
 		if errors.Is(err, ErrDamaged) {
 			damage = true
 			continue
@@ -160,11 +167,11 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 		if err != nil {
 			return nil, err
 		}
-		if e.view.deed.page.store != 0 {
-			used[s.names.page(e.view.deed.page)] = true
+		if e.view.stored.page.store != 0 {
+			used[s.names.page(e.view.stored.page)] = true
 		}
 	}
-	var loose []doomed
+	var loose []deletion
 	for name, kv := range around {
 		if len(name) < len(s.names.pages()) || name[:len(s.names.pages())] != s.names.pages() || used[name] {
 			continue
@@ -172,24 +179,25 @@ func (s *Store) loosePages(ctx context.Context, now time.Time) ([]doomed, error)
 		p, err := decodePage(name, kv.Value)
 		dead := err == nil && around[s.names.live(p.lease)] == nil
 		if dead || !damage && (err != nil || now.Sub(p.written) > s.retention) {
-			loose = append(loose, doomed{name: name, mod: kv.ModRevision})
+			loose = append(loose, deletion{name: name, mod: kv.ModRevision})
 		}
 	}
 	return loose, nil
 }
 
-// looseShelves adds the shelves that no record was found to have. They are deleted if it is not there then, either: one that is dropped takes its shelf along.
-func (s *Store) looseShelves(ctx context.Context, shelved map[string]bool, loose []doomed) ([]doomed, error) {
+// orphanShelves adds the shelves of keys that have no record. They are deleted
+// only if there is still no record then.
+func (s *Store) orphanShelves(ctx context.Context, shelved map[string]bool, loose []deletion) ([]deletion, error) {
 	from, end := s.names.shelves(), clientv3.GetPrefixRangeEnd(s.names.shelves())
 	for {
-		resp, err := s.part(ctx, from, end, 0, clientv3.WithKeysOnly())
+		resp, err := s.readPart(ctx, from, end, 0, clientv3.WithKeysOnly())
 		if err != nil {
 			return nil, err
 		}
 		for _, kv := range resp.Kvs {
 			from = string(kv.Key)
 			if key := from[len(s.names.shelves()):]; !shelved[key] && len(key) <= fence.MaxKey {
-				loose = append(loose, doomed{name: s.names.record(key), shelf: from})
+				loose = append(loose, deletion{name: s.names.record(key), shelf: from})
 			}
 		}
 		if !resp.More {
@@ -199,8 +207,9 @@ func (s *Store) looseShelves(ctx context.Context, shelved map[string]bool, loose
 	}
 }
 
-// sweepByChance begins a sweep in the background after one in so many grants: a matter of chance and not of counting, so that processes which live for a single grant sweep as well. Its error is
-// nobody's: the next sweep meets it again.
+// sweepByChance begins a background sweep after one in SweepEvery grants.
+// Chance decides, not a counter, so that short-lived processes sweep, too.
+// Errors are ignored: the next sweep meets them again.
 func (s *Store) sweepByChance() {
 	if s.sweeping.every < 0 || rand.IntN(s.sweeping.every) != 0 {
 		return
@@ -211,7 +220,7 @@ func (s *Store) sweepByChance() {
 		return
 	}
 	s.sweeping.busy = true
-	s.fork(func(ctx context.Context) {
+	s.background(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, longestSweep)
 		defer cancel()
 		_, _ = s.Sweep(ctx)

@@ -8,45 +8,54 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 const (
-	// grace is how long the second in a queue leaves a freed key to the first. One that died or hangs delays it by no more.
+	// grace is how long the second in a queue leaves a freed key to the first.
+	// A first store that is dead or hangs delays it no longer.
 	grace = 100 * time.Millisecond
-	// lookFirst and lookLast are how often a key is looked at that nothing is heard of: changes that are of no use to those who wait are told to nobody.
-	lookFirst, lookLast = time.Second, 8 * time.Second
-	// linger is how long a watch stays open after the last who waited: whoever waits again finds it open.
+	// pollFirst and pollLast are the shortest and longest pause between polls
+	// of a key without events. Waiting stores are not told of every change.
+	pollFirst, pollLast = time.Second, 8 * time.Second
+	// linger is how long a watch stays open after its last waiter. The next
+	// waiter finds it open.
 	linger = 15 * time.Second
-	// mostTopics bounds how many watches stay open for that.
-	mostTopics = 1024
+	// maxTopics bounds how many watches stay open for that.
+	maxTopics = 1024
 )
 
-// topic is a key that somebody in this store waits for, or did lately. Its watch is of this store's own place in the key's queue, and is opened at the present revision: etcd serves one that begins in the past only ten times a
-// second.
+// topic is a key for which callers of this store wait, or did lately. It
+// watches this store's own queue entry. The watch begins at the present
+// revision, because etcd serves watches that begin in the past only ten times a
+// second. The store's mutex protects it, except lock.
 type topic struct {
-	key     string
-	waiters map[chan struct{}]struct{}
-	ready   chan struct{} // closed when etcd has begun to tell of changes: from then on nothing is missed
-	begun   bool
-	end     context.CancelFunc
-	again   context.CancelFunc // begins the watch anew
-	queued  bool               // this store is in the key's queue
-	came    int64              // the revision at which it came to it last,
-	left    int64              // and at which it left it
-	turn    chan struct{}      // held while it enters the queue or leaves it
-	pending *time.Timer        // a wake-up to come, unless something newer is heard before
-	lookout *time.Timer        // the next look at the key
-	pause   time.Duration      // before that
-	closing *time.Timer        // the end, when nobody has waited for long enough
-	missed  bool               // a wake-up came when nobody was there
-	stake   *stake             // the bid in its place
-	vain    time.Time          // when that was given back last: none is left there for a while
+	key        string
+	waiters    map[chan struct{}]struct{}
+	ready      chan struct{} // closed when the watch has begun
+	begun      bool
+	end        context.CancelFunc
+	restart    context.CancelFunc // ends the watch; watchEntry opens another
+	queued     bool               // this store is in the key's queue, or joining
+	joinedAt   int64              // revision at which it joined last,
+	leftAt     int64              // and at which it left last
+	lock       chan struct{}      // held while it joins the queue or leaves it
+	wakeTimer  *time.Timer        // wakes the waiters unless an event comes first
+	pollTimer  *time.Timer        // polls the key
+	pollPause  time.Duration      // the pause before that poll
+	closeTimer *time.Timer        // ends the topic some time after its last waiter
+	missedWake bool               // a wake-up came when no caller waited
+	bid        *ownBid            // the bid in this store's entry
+	returnedAt time.Time          // when an award was returned: no bids for a while
 }
 
-// Watch wakes when the key is freed and it is this store's turn to ask, a little later when the one whose turn it was does not come, and some time after any other change. All watches of a client share one stream; it is made again
-// by itself, and then everybody is woken, because nobody knows what was missed.
+// Watch wakes when the key is freed and it is this store's turn. It wakes a
+// little later if the store whose turn it was does not come, and some time
+// after any other change. All watches of a client share one stream. If the
+// stream breaks, the client opens it again and wakes all waiters, because they
+// may have missed something.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -54,29 +63,32 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	c := make(chan struct{}, 1) // one pending wake-up stands for any number of changes
+	c := make(chan struct{}, 1) // one pending wake-up is enough
 	s.mu.Lock()
 	if s.closed.Load() {
 		s.mu.Unlock()
 		return nil, store.Unknown(ErrClosed)
 	}
-	t := s.waits[key]
+	t := s.topics[key]
 	if t == nil {
-		t = &topic{key: key, waiters: map[chan struct{}]struct{}{}, ready: make(chan struct{}), turn: make(chan struct{}, 1)}
-		s.waits[key] = t
+		t = &topic{
+			key: key, waiters: map[chan struct{}]struct{}{},
+			ready: make(chan struct{}), lock: make(chan struct{}, 1),
+		}
+		s.topics[key] = t
 		var life context.Context
 		life, t.end = context.WithCancel(s.life)
-		s.done.Go(func() { s.listen(life, t) })
+		s.done.Go(func() { s.watchEntry(life, t) })
 	}
-	if t.closing != nil {
-		t.closing.Stop()
-		t.closing = nil
+	if t.closeTimer != nil {
+		t.closeTimer.Stop()
+		t.closeTimer = nil
 	}
 	t.waiters[c] = struct{}{}
-	if t.missed {
+	if t.missedWake {
 		t.wake()
 	}
-	s.lookOut(t, lookFirst)
+	s.schedulePoll(t, pollFirst)
 	if t.begun {
 		s.enqueue(t)
 	}
@@ -85,16 +97,17 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	case <-t.ready:
 	case <-ctx.Done():
 		s.unwatch(t, c)
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
 	context.AfterFunc(ctx, func() { s.unwatch(t, c) })
 	return c, nil
 }
 
-// Sees says that a watch also wakes if the key has changed between its refusal and the beginning of the watch: see [store.Lookout].
+// Sees reports that a watch also wakes if the key changed between its refusal
+// and the beginning of the watch: see [store.Lookout].
 func (s *Store) Sees() bool { return true }
 
-// unwatch ends one watch, and the topic some time after the last.
+// unwatch ends one watch. The topic ends some time after its last watch.
 func (s *Store) unwatch(t *topic, c chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,24 +115,25 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 		return
 	}
 	delete(t.waiters, c)
-	close(c) // under the mutex: nobody is waking it
+	close(c) // under the mutex, so nobody sends on it
 	if len(t.waiters) > 0 || s.closed.Load() {
 		return
 	}
-	t.quiet()
+	t.stopTimers()
 	if t.queued {
 		s.done.Go(func() { s.dequeue(t) })
 	}
-	s.hurry(s.unclaimed(t.key))
-	if len(s.waits) > mostTopics {
+	s.returnSoon(s.unclaimedAward(t.key))
+	if len(s.topics) > maxTopics {
 		s.endTopic(t)
 		return
 	}
-	t.closing = time.AfterFunc(s.lingers, func() {
+	t.closeTimer = time.AfterFunc(s.linger, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(t.waiters) == 0 {
-			s.takeBack(t) // it could not leave the queue, and is too old to be granted anything
+			// It could not be deleted, but is too old to be awarded anything.
+			s.dropBid(t)
 			s.endTopic(t)
 		}
 	})
@@ -127,61 +141,64 @@ func (s *Store) unwatch(t *topic, c chan struct{}) {
 
 // endTopic ends a topic. The caller holds the mutex.
 func (s *Store) endTopic(t *topic) {
-	t.quiet()
+	t.stopTimers()
 	t.end()
-	if t.closing != nil {
-		t.closing.Stop()
+	if t.closeTimer != nil {
+		t.closeTimer.Stop()
 	}
-	if s.waits[t.key] == t {
-		delete(s.waits, t.key)
+	if s.topics[t.key] == t {
+		delete(s.topics, t.key)
 	}
 }
 
-// quiet stops what would wake somebody later. The caller holds the mutex.
-func (t *topic) quiet() {
-	for _, timer := range []*time.Timer{t.pending, t.lookout} {
+// stopTimers stops the timers that would wake waiters or poll. The caller holds
+// the mutex.
+func (t *topic) stopTimers() {
+	for _, timer := range []*time.Timer{t.wakeTimer, t.pollTimer} {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
-	t.pending, t.lookout = nil, nil
+	t.wakeTimer, t.pollTimer = nil, nil
 }
 
-// closeTopics ends all watches.
+// closeTopics ends all topics and closes the channels of their waiters.
 func (s *Store) closeTopics() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.waits {
+	for _, t := range s.topics {
 		s.endTopic(t)
-		s.takeBack(t)
+		s.dropBid(t)
 		for c := range t.waiters {
 			close(c)
 		}
 		t.waiters = nil
 		if !t.begun {
 			t.begun = true
-			close(t.ready) // and its channel is closed
+			close(t.ready) // Watch returns a closed channel
 		}
 	}
 }
 
-// listen hears of the changes of this store's place in a queue until the topic ends.
-func (s *Store) listen(ctx context.Context, t *topic) {
+// watchEntry watches this store's queue entry until the topic ends.
+func (s *Store) watchEntry(ctx context.Context, t *topic) {
 	for ctx.Err() == nil {
 		watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 		s.mu.Lock()
-		t.again = cancel
+		t.restart = cancel
 		s.mu.Unlock()
 		for resp := range s.client.Watch(watching, s.names.waiter(t.key, s.id), clientv3.WithCreatedNotify()) {
 			if resp.Created && resp.Err() == nil {
-				s.begin(t)
+				s.watchBegan(t)
 			}
 			for _, e := range resp.Events {
-				s.heard(t, e)
+				s.entryChanged(t, e)
 			}
 		}
 		cancel()
-		// It was cancelled: no leader, or a compaction overtook it. What it missed is made up for by a wake-up when it begins again.
+		// The watch was cancelled: etcd lost its leader or was compacted. The
+		// next watch begins with a wake-up, because events may have been
+		// missed.
 		select {
 		case <-ctx.Done():
 		case <-time.After(grace + rand.N(grace)):
@@ -189,18 +206,19 @@ func (s *Store) listen(ctx context.Context, t *topic) {
 	}
 }
 
-// begin notes that changes are told from now on.
-func (s *Store) begin(t *topic) {
+// watchBegan notes that etcd reports changes from now on.
+func (s *Store) watchBegan(t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.waits[t.key] != t:
+	case s.topics[t.key] != t:
 		return
 	case t.begun:
-		t.queued = false // or not: something may have been missed
+		t.queued = false // the entry may have been deleted meanwhile
 		t.wake()
-		if t.stake != nil && t.missed && !s.closed.Load() { // and nobody else finds out whether it was granted
-			s.done.Go(func() { s.look(s.life, t) })
+		// No caller is here to find out whether the bid was awarded.
+		if t.bid != nil && t.missedWake && !s.closed.Load() {
+			s.done.Go(func() { s.poll(s.life, t) })
 		}
 	default:
 		t.begun = true
@@ -209,20 +227,21 @@ func (s *Store) begin(t *topic) {
 	s.enqueue(t)
 }
 
-// outOfQueue takes note that this store's place is gone, and makes those who wait ask. The caller holds the mutex.
-func (s *Store) outOfQueue(t *topic) {
+// lostEntry notes that this store's entry is gone, and makes the waiters ask.
+// The caller holds the mutex.
+func (s *Store) lostEntry(t *topic) {
 	t.queued = false
-	s.takeBack(t)
+	s.dropBid(t)
 	t.wake()
 }
 
-// wake tells all who wait. The caller holds the mutex.
+// wake wakes all waiters. The caller holds the mutex.
 func (t *topic) wake() {
-	if t.pending != nil {
-		t.pending.Stop()
-		t.pending = nil
+	if t.wakeTimer != nil {
+		t.wakeTimer.Stop()
+		t.wakeTimer = nil
 	}
-	t.missed = len(t.waiters) == 0
+	t.missedWake = len(t.waiters) == 0
 	for c := range t.waiters {
 		select {
 		case c <- struct{}{}:
@@ -231,10 +250,11 @@ func (t *topic) wake() {
 	}
 }
 
-// later wakes after a while, unless something newer is heard. The caller holds the mutex.
-func (s *Store) later(t *topic, d time.Duration) {
-	if t.pending != nil {
-		t.pending.Stop()
+// wakeLater wakes the waiters after a while, unless an event comes first. The
+// caller holds the mutex.
+func (s *Store) wakeLater(t *topic, d time.Duration) {
+	if t.wakeTimer != nil {
+		t.wakeTimer.Stop()
 	}
 	if len(t.waiters) == 0 {
 		return
@@ -243,55 +263,59 @@ func (s *Store) later(t *topic, d time.Duration) {
 	timer = time.AfterFunc(d+rand.N(d), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if t.pending == timer {
+		if t.wakeTimer == timer {
 			t.wake()
 		}
 	})
-	t.pending = timer
+	t.wakeTimer = timer
 }
 
-// heard takes in a change of this store's place.
-func (s *Store) heard(t *topic, e *clientv3.Event) {
-	var d *deed
-	if told := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > 0 && e.Kv.Value[0] == recordFormat; told { // it is offered, or was granted
+// entryChanged handles an event of this store's queue entry.
+func (s *Store) entryChanged(t *topic, e *clientv3.Event) {
+	var d *storedRecord
+	// A record in the entry: the key is offered to this store, or awarded.
+	if told := e.Type == clientv3.EventTypePut && len(e.Kv.Value) > 0 && e.Kv.Value[0] == recordFormat; told {
 		var err error
-		if d, err = decodeDeed(t.key, e.Kv.Value); err != nil {
-			d = nil // whoever asks is told
+		if d, err = decodeRecord(t.key, e.Kv.Value); err != nil {
+			d = nil // damaged: the next request reports it
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waits[t.key] != t {
+	if s.topics[t.key] != t {
 		return
 	}
-	s.lookOut(t, lookFirst)
+	s.schedulePoll(t, pollFirst)
 	switch {
 	case e.Type == clientv3.EventTypeDelete:
 		switch {
-		case e.Kv.ModRevision <= max(t.left, t.came): // it left with the key, or has come again
-		case !t.queued: // whoever waits was woken when its turn came, or comes to the queue now and looks at the key then
-			t.left = e.Kv.ModRevision
+		case e.Kv.ModRevision <= max(t.leftAt, t.joinedAt):
+			// The grant deleted it, or this store has joined again.
+		case !t.queued:
+			// The waiters were woken when their turn came, or are joining and
+			// will read the key then.
+			t.leftAt = e.Kv.ModRevision
 		default:
-			t.left = e.Kv.ModRevision
-			s.outOfQueue(t)
+			t.leftAt = e.Kv.ModRevision
+			s.lostEntry(t)
 		}
-	case len(e.Kv.Value) == 0 || isBid(e.Kv.Value): // it has come
-	case e.Kv.Value[0] == beNext[0]:
-		if t.stake != nil && t.came < e.Kv.ModRevision {
-			t.stake.mod = e.Kv.ModRevision
+	case len(e.Kv.Value) == 0 || isBid(e.Kv.Value): // this store has joined
+	case e.Kv.Value[0] == youAreNext[0]:
+		if t.bid != nil && t.joinedAt < e.Kv.ModRevision {
+			t.bid.mod = e.Kv.ModRevision
 		}
-		s.later(t, grace)
+		s.wakeLater(t, grace)
 	default:
 		if d != nil {
-			s.remember(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, deed: d})
+			s.addView(t.key, &view{mod: e.Kv.ModRevision, asOf: e.Kv.ModRevision, stored: d})
 		}
-		if t.came < e.Kv.ModRevision { // else it has come again
+		if t.joinedAt < e.Kv.ModRevision { // otherwise it has joined again
 			t.queued = false
-			s.takeBack(t) // unless it was granted
+			s.dropBid(t) // unless it was awarded
 		}
 		t.wake()
-		if t.missed { // whoever has just been refused may be about to wait
-			s.hurry(s.unclaimed(t.key))
+		if t.missedWake { // a caller that was just refused may be about to wait
+			s.returnSoon(s.unclaimedAward(t.key))
 			if d != nil && d.rec.State == tenure.Free {
 				time.AfterFunc(headStart, func() { s.passOn(t, e.Kv.ModRevision, d) })
 			}
@@ -299,56 +323,62 @@ func (s *Store) heard(t *topic, e *clientv3.Event) {
 	}
 }
 
-// passOn offers a key to the next in the queue when nobody here waits for it any more.
-func (s *Store) passOn(t *topic, revision int64, d *deed) {
+// passOn offers a key to the next in the queue if no caller here waits for it
+// any more.
+func (s *Store) passOn(t *topic, revision int64, d *storedRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !t.missed || s.closed.Load() {
+	if !t.missedWake || s.closed.Load() {
 		return
 	}
-	t.missed = false
+	t.missedWake = false
 	s.done.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 		defer cancel()
 		if _, err := s.client.Delete(ctx, s.names.waiter(t.key, s.id)); err == nil {
-			s.name(t.key, revision, d, heirs{})
+			s.offerLater(t.key, revision, d, successors{})
 		}
 	})
 }
 
-// lookOut looks at the key after a while. The caller holds the mutex.
-func (s *Store) lookOut(t *topic, d time.Duration) {
-	if t.lookout != nil {
-		t.lookout.Stop()
-		t.lookout = nil
+// schedulePoll polls the key after about d, if callers wait. The caller holds
+// the mutex.
+func (s *Store) schedulePoll(t *topic, d time.Duration) {
+	if t.pollTimer != nil {
+		t.pollTimer.Stop()
+		t.pollTimer = nil
 	}
-	t.pause = d
+	t.pollPause = d
 	if len(t.waiters) > 0 && !s.closed.Load() {
-		t.lookout = time.AfterFunc(d/2+rand.N(d/2), func() { s.fork(func(ctx context.Context) { s.look(ctx, t) }) })
+		t.pollTimer = time.AfterFunc(d/2+rand.N(d/2), func() {
+			s.background(func(ctx context.Context) { s.poll(ctx, t) })
+		})
 	}
 }
 
-// look wakes those who wait if the key is not as it was, or is free and nobody has said so.
-func (s *Store) look(ctx context.Context, t *topic) {
-	look := look{key: t.key}
-	before := s.known(t.key)
+// poll reads the key. It wakes the waiters if the record has changed or is
+// free.
+func (s *Store) poll(ctx context.Context, t *topic) {
+	look := lookup{key: t.key}
+	before := s.cached(t.key)
 	resp, err := s.txn(ctx, nil, look.ops(s.names), nil)
 	var now *view
 	if err == nil {
-		now, err = s.seen(look, results(resp.Responses))
+		now, err = s.parseView(look, results(resp.Responses))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waits[t.key] != t {
+	if s.topics[t.key] != t {
 		return
 	}
-	changed := err != nil || before == nil || before.mod != now.mod || now.deed == nil || now.deed.rec.State == tenure.Free
+	changed := err != nil || before == nil || before.mod != now.mod ||
+		now.stored == nil || now.stored.rec.State == tenure.Free
 	if err == nil && (before == nil || before.mod != now.mod) {
 		now.asOf = resp.Header.Revision
-		s.remember(t.key, now)
+		s.addView(t.key, now)
 	}
 	if changed {
 		t.wake()
 	}
-	s.lookOut(t, min(2*t.pause, lookLast))
+	s.schedulePoll(t, min(2*t.pollPause, pollLast))
 }

@@ -21,18 +21,19 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// wire is what goes between a client and etcd: it counts calls, and loses their replies when told to.
+// wire is between a client and etcd. It counts calls, and loses or delays them
+// when told to.
 type wire struct {
-	events atomic.Int64 // that the client was told of
+	events atomic.Int64 // that reached the client
 	mu     sync.Mutex
 	calls  map[string]int // by method
 	losing bool
-	broken func() bool    // says of each call whether its connection breaks
+	broken func() bool    // decides for each call whether its connection breaks
 	late   bool           // transactions are given up before they are sent,
-	held   []func() error // and sent when they are delivered
+	held   []func() error // and sent by deliver
 }
 
-// wired is a client whose calls go over a wire.
+// wired makes a client whose calls go over a wire.
 func wired(tb testing.TB, c *testenv.EtcdCluster) (*clientv3.Client, *wire) {
 	w := &wire{calls: map[string]int{}}
 	client := dial(tb, c, func(config *clientv3.Config) {
@@ -64,7 +65,7 @@ func (w *wire) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.Cli
 	return counted{stream, w}, err
 }
 
-// counted counts the events that a client is told of.
+// counted counts the events that reach a client.
 type counted struct {
 	grpc.ClientStream
 	w *wire
@@ -84,7 +85,7 @@ func (w *wire) count(method string) {
 	w.calls[method[strings.LastIndexByte(method, '/')+1:]]++
 }
 
-// breaks lets the connection of every second call break before it is answered.
+// breaks breaks the connection of every second call before its answer.
 func (w *wire) breaks() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,14 +96,15 @@ func (w *wire) breaks() {
 	}
 }
 
-// lose loses the replies to all transactions from now on, or no more.
+// lose makes the replies to all transactions get lost from now on, or no
+// longer.
 func (w *wire) lose(yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.losing = yes
 }
 
-// delay gives up transactions from now on, or no more. They reach etcd when they are delivered.
+// delay gives up transactions from now on, or no longer. deliver sends them.
 func (w *wire) delay(yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +120,7 @@ func (w *wire) hold(send func() error) bool {
 	return w.late
 }
 
-// deliver lets etcd have what was given up.
+// deliver sends the transactions that were given up.
 func (w *wire) deliver(tb testing.TB) {
 	tb.Helper()
 	for _, send := range w.held {
@@ -128,14 +130,15 @@ func (w *wire) deliver(tb testing.TB) {
 	}
 }
 
-// inTime counts the calls that something makes, and says whether it was so fast that none can have been given up and made again.
+// inTime counts the calls that f makes. fast means that none can have been
+// given up and repeated.
 func (w *wire) inTime(f func()) (calls map[string]int, fast bool) {
 	began := time.Now()
 	calls = w.during(f)
 	return calls, time.Since(began) < requestTimeout
 }
 
-// during counts the calls that something makes.
+// during counts the calls that f makes.
 func (w *wire) during(f func()) map[string]int {
 	w.mu.Lock()
 	w.calls = map[string]int{}
@@ -143,14 +146,15 @@ func (w *wire) during(f func()) map[string]int {
 	f()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.calls) // what goes on in the background is still counted
+	return maps.Clone(w.calls) // background work is still counted
 }
 
 func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// must sends requests that are to succeed, and again those without an answer: on a busy machine a call may take longer than a store waits for it.
+// must sends requests that have to succeed, and repeats those without an
+// answer. On a busy machine a call may time out.
 func must(tb testing.TB, st store.Store, requests ...tenure.Request) []store.Answer {
 	tb.Helper()
 	answers := make([]store.Answer, len(requests))
@@ -177,11 +181,11 @@ func must(tb testing.TB, st store.Store, requests ...tenure.Request) []store.Ans
 	return answers
 }
 
-// open makes a store that ends with the test.
+// open makes a store that is closed with the test.
 func open(tb testing.TB, client *clientv3.Client, prefix string) *Store {
 	tb.Helper()
 	s := New(client, &Options{Prefix: prefix, SweepEvery: -1})
-	s.bound = testenv.Patience // a call that is late on a busy machine has an answer all the same
+	s.timeout = testenv.Patience // an answer may be late on a busy machine
 	tb.Cleanup(func() { s.Close() })
 	return s
 }

@@ -10,9 +10,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// What is not there: an object, a bucket, or the rest of an answer.
+// These tests are about missing things: an object, a bucket, or the rest of an
+// answer.
 
-// TestAnAnswerThatBreaksOffIsNotAnAbsence: the body of a read breaks off, and when the client library goes on where it did, that generation has been replaced. The holder is not told that it holds nothing.
+// TestAnAnswerThatBreaksOffIsNotAnAbsence: the body of a read breaks off. When
+// the client library continues, that generation has been replaced. The holder
+// must not learn that it holds nothing.
 func TestAnAnswerThatBreaksOffIsNotAnAbsence(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -48,8 +51,9 @@ func TestAnAnswerThatBreaksOffIsNotAnAbsence(t *testing.T) {
 	}
 }
 
-// TestAWriteToWhatWasDeletedIsDecidedAgain: an object that is gone is a condition that does not hold, whatever the status says, and no bucket that is not there.
-func TestAWriteToWhatWasDeletedIsDecidedAgain(t *testing.T) {
+// TestAWriteToADeletedObjectIsDecidedAgain: a deleted object is a condition
+// that does not hold, whatever the status is. It is not a missing bucket.
+func TestAWriteToADeletedObjectIsDecidedAgain(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	name, way := server.Bucket(t), newProxy(t, server.Endpoint)

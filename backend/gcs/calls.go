@@ -20,68 +20,77 @@ import (
 	"github.com/croft-dev/croft/internal/objects"
 )
 
-// The few calls of the service's JSON API that are made, through Google's client for just that API. Each is one request and is sent once: what to do about one that
-// failed is decided by whoever makes it. (The larger client library brings gRPC and its service mesh into every program that imports it: 30 MB, and some milliseconds of every start.)
+// These are the few calls of the service's JSON API that the package makes. It
+// uses Google's client for just that API. Each call is one request and is sent
+// once. Its caller decides what to do about a failure.
+//
+// (The larger client library brings gRPC and its service mesh into every
+// program that imports it. That is 30 MB, and some milliseconds of every
+// start.)
 
-// condition is what must hold for a change to be made: which generation of the object there is (0: there must be none), and which metageneration, unless that is 0.
+// condition must hold for a change to be made. generation is that of the
+// object; 0 means that there must be none. metageneration is checked unless it
+// is 0.
 type condition struct{ generation, metageneration int64 }
 
 // absent is the condition that there is no such object.
 var absent = &condition{}
 
-// changing is a call that can be made on a condition.
-type changing[C any] interface {
+// conditional is a call that can be conditional.
+type conditional[C any] interface {
 	IfGenerationMatch(generation int64) C
 	IfMetagenerationMatch(metageneration int64) C
-	asking[C]
+	request[C]
 }
 
-// asking is any call.
-type asking[C any] interface {
+// request is any call.
+type request[C any] interface {
 	UserProject(project string) C
 	Context(ctx context.Context) C
 }
 
-// on makes a call conditional, unless c is nil, and ready to be sent.
-func on[C changing[C]](ctx context.Context, b *bucket, call C, c *condition) C {
+// withCondition makes a call conditional, unless c is nil, and ready to be
+// sent.
+func withCondition[C conditional[C]](ctx context.Context, b *bucket, call C, c *condition) C {
 	if c != nil {
 		call = call.IfGenerationMatch(c.generation)
 		if c.metageneration != 0 {
 			call = call.IfMetagenerationMatch(c.metageneration)
 		}
 	}
-	return ready(ctx, b, call)
+	return prepare(ctx, b, call)
 }
 
-// ready makes a call ready to be sent.
-func ready[C asking[C]](ctx context.Context, b *bucket, call C) C {
+// prepare sets the project and the context of a call.
+func prepare[C request[C]](ctx context.Context, b *bucket, call C) C {
 	if b.project != "" {
 		call = call.UserProject(b.project)
 	}
 	return call.Context(ctx)
 }
 
-// attrs reads what is known of an object but its content.
+// attrs reads everything about an object except its content.
 func (b *bucket) attrs(ctx context.Context, name string) (*storage.Object, error) {
-	return ready(ctx, b, b.api.Objects.Get(b.name, name)).Do()
+	return prepare(ctx, b, b.api.Objects.Get(b.name, name)).Do()
 }
 
-// getOnce reads a small object, and checks that it arrived as it was written. It
-// reads at most one byte more than [objects.MaxBody]: that byte shows that the
-// object is too long.
+// getOnce reads a small object, and checks that it arrived undamaged. It reads
+// at most one byte more than [objects.MaxBody]: that byte shows that the object
+// is too long.
 func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
-	resp, err := ready(ctx, b, b.api.Objects.Get(b.name, name)).Download()
+	resp, err := prepare(ctx, b, b.api.Objects.Get(b.name, name)).Download()
 	if err != nil {
 		return content{}, err
 	}
 	defer resp.Body.Close()
 	generation, err := strconv.ParseInt(resp.Header.Get("X-Goog-Generation"), 10, 64)
 	if err != nil || generation <= 0 {
-		return content{}, fmt.Errorf("the answer does not say which generation of %s it is; a proxy between must leave the headers in place", name)
+		return content{}, fmt.Errorf("the answer does not say which generation of %s it is;"+
+			" a proxy between must leave the headers in place", name)
 	}
 	if strings.EqualFold(resp.Header.Get("X-Goog-Stored-Content-Encoding"), "gzip") { // as net/http compares it
-		// Somebody else has written it, for nothing here is packed, and it may
-		// not even be what it says. Without its bytes it is damaged, too.
+		// Croft packs nothing, so somebody else has written the object. It may
+		// not even be packed. Without its bytes it counts as damaged, too.
 		return content{nil, generation}, nil
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, objects.MaxBody+1))
@@ -94,7 +103,8 @@ func (b *bucket) getOnce(ctx context.Context, name string) (content, error) {
 	return content{data, generation}, nil
 }
 
-// checksum is the CRC32C that an answer gives for its content, "" if it gives none or the content was unpacked since.
+// checksum returns the CRC32C that an answer gives for its content. It returns
+// "" if there is none, or if the content was unpacked on the way.
 func checksum(resp *http.Response) string {
 	if resp.Uncompressed {
 		return ""
@@ -111,39 +121,47 @@ func checksum(resp *http.Response) string {
 
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
-// sumOf is the CRC32C of a content as the service writes it.
+// sumOf returns the CRC32C of a content in the service's form.
 func sumOf(data []byte) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(data, castagnoli())))
 }
 
 // insert replaces an object with all of its content, in one request.
 func (b *bucket) insert(ctx context.Context, o *storage.Object, data []byte, c *condition) (*storage.Object, error) {
-	o.Crc32c = sumOf(data) // what does not arrive like this is refused
+	o.Crc32c = sumOf(data) // the service refuses content with another sum
 	options := []googleapi.MediaOption{googleapi.ChunkSize(0)}
 	if o.ContentType != "" {
-		options = append(options, googleapi.ContentType(o.ContentType)) // or it is guessed from the content
+		options = append(options, googleapi.ContentType(o.ContentType)) // otherwise the library guesses it
 	}
 	call := b.api.Objects.Insert(b.name, o).Name(o.Name).Media(bytes.NewReader(data), options...)
-	return on(ctx, b, call, c).Do()
+	return withCondition(ctx, b, call, c).Do()
 }
 
-// stream makes an object, in requests of a chunk each. Here the client library may send again: a chunk has its place in the upload, and one that is lost should not cost all before it.
-// It reads r before it returns, and while.
+// stream makes an object, with one request for each chunk. Here the client
+// library may send again: each chunk has its place in the upload, and a lost
+// one should not cost all chunks before it. stream reads r while it sends.
 func (b *bucket) stream(ctx context.Context, o *storage.Object, r io.Reader, chunk int) (*storage.Object, error) {
 	options := []googleapi.MediaOption{googleapi.ChunkSize(chunk), googleapi.EnableAutoChecksum()}
 	if o.ContentType != "" {
 		options = append(options, googleapi.ContentType(o.ContentType))
 	}
-	return on(ctx, b, b.api.Objects.Insert(b.name, o).Name(o.Name).Media(r, options...).WithRetry(nil, nil), absent).Do()
+	call := b.api.Objects.Insert(b.name, o).Name(o.Name).Media(r, options...).WithRetry(nil, nil)
+	return withCondition(ctx, b, call, absent).Do()
 }
 
-// patch changes metadata; what it does not name stays.
-func (b *bucket) patch(ctx context.Context, name string, meta map[string]string, c *condition) (*storage.Object, error) {
-	return on(ctx, b, b.api.Objects.Patch(b.name, name, &storage.Object{Metadata: meta}), c).Do()
+// patch changes metadata. Entries that it does not name stay.
+func (b *bucket) patch(
+	ctx context.Context, name string, meta map[string]string, c *condition,
+) (*storage.Object, error) {
+	return withCondition(ctx, b, b.api.Objects.Patch(b.name, name, &storage.Object{Metadata: meta}), c).Do()
 }
 
-// copy lets the service copy a generation of an object (0: the newest) to another, which is then as o says, or as its source if o says nothing.
-func (b *bucket) copy(ctx context.Context, from string, generation int64, to string, o *storage.Object, c *condition) error {
+// copy lets the service copy a generation of an object to another name.
+// Generation 0 is the newest. The copy has the attributes of o, or those of its
+// source if o has none.
+func (b *bucket) copy(
+	ctx context.Context, from string, generation int64, to string, o *storage.Object, c *condition,
+) error {
 	for token := ""; ; {
 		call := b.api.Objects.Rewrite(b.name, from, b.name, to, o)
 		if generation != 0 {
@@ -152,7 +170,7 @@ func (b *bucket) copy(ctx context.Context, from string, generation int64, to str
 		if token != "" {
 			call = call.RewriteToken(token)
 		}
-		r, err := on(ctx, b, call, c).Do()
+		r, err := withCondition(ctx, b, call, c).Do()
 		if err != nil || r.Done {
 			return err
 		}
@@ -162,29 +180,31 @@ func (b *bucket) copy(ctx context.Context, from string, generation int64, to str
 
 // delete deletes an object.
 func (b *bucket) delete(ctx context.Context, name string, c *condition) error {
-	return on(ctx, b, b.api.Objects.Delete(b.name, name), c).Do()
+	return withCondition(ctx, b, b.api.Objects.Delete(b.name, name), c).Do()
 }
 
-// page lists some of the objects under a prefix, and says where to go on; nowhere if it is "".
+// page lists some of the objects under a prefix. next is where to continue, and
+// "" at the end.
 func (b *bucket) page(ctx context.Context, prefix, token string) (page []*storage.Object, next string, err error) {
 	call := b.api.Objects.List(b.name).Prefix(prefix).Projection("noAcl").MaxResults(pageSize).
 		Fields("nextPageToken", "items(name,generation,updated,timeCreated,metadata)")
 	if token != "" {
 		call = call.PageToken(token)
 	}
-	list, err := ready(ctx, b, call).Do()
+	list, err := prepare(ctx, b, call).Do()
 	if err != nil {
 		return nil, "", err
 	}
 	return list.Items, list.NextPageToken, nil
 }
 
-// settings are the bucket's own.
+// settings reads the bucket's settings.
 func (b *bucket) settings(ctx context.Context) (*storage.Bucket, error) {
-	return ready(ctx, b, b.api.Buckets.Get(b.name)).Do()
+	return prepare(ctx, b, b.api.Buckets.Get(b.name)).Do()
 }
 
-// timeOf reads a time of the service's; the zero time if it is none.
+// timeOf reads a time of the service. It returns the zero time if the text is
+// none.
 func timeOf(text string) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, text)
 	return t

@@ -23,35 +23,41 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Connection is how a bucket is reached. The zero value is Google's own service, with the credentials that every Google client finds.
+// Connection says how to reach a bucket. The zero value is Google's own
+// service, with the credentials that every Google client finds.
 type Connection struct {
-	// Endpoint is the address of an emulator or a private endpoint, as http://host:port. Default: STORAGE_EMULATOR_HOST if that is set, otherwise Google's. Nobody is asked for credentials at an
-	// endpoint that is not https.
+	// Endpoint is the address of an emulator or a private endpoint, as
+	// http://host:port. The default is STORAGE_EMULATOR_HOST if that is set,
+	// and Google's otherwise. An endpoint that is not https needs no
+	// credentials.
 	Endpoint string
-	// Project is billed for requests, if the bucket says that whoever asks pays.
+	// Project is billed for requests, if the bucket makes the requester pay.
 	Project string
-	// Credentials replace those found the usual way: GOOGLE_APPLICATION_CREDENTIALS, those of gcloud, the metadata server.
+	// Credentials replace those found the usual way:
+	// GOOGLE_APPLICATION_CREDENTIALS, those of gcloud, the metadata server.
 	Credentials *auth.Credentials
-	// Transport carries the requests; default one that all stores and guards of the process share.
+	// Transport carries the requests. By default all stores and guards of the
+	// process share one transport.
 	Transport http.RoundTripper
 }
 
-// bucket is one bucket and the way to it.
+// bucket is one bucket, and the client for it.
 type bucket struct {
 	name string
 	api  *storage.Service
 	// project is billed for requests, if it is not "".
 	project string
 	clock   *objects.Clock
-	// place names the bucket at its endpoint, for what is remembered of it.
-	place string
-	// found says where the credentials are from.
+	// address names the bucket at its endpoint. Results of trials are
+	// remembered under it.
+	address string
+	// found says where the credentials come from.
 	found string
-	// patience is how long the server is left alone after it has asked for that, at first.
+	// patience is the first pause after the service has asked to wait.
 	patience time.Duration
 }
 
-// shared keeps as many connections open as a batch of renewals uses at a time.
+// shared keeps as many connections open as a batch of renewals uses at once.
 var shared = func() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -64,7 +70,7 @@ var shared = func() http.RoundTripper {
 
 const scope = "https://www.googleapis.com/auth/devstorage.read_write"
 
-// dial makes a client of its own for a bucket. It sends nothing.
+// dial makes a client for a bucket. It sends nothing.
 func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 	if c == nil {
 		c = &Connection{}
@@ -76,12 +82,15 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bucket{name: name, project: c.Project, place: endpoint + "/" + name, clock: objects.NewClock(time.Second, clock.System()), patience: time.Second}
+	b := &bucket{
+		name: name, project: c.Project, address: endpoint + "/" + name,
+		clock: objects.NewClock(time.Second, clock.System()), patience: time.Second,
+	}
 	base := c.Transport
 	if base == nil {
 		base = shared
 	}
-	hc := &http.Client{Transport: &dated{base: base, clock: b.clock, home: endpoint}, CheckRedirect: stay}
+	hc := &http.Client{Transport: &dateTransport{base: base, clock: b.clock, home: endpoint}, CheckRedirect: noRedirect}
 	creds := c.Credentials
 	switch {
 	case creds != nil:
@@ -90,7 +99,8 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 		b.found = "none needed: the endpoint is an emulator's"
 	default:
 		if creds, err = credentials.DetectDefault(&credentials.DetectOptions{Scopes: []string{scope}}); err != nil {
-			return nil, fmt.Errorf("gcs: no credentials were found (%w); run gcloud auth application-default login, set GOOGLE_APPLICATION_CREDENTIALS, or name an emulator in STORAGE_EMULATOR_HOST", err)
+			return nil, fmt.Errorf("gcs: no credentials were found (%w); run gcloud auth application-default login,"+
+				" set GOOGLE_APPLICATION_CREDENTIALS, or name an emulator in STORAGE_EMULATOR_HOST", err)
 		}
 		b.found = describe(creds)
 	}
@@ -99,7 +109,8 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 			return nil, fmt.Errorf("gcs: %w", err)
 		}
 	}
-	if b.api, err = storage.NewService(ctx, option.WithHTTPClient(hc), option.WithEndpoint(endpoint+"/storage/v1/")); err != nil {
+	b.api, err = storage.NewService(ctx, option.WithHTTPClient(hc), option.WithEndpoint(endpoint+"/storage/v1/"))
+	if err != nil {
 		return nil, fmt.Errorf("gcs: %w", err)
 	}
 	return b, nil
@@ -108,7 +119,8 @@ func dial(ctx context.Context, name string, c *Connection) (*bucket, error) {
 // google is the endpoint of the service itself.
 const google = "https://storage.googleapis.com"
 
-// endpointOf is the endpoint asked for, or the one the environment names, as scheme://host.
+// endpointOf returns the given endpoint, or that of the environment, as
+// scheme://host.
 func endpointOf(endpoint string) (string, error) {
 	if endpoint == "" {
 		endpoint = os.Getenv("STORAGE_EMULATOR_HOST")
@@ -120,7 +132,8 @@ func endpointOf(endpoint string) (string, error) {
 		endpoint = "http://" + endpoint
 	}
 	bad := func(why string) (string, error) {
-		return "", fmt.Errorf("%w endpoint %q: %s; write http://HOST:PORT", fence.ErrInvalid, store.Redact(endpoint), why)
+		return "", fmt.Errorf("%w endpoint %q: %s; write http://HOST:PORT",
+			fence.ErrInvalid, store.Redact(endpoint), why)
 	}
 	u, err := url.Parse(endpoint)
 	switch {
@@ -136,16 +149,25 @@ func endpointOf(endpoint string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// checkBucket refuses what cannot be the name of a bucket, so that a slip in a URL is not answered with "forbidden".
+// checkBucket refuses impossible names of buckets. Without it, the service
+// would answer "forbidden" to a slip in a URL. The limits are Google's: see
+// https://cloud.google.com/storage/docs/buckets#naming.
 func checkBucket(name string) error {
-	bad := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-")
-	if len(name) < 3 || len(name) > 222 || bad != "" {
-		return fmt.Errorf("%w bucket %q: names have 3 to 63 lower-case letters, digits, dashes, underscores and dots; write gs://BUCKET/PREFIX", fence.ErrInvalid, name)
+	const longest, longestDotted = 63, 222
+	bad := len(name) < 3 || len(name) > longestDotted ||
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != ""
+	for part := range strings.SplitSeq(name, ".") {
+		bad = bad || len(part) > longest
+	}
+	if bad {
+		return fmt.Errorf("%w bucket %q: names have 3 to %d lower-case letters, digits, dashes and underscores,"+
+			" or up to %d if dots divide them into parts of at most %d; write gs://BUCKET/PREFIX",
+			fence.ErrInvalid, name, longest, longestDotted, longest)
 	}
 	return nil
 }
 
-// describe says whose credentials were found and where, and nothing that is secret.
+// describe says whose credentials were found, and where. It shows no secret.
 func describe(creds *auth.Credentials) string {
 	var file struct {
 		Type        string `json:"type"`
@@ -170,26 +192,29 @@ func describe(creds *auth.Credentials) string {
 	return who + ", " + from
 }
 
-// dated tells the clock what the service's answers say about its time. It stands
-// behind what adds the credentials, and lets them go home alone.
-type dated struct {
+// dateTransport tells the clock the dates of the service's answers. It runs
+// after the credentials were added, and sends them only to the endpoint and to
+// Google.
+type dateTransport struct {
 	base  http.RoundTripper
 	clock *objects.Clock
 	home  string // the endpoint
 }
 
-// errStranger is why a request is not sent. The service answers a long upload
-// with the address at which to go on, and that is an answer like any other.
-var errStranger = errors.New("the endpoint sends requests, and with them the credentials, to another host; nothing was sent there")
+// errStranger: a request was for another host, and was not sent. The service
+// answers a long upload with the address at which to continue, and that address
+// may be anybody's.
+var errStranger = errors.New("the endpoint sends requests, and with them the credentials, to another host;" +
+	" nothing was sent there")
 
-// stay makes a client give out a redirect instead of following it: the
-// credentials are added to every request, also to one for another host.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect makes a client return a redirect instead of following it. The
+// credentials are added to every request, also to a request to another host.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-func (d *dated) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d *dateTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if to := req.URL.Scheme + "://" + req.URL.Host; to != d.home && to != google {
 		if req.Body != nil {
-			_ = req.Body.Close() // as a RoundTripper must
+			_ = req.Body.Close() // a RoundTripper must do this
 		}
 		return nil, fmt.Errorf("%w: %s", errStranger, to)
 	}
@@ -203,10 +228,13 @@ func (d *dated) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// authentic tells answers that the service has made for this request from what a proxy or balancer before it says by its own clock, or has kept.
+// authentic reports whether the service itself made an answer for this request.
+// A proxy or balancer in front of it uses its own clock, and a cache has old
+// answers.
 func authentic(resp *http.Response) bool {
 	if resp.Header.Get("Age") != "" {
 		return false
 	}
-	return resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusPreconditionFailed
+	return resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusNotFound ||
+		resp.StatusCode == http.StatusPreconditionFailed
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestCredentialsThatAreMissing are said to be, with what to do.
+// TestCredentialsThatAreMissing: the error says so, and what to do.
 func TestCredentialsThatAreMissing(t *testing.T) {
 	t.Setenv("STORAGE_EMULATOR_HOST", "")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
@@ -26,7 +26,8 @@ func TestCredentialsThatAreMissing(t *testing.T) {
 	}
 }
 
-// TestTheEnvironmentNamesAnEmulator as it does for Google's own clients, and what the caller names comes first.
+// TestTheEnvironmentNamesAnEmulator: as for Google's own clients. The caller's
+// endpoint comes first.
 func TestTheEnvironmentNamesAnEmulator(t *testing.T) {
 	for _, c := range []struct{ env, asked, want string }{
 		{"", "", google},
@@ -59,7 +60,6 @@ func (s token) Token(context.Context) (*auth.Token, error) {
 	return &auth.Token{Value: string(s), Type: "Bearer"}, nil
 }
 
-// TestCredentialsOfTheProgramGoWithEveryRequest.
 func TestCredentialsOfTheProgramGoWithEveryRequest(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -90,7 +90,7 @@ func (noToken) Token(context.Context) (*auth.Token, error) {
 	return nil, &auth.Error{Response: &http.Response{StatusCode: http.StatusBadRequest}, Body: []byte(`{"error": "invalid_grant"}`)}
 }
 
-// TestCredentialsThatGiveNoToken are not taken for a network that is down.
+// TestCredentialsThatGiveNoToken: the error does not blame the network.
 func TestCredentialsThatGiveNoToken(t *testing.T) {
 	t.Parallel()
 	creds := auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: noToken{}})
@@ -107,7 +107,8 @@ func (e elsewhere) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, context.Canceled
 }
 
-// TestTheEndpointAskedForIsWhereRequestsGo, Google's own too, whatever the environment says.
+// TestTheEndpointAskedForIsWhereRequestsGo: also if it is Google's own, and
+// whatever the environment says.
 func TestTheEndpointAskedForIsWhereRequestsGo(t *testing.T) {
 	t.Setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1")
 	for _, endpoint := range []string{google, "https://private.example"} {
@@ -126,6 +127,22 @@ func TestTheEndpointAskedForIsWhereRequestsGo(t *testing.T) {
 			if host := <-way.hosts; host != endpoint {
 				t.Errorf("a %s for %s goes to %s", what, endpoint, host)
 			}
+		}
+	}
+}
+
+// TestNamesOfBucketsHaveGooglesLimits: 63 characters, or 222 with dots and at
+// most 63 between two of them.
+func TestNamesOfBucketsHaveGooglesLimits(t *testing.T) {
+	part := strings.Repeat("a", 63)
+	for name, good := range map[string]bool{
+		"abc": true, "my_bucket-1": true, part: true, part + ".b": true,
+		part + "." + part + "." + part + "." + part[:30]: true, // 222
+		"ab": false, part + "a": false, part + "a.b": false, "b." + part + "a": false,
+		part + "." + part + "." + part + "." + part[:31]: false, "My-Bucket": false, "a b c": false,
+	} {
+		if err := checkBucket(name); good != (err == nil) || !good && !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%q of %d characters: %v", name, len(name), err)
 		}
 	}
 }

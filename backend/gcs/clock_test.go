@@ -6,13 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestNoGrantBeforeTheHolderBelieves: the service's clock is told in whole seconds. Whatever the fraction at which a lease began, nobody else is granted it before its TTL has passed
-// since its holder sent the request, and somebody is soon after.
+// TestNoGrantBeforeTheHolderBelieves: the service's clock shows whole seconds.
+// A lease may begin at any fraction. Nobody else is granted it before its TTL
+// has passed since its holder sent the request, and somebody is soon after.
 func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -26,7 +28,7 @@ func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
 			defer holder.Close()
 			defer other.Close()
 			now := time.Now()
-			sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction).Sub(now))
+			_ = clock.Sleep(t.Context(), now.Truncate(time.Second).Add(time.Second+fraction).Sub(now))
 			sent := time.Now()
 			if a := one(t.Context(), holder, mine); a.Err != nil {
 				t.Fatal(a.Err)
@@ -45,15 +47,16 @@ func TestNoGrantBeforeTheHolderBelieves(t *testing.T) {
 				}
 				pause := 20 * time.Millisecond
 				if held > mine.TTL {
-					pause = 100 * time.Millisecond // now it only has to come
+					pause = 100 * time.Millisecond // from now on the grant only has to come
 				}
-				sleep(t.Context(), pause)
+				_ = clock.Sleep(t.Context(), pause)
 			}
 		})
 	}
 }
 
-// TestALongDeadLeaseIsTakenAtOnce by a process that has just started and has seen nothing of its holder's life.
+// TestALongDeadLeaseIsTakenAtOnce: by a process that has just started and knows
+// nothing of its holder.
 func TestALongDeadLeaseIsTakenAtOnce(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -71,7 +74,8 @@ func TestALongDeadLeaseIsTakenAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnlyTheServiceTellsTheTime: what a proxy answers in its place, or has kept, is dated by another clock.
+// TestOnlyTheServiceTellsTheTime: the answers of a proxy or a cache are dated
+// by another clock.
 func TestOnlyTheServiceTellsTheTime(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -89,7 +93,7 @@ func TestOnlyTheServiceTellsTheTime(t *testing.T) {
 				t.Fatal(a.Err)
 			}
 			way.on(nil)
-			// It goes by what it remembers of its own last write, and of the time.
+			// The store remembers its own last write, and the time.
 			if a := one(t.Context(), st, then(tenure.Renew, mine)); a.Err != nil || time.Until(a.Now).Abs() > 30*time.Minute {
 				t.Errorf("status %d dated %s off: renewed at %s, %v", status, wrong, a.Now, a.Err)
 			}

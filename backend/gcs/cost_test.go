@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestRequestsPerOperation: what the documentation says of costs.
+// TestRequestsPerOperation checks the costs in the documentation.
 func TestRequestsPerOperation(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -56,16 +56,17 @@ func TestRequestsPerOperation(t *testing.T) {
 	}
 	expect("showing", 1, 0)
 
-	// Opening: a trial the first time, then a note of it. This process remembers, another reads the note.
+	// The first opening makes a trial and leaves a note. This process remembers
+	// it, and another process reads the note.
 	again := open(t, name, &Options{Connection: connection})
 	defer again.Close()
 	expect("opening again", 0, 0)
-	trials.Delete("writes " + st.reg.place)
+	trials.Delete("writes " + st.reg.address)
 	other := open(t, name, &Options{Connection: connection})
 	defer other.Close()
 	expect("opening in another process", 1, 0)
 
-	// Another process renews and releases by hand: it reads first.
+	// Another process renews and releases this lease. It has to read first.
 	hand := acquire("costs/hand", "ann")
 	must(hand)
 	way.sent()
@@ -73,7 +74,7 @@ func TestRequestsPerOperation(t *testing.T) {
 		t.Fatal(a.Err)
 	}
 	expect("renewing from another process", 1, 1)
-	// What was lost to another is noticed by the condition, at the cost of a read.
+	// A takeover by another is noticed by the condition, and then costs a read.
 	must(tenure.Request{Verb: tenure.Takeover, Key: hand.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"})
 	way.sent()
 	if a := one(ctx, other, then(tenure.Renew, hand)); !errors.Is(a.Err, tenure.ErrNotOwned) {
@@ -82,7 +83,7 @@ func TestRequestsPerOperation(t *testing.T) {
 	expect("renewing what was taken over", 1, 1)
 }
 
-// TestRequestsPerGuardedWrite: what the documentation says of costs.
+// TestRequestsPerGuardedWrite checks the costs in the documentation.
 func TestRequestsPerGuardedWrite(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -119,7 +120,8 @@ func TestRequestsPerGuardedWrite(t *testing.T) {
 	expect("looking at the mark", 1)
 }
 
-// TestAListingOfAPrefixReadsOnlyItsRecords: the others are told by their metadata.
+// TestAListingOfAPrefixReadsOnlyItsRecords: the metadata of the others shows
+// their keys.
 func TestAListingOfAPrefixReadsOnlyItsRecords(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)

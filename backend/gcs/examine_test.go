@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// level finds what was said about one thing.
+// level finds the level of one check.
 func level(t *testing.T, findings []store.Finding, check string) store.Level {
 	t.Helper()
 	for _, f := range findings {
@@ -31,7 +31,8 @@ func level(t *testing.T, findings []store.Finding, check string) store.Level {
 	return ""
 }
 
-// TestDoctor: what is said of a good bucket, of a bad endpoint, and of a bucket whose settings are hidden.
+// TestDoctor: the findings about a good bucket, a bad endpoint, and a bucket
+// whose settings are hidden.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -102,7 +103,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestLifecycleRules: which of them would delete records, or make them dear.
+// TestLifecycleRules: Examine finds the rules that delete records or make them
+// expensive.
 func TestLifecycleRules(t *testing.T) {
 	t.Parallel()
 	const everything = `"age": 0`
@@ -132,7 +134,8 @@ func TestLifecycleRules(t *testing.T) {
 		{"uploads in parts", "AbortIncompleteMultipartUpload", `"age": 1`, store.OK},
 	} {
 		rule := &storage.BucketLifecycleRule{}
-		text := fmt.Sprintf(`{"action": {"type": %q}, "condition": {%s}}`, c.action, c.condition) // as the service sends it
+		// As the service sends it.
+		text := fmt.Sprintf(`{"action": {"type": %q}, "condition": {%s}}`, c.action, c.condition)
 		if err := json.Unmarshal([]byte(text), rule); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -142,7 +145,8 @@ func TestLifecycleRules(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreNamed: whose they are and where they are from, and nothing secret.
+// TestCredentialsAreNamed: the description shows whose they are and where they
+// come from, and no secret.
 func TestCredentialsAreNamed(t *testing.T) {
 	for _, c := range []struct{ json, says string }{
 		{`{"type": "service_account", "client_email": "worker@p.iam.gserviceaccount.com", "private_key": "hunter2"}`, "service account worker@p.iam.gserviceaccount.com"},

@@ -14,7 +14,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// publish is an owner, its successor, and the owner again, awake after it was presumed dead. Stamps come from leases: lease.Stamp(), or CROFT_STAMP inside croft run.
+// publish plays an owner, its successor, and the owner again, which wakes up
+// after it was presumed dead. Stamps come from leases: lease.Stamp(), or
+// CROFT_STAMP inside croft run.
 func publish(ctx context.Context, out io.Writer, bucket string, o *gcs.GuardOptions) error {
 	g, err := gcs.OpenGuard(ctx, bucket, "reports/today.json", o)
 	if err != nil {
@@ -25,21 +27,22 @@ func publish(ctx context.Context, out io.Writer, bucket string, o *gcs.GuardOpti
 	newer := fence.Stamp{Key: "jobs/report", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
 	_, err = g.Write(ctx, older, strings.NewReader(`{"rows": 1}`))
 	fmt.Fprintln(out, "older:", err)
-	_, err = g.Raise(ctx, newer) // before its first read
+	_, err = g.Raise(ctx, newer) // before it reads anything
 	fmt.Fprintln(out, "newer raises:", err)
 	_, err = g.Write(ctx, older, strings.NewReader(`{"rows": 2}`))
 	fmt.Fprintln(out, "older is stale:", errors.Is(err, fence.ErrStale))
 	return nil
 }
 
-// An object that decides by itself whose writes still count. It prints what TestTheExample expects.
+// An object decides by itself whose writes still count. TestTheExample checks
+// the output.
 func ExampleOpenGuard() {
 	if err := publish(context.Background(), os.Stdout, "my-bucket", nil); err != nil {
 		fmt.Println(err)
 	}
 }
 
-// TestTheExample runs the example on a server of the tests.
+// TestTheExample runs the example on a test server.
 func TestTheExample(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)

@@ -18,11 +18,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// statuses are the answers of a service that is not well, and of one where others write to the same object.
+// statuses are the answers of a service in trouble, and of a service where
+// others write to the same object.
 var statuses = []int{http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
 
-// TestAFaultAtEveryStepLeavesOneTruth: at every request of every operation, each of the bad answers and a cut connection, with the request carried out and without. The operation
-// then succeeds, or its outcome is unknown and asking again finds it. It is never refused: nobody else is there.
+// TestAFaultAtEveryStepLeavesOneTruth: at every request of every operation
+// there is each bad answer and a cut connection, with the request carried out
+// and without. Then the operation succeeds, or its outcome is unknown and
+// asking again settles it. It is never refused, because nobody else is there.
 func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -42,7 +45,7 @@ func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 					hand := tenure.Request{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", TTL: time.Minute, Actor: "op", Note: "test"}
 					for _, req := range []tenure.Request{mine, then(tenure.Renew, mine), then(tenure.Report, mine), then(tenure.Release, mine), hand} {
 						if step == 2 {
-							st.reg.memory.Forget(mine.Key) // so that it reads first
+							st.reg.memory.Forget(mine.Key) // so that the store reads first
 						}
 						way.on(nth(step, every, f))
 						a := one(t.Context(), st, req)
@@ -68,7 +71,10 @@ func TestAFaultAtEveryStepLeavesOneTruth(t *testing.T) {
 	}
 }
 
-// TestALostReplyAndAnotherSince: the write was made, nobody said so, and before it is asked about another has replaced the record. The law finds it in the history; a renewal is not in it, and is not refused as if it had not been made.
+// TestALostReplyAndAnotherSince: the write was made, its reply was lost, and
+// then another has replaced the record. The law finds a grant in the history.
+// It does not find a renewal there, so the renewal must not be refused as if it
+// had not been made.
 func TestALostReplyAndAnotherSince(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -117,8 +123,9 @@ func TestALostReplyAndAnotherSince(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsNotWellAtAll: the answer is unknown, says why, and comes before the context's end where waiting is of no use.
-func TestAServerThatIsNotWellAtAll(t *testing.T) {
+// TestAServerThatAlwaysFails: the outcome is unknown, and the error says
+// why. It comes before the context ends if waiting is useless.
+func TestAServerThatAlwaysFails(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
 	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
@@ -169,7 +176,9 @@ func TestAServerThatIsNotWellAtAll(t *testing.T) {
 	}
 }
 
-// TestOneWriteASecond: a service that takes no more than one write to an object in a while, as Google's does. A short job's release is turned away, waits as long, and is made.
+// TestOneWriteASecond: like Google's service, this one takes only one write to
+// an object in a while. The release of a short job is turned away, waits, and
+// is made.
 func TestOneWriteASecond(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -177,7 +186,7 @@ func TestOneWriteASecond(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	st := open(t, name, &Options{Connection: at(way.URL), patience: limit})
 	defer st.Close()
-	var turned, came []time.Time // one client: its requests come one by one
+	var turned, came []time.Time // no lock: one client sends one request after the other
 	early := nth(2, isWrite, &fault{status: http.StatusTooManyRequests})
 	way.on(func(r *http.Request) *fault {
 		f := early(r)
@@ -197,7 +206,7 @@ func TestOneWriteASecond(t *testing.T) {
 	if len(turned) != 1 || len(came) != 2 || came[1].Sub(turned[0]) < limit {
 		t.Errorf("writes turned away at %v, taken at %v; want a release that waits", turned, came)
 	}
-	// Without the time to wait, the answer is unknown; nothing was changed.
+	// Without time to wait, the outcome is unknown. Nothing was changed.
 	next := acquire(mine.Key, "bob")
 	way.on(func(r *http.Request) *fault {
 		if isWrite(r) {
@@ -216,7 +225,9 @@ func TestOneWriteASecond(t *testing.T) {
 	}
 }
 
-// TestAServerThatHangsHoldsNobodyUp: connections stay open and nothing answers. Calls end with their context, and asking again later finds one truth.
+// TestAServerThatHangsHoldsNobodyUp: connections stay open and nothing answers.
+// Calls return when their context ends, and asking again later settles the
+// outcome.
 func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSAlone(t, "-exact")
@@ -226,7 +237,7 @@ func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 	g := openGuard(t, name, "out.json", GuardOptions{Connection: at(server.Endpoint)})
 	server.Pause(t)
 	var mine tenure.Request
-	for n := 0; ; n++ { // a signal takes its time
+	for n := 0; ; n++ { // the signal needs a moment
 		mine = acquire(fmt.Sprintf("hang/server/%d", n), "ann")
 		soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		a := one(soon, st, mine)
@@ -250,7 +261,9 @@ func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestADamagedObjectIsNamedAndHidesNothing: what somebody else has put in a record's place is never a decision, and the other records are seen and swept.
+// TestADamagedObjectIsNamedAndHidesNothing: an object that somebody else has
+// put in a record's place decides nothing. The other records are listed and
+// swept.
 func TestADamagedObjectIsNamedAndHidesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -280,7 +293,8 @@ func TestADamagedObjectIsNamedAndHidesNothing(t *testing.T) {
 	}
 }
 
-// TestRenewalsKeepToTheLimit: renewals and reports come no faster than the service takes writes to one object.
+// TestRenewalsKeepToTheLimit: renewals and reports are not sent faster than the
+// service takes writes to one object.
 func TestRenewalsKeepToTheLimit(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -297,8 +311,8 @@ func TestRenewalsKeepToTheLimit(t *testing.T) {
 	if took := time.Since(begun); took < 3*limit {
 		t.Errorf("four writes to one object within %s", took)
 	}
-	// An hour does not pass between a grant and a renewal, on however busy a
-	// machine.
+	// Even on a busy machine, less than an hour passes between a grant and a
+	// renewal.
 	slow := open(t, server.Bucket(t), &Options{Connection: at(server.Endpoint), limit: time.Hour})
 	defer slow.Close()
 	if a := one(t.Context(), slow, mine); a.Err != nil {
@@ -311,7 +325,8 @@ func TestRenewalsKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// TestManyReportsKeepToTheLimitAndLetRenewalsPass: they take turns, and a renewal has the next.
+// TestManyReportsKeepToTheLimitAndLetRenewalsPass: they take turns, and a
+// renewal gets the next turn.
 func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -345,7 +360,7 @@ func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
 		if a := one(t.Context(), st, then(tenure.Renew, mine)); a.Err != nil {
 			t.Error(a.Err)
 		}
-		if n := way.writes.Load() - before; n > 30 { // a few, on a busy machine; in a crowd without turns it can be hundreds
+		if n := way.writes.Load() - before; n > 30 { // without turns there can be hundreds
 			t.Errorf("%d writes during a renewal", n)
 		}
 	}
@@ -357,7 +372,8 @@ func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
 	}
 }
 
-// TestARenewalThatIsTurnedAwayHoldsNobodyUp: the answers of its batch wait for it, so it is soon left for its keeper to send again.
+// TestARenewalThatIsTurnedAwayHoldsNobodyUp: the other answers of its batch
+// wait for it. So the store soon gives up, and its keeper sends it again.
 func TestARenewalThatIsTurnedAwayHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -388,7 +404,8 @@ func TestARenewalThatIsTurnedAwayHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestAServerKilledBetweenRequestAndReply: what was asked is done and nobody says so. Asking again when it is back finds one truth.
+// TestAServerKilledBetweenRequestAndReply: the request is carried out, and its
+// reply is lost. Asking again when the server is back settles the outcome.
 func TestAServerKilledBetweenRequestAndReply(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSAlone(t, "-root", t.TempDir())

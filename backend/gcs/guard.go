@@ -17,36 +17,45 @@ import (
 
 // GuardOptions are the choices in opening a guard. Nil means all defaults.
 type GuardOptions struct {
-	// Connection is how the bucket is reached.
+	// Connection says how to reach the bucket.
 	Connection Connection
-	// ContentType is that of the object's content. Default: what the object has, or what its first bytes look like.
+	// ContentType is the content type of the object. The default is what the
+	// object has, or what its first bytes look like.
 	ContentType string
-	// InMemory is how long a content may be, in bytes, to be sent in one request; default 8 MiB. A longer one is streamed to an object beside, and copied in place by the service when all of it is there.
+	// InMemory is the longest content, in bytes, that is sent in one request.
+	// The default is 8 MiB. Longer content is streamed to an object beside.
+	// When it is complete, the service copies it in place.
 	InMemory int
-	// SkipProbe leaves out the trial of whether an endpoint that is not Google's own honours the conditions that a guard needs.
+	// SkipProbe opens the guard without a trial of the conditions that a guard
+	// needs. The trial is made only at endpoints other than Google's own.
 	SkipProbe bool
 
-	patience time.Duration // in place of a second
-	chunk    int           // in place of 8 MiB
+	patience time.Duration // replaces a second, in tests
+	chunk    int           // replaces 8 MiB, in tests
 }
 
 const defaultInMemory = 8 << 20
 
-// Guard is an object whose writes are checked where they are made. Its mark is in its own metadata, and every change is made on condition of the generation and the
+// Guard is an object that checks writes as they are made. Its mark is in its
+// own metadata. Every change is conditional on the generation and the
 // metageneration under which the mark was read.
 //
-// A raise of an object that is not there yet makes one without content: empty to those who read it past the guard. The mark goes when the object is deleted or replaced past the guard: let only the
-// writers' accounts do that, and only through guards.
+// Raising the mark of a missing object creates one without content. Readers
+// that do not know of the guard see it as empty. The mark is lost if the object
+// is deleted or replaced without the guard. So allow that only to the writers'
+// accounts, and let those use guards.
 //
-// All methods are safe for concurrent use, also from several processes. An error that matches [store.ErrUnknown] leaves open whether the call took effect; with a numbered stamp (Seq) it is safe to
-// write again, a write that has been made is then refused as repeated.
+// All methods are safe for concurrent use, also from several processes. After
+// an error that matches [store.ErrUnknown] the call may or may not have taken
+// effect. With a numbered stamp (Seq) it is safe to write again: a write that
+// was made is then refused as repeated.
 type Guard struct {
 	bucket      *bucket
 	object      string
 	target      string
 	contentType string
 	inMemory    int
-	chunk       int // what is sent at a time of a longer content
+	chunk       int // the size of the pieces of longer content
 }
 
 var (
@@ -54,8 +63,10 @@ var (
 	_ guard.Sweeper  = (*Guard)(nil)
 )
 
-// OpenGuard opens the guard of an object, which need not exist. At an endpoint that is not Google's own it tries first, once in a process, whether the conditions are honoured that
-// a guard needs, and refuses one that does not with an [*IgnoredError]. o may be nil.
+// OpenGuard opens the guard of an object, which need not exist. At an endpoint
+// other than Google's own it first tries, once in a process, whether the
+// conditions that a guard needs are honoured. If not, the error is an
+// [*IgnoredError]. o may be nil.
 func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) (*Guard, error) {
 	if o == nil {
 		o = &GuardOptions{}
@@ -70,14 +81,16 @@ func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) 
 	if o.patience > 0 {
 		b.patience = o.patience
 	}
-	g := &Guard{bucket: b, object: object, contentType: o.ContentType, inMemory: o.InMemory, chunk: cmp.Or(o.chunk, chunk)}
+	g := &Guard{
+		bucket: b, object: object, contentType: o.ContentType, inMemory: o.InMemory, chunk: cmp.Or(o.chunk, chunk),
+	}
 	g.target = targetOf(bucketName, object, &o.Connection)
 	if g.inMemory <= 0 {
 		g.inMemory = defaultInMemory
 	}
-	if !o.SkipProbe && !strings.HasPrefix(b.place, google+"/") {
+	if !o.SkipProbe && !strings.HasPrefix(b.address, google+"/") {
 		err := b.once("guards", func() error {
-			name := g.beside()
+			name := g.uploadName()
 			if err := b.writesOnCondition(ctx, name); err != nil {
 				return err
 			}
@@ -90,7 +103,8 @@ func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) 
 	return g, nil
 }
 
-// checkObject refuses what the service refuses as a name, and what it would take for something else.
+// checkObject refuses names that the service refuses, and names with another
+// meaning.
 func checkObject(name string) error {
 	bad := func(why string) error {
 		return fmt.Errorf("%w target: object %.80q: %s; write gs://BUCKET/OBJECT", fence.ErrInvalid, name, why)
@@ -98,7 +112,7 @@ func checkObject(name string) error {
 	switch {
 	case name == "":
 		return bad("it is empty")
-	case len(name) > 900: // of 1,024, to leave room for what stands beside it
+	case len(name) > 900: // of 1,024; uploads beside need the rest
 		return bad("it is longer than 900 bytes")
 	case !utf8.ValidString(name) || strings.ContainsAny(name, "\r\n\x00"):
 		return bad("it is not UTF-8 on one line")
@@ -117,8 +131,11 @@ func init() { guard.Register("gs", openGuardURL) }
 // openGuardURL opens the guard of gs://bucket/object.
 func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	o := &GuardOptions{}
-	if why := o.Connection.read(u, &o.SkipProbe, func(name, _ string) string { return unknownParameter(name) }); why != "" {
-		return nil, fmt.Errorf("%w target %q: %s; write gs://BUCKET/OBJECT, with ?endpoint=, project= or probe=false if need be, and # as %%23", fence.ErrInvalid, store.Redact(u.String()), why)
+	why := o.Connection.read(u, &o.SkipProbe, func(name, _ string) string { return unknownParameter(name) })
+	if why != "" {
+		return nil, fmt.Errorf("%w target %q: %s; write gs://BUCKET/OBJECT,"+
+			" with ?endpoint=, project= or probe=false if need be, and # as %%23",
+			fence.ErrInvalid, store.Redact(u.String()), why)
 	}
 	o.SkipProbe = o.SkipProbe || guard.IsNamed(ctx)
 	g, err := OpenGuard(ctx, u.Host, strings.TrimPrefix(u.Path, "/"), o)
@@ -126,12 +143,13 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 		return nil, err
 	}
 	if target, _, _ := strings.Cut(g.target, "?"); u.RawQuery != "" {
-		g.target = target + "?" + u.RawQuery // as it was written
+		g.target = target + "?" + u.RawQuery // the query as it was given
 	}
 	return g, nil
 }
 
-// targetOf is the URL of an object: with the way to it, if that is not what everybody takes.
+// targetOf returns the URL of an object. It includes the endpoint and the
+// project if they are not the defaults.
 func targetOf(bucketName, object string, c *Connection) string {
 	query := url.Values{}
 	if c.Endpoint != "" {
@@ -143,10 +161,11 @@ func targetOf(bucketName, object string, c *Connection) string {
 	return (&url.URL{Scheme: "gs", Host: bucketName, Path: "/" + object, RawQuery: query.Encode()}).String()
 }
 
-// Target is a URL under which others open the same guard.
+// Target returns a URL under which others open the same guard.
 func (g *Guard) Target() string { return g.target }
 
-// Close has nothing to let go of: connections are shared, and end by themselves when nobody uses them.
+// Close does nothing. Connections are shared, and close by themselves when they
+// are idle.
 func (g *Guard) Close() error { return nil }
 
 // Mark reads the mark: one request.
@@ -155,22 +174,15 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	return s.mark, err
 }
 
-// Rekeyed is what a guard keeps of its last Rekey.
-type Rekeyed struct {
-	From  string    `json:"from"`
-	Actor string    `json:"actor"`
-	Note  string    `json:"note"`
-	At    time.Time `json:"at"` // by the service's clock
-}
-
-// Rekeyed tells of the last Rekey; zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+// Rekeyed tells of the last Rekey or Reset. It is zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	s, err := g.look(ctx)
 	if err != nil || s.rekeyed == nil {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	return *s.rekeyed, nil
 }
 
-// ErrMarkDamaged is matched by the error about a mark that the guard has not written. Nothing is admitted then.
+// ErrMarkDamaged is matched by the error about a mark that no guard has
+// written. The guard then admits nothing.
 var ErrMarkDamaged = errors.New("the mark is damaged")

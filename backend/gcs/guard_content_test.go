@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAnAbortedUploadLeavesNothingThatCounts, and what it may leave beside is removed by a sweep when it is old.
+// TestAnAbortedUploadLeavesNothingThatCounts: it may leave an object beside,
+// and a sweep removes that when it is old.
 func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -48,12 +49,13 @@ func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	if content, _, err := g.content(ctx); err != nil || !bytes.Equal(content, long) {
 		t.Errorf("after aborted writes the content is another, %v", err)
 	}
-	if left := beside(t, g); len(left) != 0 {
+	if left := leftUploads(t, g); len(left) != 0 {
 		t.Errorf("aborted writes left %q", left)
 	}
 
-	// A writer that died between the upload and the copy: young uploads stay, old ones go.
-	if _, err := g.stage(ctx, g.beside(), bytes.NewReader(long)); err != nil {
+	// A writer died between the upload and the copy. Young uploads stay, old
+	// ones go.
+	if _, err := g.stage(ctx, g.uploadName(), bytes.NewReader(long)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := g.Sweep(ctx); n != 0 || err != nil {
@@ -66,7 +68,7 @@ func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	if n, err := tomorrow.Sweep(ctx); n != 1 || err != nil {
 		t.Errorf("a sweep a day later has removed %d, %v", n, err)
 	}
-	if left := beside(t, g); len(left) != 0 {
+	if left := leftUploads(t, g); len(left) != 0 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -79,10 +81,10 @@ type calling struct{ f func() }
 
 func (c calling) Read([]byte) (int, error) { c.f(); return 0, io.EOF }
 
-func beside(t *testing.T, g *Guard) []string {
+func leftUploads(t *testing.T, g *Guard) []string {
 	t.Helper()
 	var names []string
-	for page, err := range g.bucket.pages(t.Context(), g.besides()) {
+	for page, err := range g.bucket.pages(t.Context(), g.uploadPrefix()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,8 +95,9 @@ func beside(t *testing.T, g *Guard) []string {
 	return names
 }
 
-// TestAnObjectKeepsWhatIsNotContent: a guarded write replaces the bytes and the mark, not how the object is served, nor other people's metadata.
-func TestAnObjectKeepsWhatIsNotContent(t *testing.T) {
+// TestAGuardedWriteKeepsOtherAttributes: a guarded write replaces the content
+// and the mark. It keeps the other attributes and the metadata of others.
+func TestAGuardedWriteKeepsOtherAttributes(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	for _, inMemory := range []int{100, 4} {
@@ -125,7 +128,7 @@ func TestALongUploadOutlivesAFailedRequest(t *testing.T) {
 	g := openGuard(t, name, "long.bin", GuardOptions{Connection: at(way.URL), SkipProbe: true, InMemory: 1 << 10, chunk: 1 << 18})
 	long := bytes.Repeat([]byte("0123456789abcdef"), (g.chunk+1<<16)/16)
 	uploads := func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/upload/") }
-	for n := range int64(3) { // the beginning, and two chunks
+	for n := range int64(3) { // the request that begins the upload, and two chunks
 		way.on(nth(n+1, uploads, &fault{status: http.StatusServiceUnavailable}))
 		if _, err := g.Write(t.Context(), stamp(10, 1, uint64(n+1)), struct{ io.Reader }{bytes.NewReader(long)}); err != nil {
 			t.Errorf("request %d fails: %v", n+1, err)
@@ -137,8 +140,9 @@ func TestALongUploadOutlivesAFailedRequest(t *testing.T) {
 	}
 }
 
-// TestPlainContentIsNotSaidToBePacked because what was there before was; what is packed again stays so.
-func TestPlainContentIsNotSaidToBePacked(t *testing.T) {
+// TestPlainContentIsNotDeclaredAsGzip: even if the old content was packed. New
+// packed content stays declared as packed.
+func TestPlainContentIsNotDeclaredAsGzip(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	var packed bytes.Buffer

@@ -14,61 +14,71 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
 const (
 	chunk = 8 << 20
-	// besideSuffix ends the names of what is uploaded before it counts: a lifecycle rule can go by it.
+	// besideSuffix ends the names of uploads that do not count yet. A lifecycle
+	// rule can use it.
 	besideSuffix = ".croft-upload"
-	// LeftoverAge is how old an upload must be that nobody has put in place, before a sweep takes it for left behind.
+	// LeftoverAge is the age at which a sweep takes an upload for abandoned, if
+	// it has not been put in place.
 	LeftoverAge = 24 * time.Hour
 )
 
-// besides is what the names of uploads to this object begin with.
-func (g *Guard) besides() string { return g.object + ".croft/" }
+// uploadPrefix returns the beginning of the names of uploads to this object.
+func (g *Guard) uploadPrefix() string { return g.object + ".croft/" }
 
-// beside names an object for one upload.
-func (g *Guard) beside() string { return g.besides() + objects.NewNonce() + besideSuffix }
+// uploadName names an object for one upload.
+func (g *Guard) uploadName() string { return g.uploadPrefix() + objects.NewNonce() + besideSuffix }
 
-// writeLong streams a content to an object beside, in a resumable upload. The service then copies it in place, on the same conditions as any write: the decision
-// falls when all has been read, and can be made again if another comes between. An upload that is cut off leaves nothing; one that is not put in place leaves an object that
-// counts for nothing and that the next long write, Sweep, or a lifecycle rule removes.
+// writeLong streams content to an object beside, in a resumable upload. Then
+// the service copies it in place, on the same conditions as any write. So the
+// guard decides after everything was read, and can decide again if another
+// write comes between.
+//
+// An interrupted upload leaves nothing. A complete upload that is not put in
+// place leaves an object that does not count. The next long write, Sweep, or a
+// lifecycle rule removes it.
 func (g *Guard) writeLong(ctx context.Context, stamp fence.Stamp, head []byte, rest io.Reader) (guard.Receipt, error) {
-	now, err := g.look(ctx) // a stale owner need not send it all to learn that it is one
+	now, err := g.look(ctx) // so that a stale owner is refused before it sends everything
 	if err != nil {
 		return guard.Receipt{}, err
 	}
 	if _, err := now.mark.Admit(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
-	from := g.beside()
+	from := g.uploadName()
 	staged, err := g.stage(ctx, from, io.MultiReader(bytes.NewReader(head), rest))
 	if err != nil {
 		return guard.Receipt{}, err
 	}
 	defer g.tidy(ctx, from)
-	receipt, err := g.write(ctx, stamp, int64(staged.Size), func(ctx context.Context, s state, meta map[string]string) error {
+	send := func(ctx context.Context, s state, meta map[string]string) error {
 		o := s.carry(g.contentType, meta, head)
-		o.ContentType = cmp.Or(o.ContentType, staged.ContentType, "application/octet-stream") // a copy must have one
+		// A copy must have a content type.
+		o.ContentType = cmp.Or(o.ContentType, staged.ContentType, "application/octet-stream")
 		err := g.bucket.copy(ctx, from, staged.Generation, g.object, o, s.conditions())
 		if judge(err) == missing {
 			return fmt.Errorf("%w: %s", errUploadGone, from)
 		}
 		return err
-	})
-	return receipt, err
+	}
+	return g.write(ctx, stamp, int64(staged.Size), send)
 }
 
 // errUploadGone: somebody has removed an upload before it was put in place.
-var errUploadGone = errors.New("the upload was removed before it was put in place, by a lifecycle rule or a sweep; write again")
+var errUploadGone = errors.New("the upload was removed before it was put in place, by a lifecycle rule or a sweep;" +
+	" write again")
 
-// stage uploads a content to an object that counts for nothing.
+// stage uploads content to an object that does not count yet.
 func (g *Guard) stage(ctx context.Context, to string, r io.Reader) (*storage.Object, error) {
 	uploading, abandon := context.WithCancel(ctx)
-	source := &noting{r: r}
-	made, err := await(ctx, func() (*storage.Object, error) {
-		defer abandon() // an upload that is not finished ends with its context, and nothing was made
+	source := &sourceReader{r: r}
+	made, err := wait.For(ctx, func() (*storage.Object, error) {
+		defer abandon() // an unfinished upload ends with its context, and makes no object
 		made, err := g.bucket.stream(uploading, &storage.Object{Name: to, ContentType: g.contentType}, source, g.chunk)
 		if source.err != nil {
 			return nil, &brokenSource{source.err}
@@ -83,23 +93,24 @@ func (g *Guard) stage(ctx context.Context, to string, r io.Reader) (*storage.Obj
 		return nil, broken.err
 	case ctx.Err() != nil:
 		abandon() // the source may hang for ever
-		return nil, over(ctx)
+		return nil, wait.Ended(ctx)
 	}
 	return nil, store.Unknown(g.bucket.explain(ctx, rightCreate, err))
 }
 
-// brokenSource tells the error of what is read from those of where it goes.
+// brokenSource marks an error of the source, to tell it from errors of the
+// service.
 type brokenSource struct{ err error }
 
 func (e *brokenSource) Error() string { return e.err.Error() }
 
-// noting remembers the error of a reader.
-type noting struct {
+// sourceReader remembers the error of a reader.
+type sourceReader struct {
 	r   io.Reader
 	err error
 }
 
-func (n *noting) Read(p []byte) (int, error) {
+func (n *sourceReader) Read(p []byte) (int, error) {
 	k, err := n.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		n.err = err
@@ -107,7 +118,7 @@ func (n *noting) Read(p []byte) (int, error) {
 	return k, err
 }
 
-// tidy removes an upload that has served its purpose, and what others have left.
+// tidy removes a finished upload, and old ones of others.
 func (g *Guard) tidy(ctx context.Context, mine string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -115,9 +126,10 @@ func (g *Guard) tidy(ctx context.Context, mine string) {
 	_, _ = g.Sweep(ctx)
 }
 
-// Sweep removes the uploads to this object that are older than [LeftoverAge] and have not been put in place: what stopped writers have left. It returns how many.
+// Sweep removes uploads to this object that are older than [LeftoverAge] and
+// were not put in place. Dead writers have left them. It returns how many.
 func (g *Guard) Sweep(ctx context.Context) (removed int, err error) {
-	if removed, err = g.bucket.removeOld(ctx, g.besides(), besideSuffix); err != nil {
+	if removed, err = g.bucket.removeOld(ctx, g.uploadPrefix(), besideSuffix); err != nil {
 		err = store.Unknown(err)
 	}
 	return removed, err

@@ -14,8 +14,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// overtake holds a stale owner's write after it has looked at the mark, lets a newer owner act, and says what is wrong afterwards. strip are the conditions that the stale owner's
-// client leaves out.
+// overtake holds a stale owner's write after it has looked at the mark, and
+// lets a newer owner act. It returns what is wrong afterwards. strip names the
+// conditions that the stale owner's client leaves out.
 func overtake(t *testing.T, inMemory int, act func(ctx context.Context, newer *Guard) error, strip ...string) string {
 	t.Helper()
 	server := testenv.GCSExact(t)
@@ -28,7 +29,7 @@ func overtake(t *testing.T, inMemory int, act func(ctx context.Context, newer *G
 	}
 	skip := 0
 	if inMemory > 0 {
-		skip = 1 // the upload beside; then comes the copy
+		skip = 1 // lets the upload beside pass, and holds the copy
 	}
 	arrived, release := way.holdAfter(skip)
 	failed := make(chan error, 1)
@@ -61,7 +62,8 @@ func overtake(t *testing.T, inMemory int, act func(ctx context.Context, newer *G
 	return ""
 }
 
-// TestARaiseBetweenAStaleWritersLookAndItsWrite: the raise changes no bytes and no generation, only the metageneration.
+// TestARaiseBetweenAStaleWritersLookAndItsWrite: the raise changes only the
+// metageneration, and neither bytes nor generation.
 func TestARaiseBetweenAStaleWritersLookAndItsWrite(t *testing.T) {
 	t.Parallel()
 	raise := func(ctx context.Context, newer *Guard) error {
@@ -78,7 +80,9 @@ func TestARaiseBetweenAStaleWritersLookAndItsWrite(t *testing.T) {
 	}
 }
 
-// TestARewriteOfTheSameBytesBetweenAStaleWritersLookAndItsWrite: the checksum stays, the metageneration begins again at the same number; only the generation changes.
+// TestARewriteOfTheSameBytesBetweenAStaleWritersLookAndItsWrite: the checksum
+// stays, and the metageneration starts again at the same number. Only the
+// generation changes.
 func TestARewriteOfTheSameBytesBetweenAStaleWritersLookAndItsWrite(t *testing.T) {
 	t.Parallel()
 	rewrite := func(ctx context.Context, newer *Guard) error {
@@ -95,9 +99,11 @@ func TestARewriteOfTheSameBytesBetweenAStaleWritersLookAndItsWrite(t *testing.T)
 	}
 }
 
-// TestALostReplyAndAnotherChangeSince: the write was made, nobody said so, and before it is asked about a newer owner acts. It is unknown, and not taken for refused or made twice; a raise, which does no
-// harm twice, is decided anew.
-func TestALostReplyAndAnotherChangeSince(t *testing.T) {
+// TestALostReplyAndThenAnotherChange: the write was made, its reply was lost,
+// and then a newer owner acts. The outcome is unknown. The write is neither
+// refused nor made twice. A raise is decided again, because raising twice does
+// no harm.
+func TestALostReplyAndThenAnotherChange(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
 	name, way := server.Bucket(t), newProxy(t, server.Endpoint)
@@ -119,7 +125,7 @@ func TestALostReplyAndAnotherChangeSince(t *testing.T) {
 	if _, err := g.Raise(ctx, stamp(12, 3, 0)); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("a raise: %v, want stale", err)
 	}
-	lose(stamp(15, 5, 0)) // of the same key: the move is then undone by nobody, and known to nobody
+	lose(stamp(15, 5, 0)) // a stamp of the same key: it does not undo the rekey, and hides it
 	if _, err := g.Rekey(ctx, stamp(1, 1, 0).Key, "ann", "test"); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a rekey: %v, want unknown", err)
 	}
@@ -128,7 +134,9 @@ func TestALostReplyAndAnotherChangeSince(t *testing.T) {
 	}
 }
 
-// TestAGuardedWriteUnderFaults: at every request, each bad answer and a cut connection, with the request carried out and without. A numbered write is made once or known not to be.
+// TestAGuardedWriteUnderFaults: at every request there is each bad answer and a
+// cut connection, with the request carried out and without. A numbered write is
+// made once, or known not to be made.
 func TestAGuardedWriteUnderFaults(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -172,7 +180,6 @@ func TestAGuardedWriteUnderFaults(t *testing.T) {
 	}
 }
 
-// TestADamagedMarkAdmitsNobody.
 func TestADamagedMarkAdmitsNobody(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)

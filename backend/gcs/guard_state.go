@@ -13,30 +13,33 @@ import (
 	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
-// What a guard keeps in an object's metadata.
+// The metadata of a guarded object.
 const (
 	metaMark    = "croft-mark"
 	metaRekeyed = "croft-rekeyed"
-	metaNonce   = "croft-nonce" // of the last change, to find a write whose reply was lost
-	metaEmpty   = "croft-empty" // set: raised before there was any content
+	metaNonce   = "croft-nonce" // of the last change; finds a write whose reply was lost
+	metaEmpty   = "croft-empty" // set if the mark was raised before there was any content
 )
 
 // state is an object as the guard sees it.
 type state struct {
 	attrs   *storage.Object // nil: there is none
 	mark    fence.Mark
-	rekeyed *Rekeyed
+	rekeyed *guard.Rekeyed
 	nonce   string
 }
 
-// written reports whether the object has content of somebody's.
+// written reports whether anybody has written content to the object.
 func (s state) written() bool { return s.attrs != nil && s.attrs.Metadata[metaEmpty] == "" }
 
-// conditions are those under which a change is the next after this state.
+// conditions returns the conditions under which a change directly follows this
+// state.
 func (s state) conditions() *condition {
 	if s.attrs == nil {
 		return absent
@@ -47,7 +50,7 @@ func (s state) conditions() *condition {
 // look reads an object's state: one request.
 func (g *Guard) look(ctx context.Context) (state, error) {
 	if ctx.Err() != nil {
-		return state{}, store.Unknown(over(ctx))
+		return state{}, store.Unknown(wait.Ended(ctx))
 	}
 	for try := 1; ; try++ {
 		attrs, err := g.bucket.attrs(ctx, g.object)
@@ -69,7 +72,9 @@ func (g *Guard) look(ctx context.Context) (state, error) {
 func (g *Guard) read(attrs *storage.Object) (state, error) {
 	s := state{attrs: attrs, nonce: attrs.Metadata[metaNonce]}
 	damaged := func(name string) (state, error) {
-		return state{}, fmt.Errorf("%w: %s of %s is %.200q; once no old writer lives, remove it and raise the fence with the present owner's stamp", ErrMarkDamaged, name, g.target, attrs.Metadata[name])
+		return state{}, fmt.Errorf("%w: %s of %s is %.200q; once no old writer lives, remove it"+
+			" and raise the fence with the present owner's stamp",
+			ErrMarkDamaged, name, g.target, attrs.Metadata[name])
 	}
 	if text := attrs.Metadata[metaMark]; text != "" {
 		if json.Unmarshal([]byte(text), &s.mark) != nil || s.mark.IsZero() || s.mark.Check() != nil {
@@ -84,8 +89,9 @@ func (g *Guard) read(attrs *storage.Object) (state, error) {
 	return s, nil
 }
 
-// metadata is what the object's metadata becomes: its own, with the mark in it. Other people's stays.
-func (s state) metadata(mark fence.Mark, nonce string, rekeyed *Rekeyed) (map[string]string, error) {
+// metadata returns the object's metadata with the new mark in it. Entries of
+// others stay.
+func (s state) metadata(mark fence.Mark, nonce string, rekeyed *guard.Rekeyed) (map[string]string, error) {
 	meta := map[string]string{}
 	if s.attrs != nil {
 		maps.Copy(meta, s.attrs.Metadata)
@@ -103,7 +109,9 @@ func (s state) metadata(mark fence.Mark, nonce string, rekeyed *Rekeyed) (map[st
 	return meta, nil
 }
 
-// ascii is JSON in ASCII, for metadata are headers to some readers, and no longer than need be: an object has room for 8 KiB.
+// ascii encodes a value as JSON in ASCII, because some readers get metadata as
+// headers. It is as short as possible, because an object's metadata has room
+// for 8 KiB.
 func ascii(v any) (string, error) {
 	var b, out strings.Builder
 	encoder := json.NewEncoder(&b)
@@ -121,13 +129,15 @@ func ascii(v any) (string, error) {
 	return out.String(), nil
 }
 
-// carry is what a new generation, which begins with head, takes over from the one before it: all that is not content.
+// carry makes the attributes of a new generation that begins with head. It
+// takes over everything from the old generation except the content.
 func (s state) carry(contentType string, meta map[string]string, head []byte) *storage.Object {
 	next := &storage.Object{ContentType: contentType, Metadata: meta}
 	if s.written() {
 		next.ContentLanguage, next.ContentDisposition = s.attrs.ContentLanguage, s.attrs.ContentDisposition
 		next.CacheControl, next.StorageClass = s.attrs.CacheControl, s.attrs.StorageClass
-		// The service unpacks what is said to be packed, and fails readers where it is not.
+		// The service unpacks content that is declared as packed. If it is not
+		// packed, readers get an error.
 		if s.attrs.ContentEncoding != "gzip" || bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
 			next.ContentEncoding = s.attrs.ContentEncoding
 		}
@@ -138,15 +148,18 @@ func (s state) carry(contentType string, meta map[string]string, head []byte) *s
 	return next
 }
 
-// errSuperseded: a reply was lost, and the object has been changed since by another, so that nobody can tell whether this change was made before.
-var errSuperseded = errors.New("the reply was lost and the object has been changed by another since; look at the mark, and write again if it is still yours to write")
+// errSuperseded: the reply was lost, and the object has been changed by another
+// since. So nobody can tell whether this change was made before.
+var errSuperseded = errors.New("the reply was lost and the object has been changed by another since;" +
+	" look at the mark, and write again if it is still yours to write")
 
-// commit sends a change until it is known what became of it. errMismatch says that it was not made: the state has changed.
+// commit sends a change until its outcome is known. It returns errMismatch if
+// the change was not made, because the state has changed.
 func (g *Guard) commit(ctx context.Context, nonce, right string, send func(ctx context.Context) error) error {
-	doubt := false
+	doubt := false // a copy may have taken effect
 	for try := 1; ; try++ {
 		if ctx.Err() != nil {
-			return store.Unknown(over(ctx))
+			return store.Unknown(wait.Ended(ctx))
 		}
 		err := send(ctx)
 		switch v := judge(err); {
@@ -154,7 +167,7 @@ func (g *Guard) commit(ctx context.Context, nonce, right string, send func(ctx c
 			return nil
 		case (v == mismatch || v == missing) && !doubt:
 			return errMismatch
-		case v == mismatch || v == missing: // by a copy of this very change, perhaps
+		case v == mismatch || v == missing: // perhaps because of a copy of this very change
 			now, err := g.look(ctx)
 			switch {
 			case err != nil:
@@ -171,11 +184,15 @@ func (g *Guard) commit(ctx context.Context, nonce, right string, send func(ctx c
 	}
 }
 
-// settle looks, decides and commits, until the decision and the change are about the same state. A decision that changes nothing is not sent unless it must be.
-func (g *Guard) settle(ctx context.Context, decide func(fence.Mark) (fence.Mark, error), send func(ctx context.Context, s state, mark fence.Mark, nonce string) error) (before state, mark fence.Mark, err error) {
+// settle looks, decides and sends, until the decision and the change are about
+// the same state. send may send nothing if the mark stays the same.
+func (g *Guard) settle(
+	ctx context.Context, decide func(fence.Mark) (fence.Mark, error),
+	send func(ctx context.Context, s state, mark fence.Mark, nonce string) error,
+) (before state, mark fence.Mark, err error) {
 	for try := 0; ; try++ {
 		if try > 1 && objects.Pause(ctx, min(try-2, 3)) != nil {
-			return state{}, fence.Mark{}, store.Unknown(over(ctx))
+			return state{}, fence.Mark{}, store.Unknown(wait.Ended(ctx))
 		}
 		if before, err = g.look(ctx); err != nil {
 			return state{}, fence.Mark{}, err

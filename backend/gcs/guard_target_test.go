@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAGuardIsOpenedByURL and says its target so that others can open the same.
+// TestAGuardIsOpenedByURL: its own target opens the same guard.
 func TestAGuardIsOpenedByURL(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -27,7 +27,7 @@ func TestAGuardIsOpenedByURL(t *testing.T) {
 	guardtest.ByURL(t, g, "gs://bucket", "gs://bucket/", "gs://bucket/folder/", "gs://bucket/x?retention=1h", "gs://bucket/x#y", "gs://bucket/"+strings.Repeat("x", 1000))
 }
 
-// TestATargetLeadsToTheSameObject also when the way to it was not given as a URL.
+// TestATargetLeadsToTheSameObject: also if the guard was not opened by a URL.
 func TestATargetLeadsToTheSameObject(t *testing.T) {
 	t.Parallel()
 	c := Connection{Endpoint: "http://127.0.0.1:1", Project: "billed"}

@@ -9,18 +9,22 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Write replaces the content with what r yields: two requests for a content of at most GuardOptions.InMemory bytes, six and one for every 8 MiB for a longer one.
+// Write replaces the content with that of r. It takes two requests for content
+// of at most GuardOptions.InMemory bytes. For longer content it takes six, and
+// one more for every 8 MiB.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
-		return guard.Receipt{}, over(ctx)
+		return guard.Receipt{}, store.Unknown(wait.Ended(ctx))
 	}
-	head, err := await(ctx, func() ([]byte, error) {
+	head, err := wait.For(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
 		_, err := b.ReadFrom(io.LimitReader(r, int64(g.inMemory)+1))
 		return b.Bytes(), err
@@ -36,8 +40,11 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 	})
 }
 
-// write admits and sends a content that can be sent again.
-func (g *Guard) write(ctx context.Context, stamp fence.Stamp, size int64, send func(ctx context.Context, s state, meta map[string]string) error) (guard.Receipt, error) {
+// write decides and sends content that can be sent again.
+func (g *Guard) write(
+	ctx context.Context, stamp fence.Stamp, size int64,
+	send func(ctx context.Context, s state, meta map[string]string) error,
+) (guard.Receipt, error) {
 	admit := func(m fence.Mark) (fence.Mark, error) { return m.Admit(stamp) }
 	before, mark, err := g.settle(ctx, admit, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
 		meta, err := s.metadata(mark, nonce, nil)
@@ -58,13 +65,15 @@ func (g *Guard) upload(ctx context.Context, s state, meta map[string]string, dat
 	o := s.carry(g.contentType, meta, data)
 	o.Name = g.object
 	_, err := g.bucket.insert(ctx, o, data, s.conditions())
-	if judge(err) == missing && (s.attrs == nil || bucketMissing(err)) { // otherwise the object was deleted meanwhile
+	// Otherwise the object was deleted meanwhile.
+	if judge(err) == missing && (s.attrs == nil || bucketMissing(err)) {
 		return g.bucket.noBucket()
 	}
 	return err
 }
 
-// Raise advances the mark without writing: two requests, one if it stands there already.
+// Raise advances the mark without writing content. It takes two requests, or
+// one if the mark is already there.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return fence.Mark{}, err
@@ -75,15 +84,16 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error
 			if mark == s.mark {
 				return nil
 			}
-			return g.remark(ctx, s, mark, nonce, nil)
+			return g.writeMark(ctx, s, mark, nonce, nil)
 		})
-		if !errors.Is(err, errSuperseded) { // if it is, raising again does no harm
+		if !errors.Is(err, errSuperseded) { // after that, raising again does no harm
 			return mark, err
 		}
 	}
 }
 
-// Rekey moves the object to another key; its metadata keeps who did so, when and why, until the next Rekey.
+// Rekey moves the object to another key. Its metadata keeps the actor, the time
+// and the note until the next Rekey.
 func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -91,7 +101,8 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
 }
 
-// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+// Reset takes back a mark whose token was made up. The metadata keeps the
+// actor, as for Rekey.
 func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
@@ -99,20 +110,23 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 
-// move moves the mark as a law says, and keeps who did so and why.
-func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
+// move moves the mark as law says, and keeps the actor and the note.
+func (g *Guard) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (fence.Mark, error) {
 	_, mark, err := g.settle(ctx, law, func(ctx context.Context, s state, mark fence.Mark, nonce string) error {
-		done := &Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
+		done := &guard.Rekeyed{From: s.mark.Key, Actor: actor, Note: note}
 		if earliest, _, known := g.bucket.clock.Span(); known {
 			done.At = tenure.Time(earliest)
 		}
-		return g.remark(ctx, s, mark, nonce, done)
+		return g.writeMark(ctx, s, mark, nonce, done)
 	})
 	return mark, err
 }
 
-// remark changes the mark of an object and nothing else. One that is not there is made, without content.
-func (g *Guard) remark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *Rekeyed) error {
+// writeMark changes only the mark of an object. If there is no object, it makes
+// one without content.
+func (g *Guard) writeMark(ctx context.Context, s state, mark fence.Mark, nonce string, rekeyed *guard.Rekeyed) error {
 	meta, err := s.metadata(mark, nonce, rekeyed)
 	if err != nil {
 		return err
@@ -125,24 +139,4 @@ func (g *Guard) remark(ctx context.Context, s state, mark fence.Mark, nonce stri
 		_, err := g.bucket.patch(ctx, g.object, meta, s.conditions())
 		return err
 	})
-}
-
-// await does something that may hang, and gives up on it when ctx ends.
-func await[T any](ctx context.Context, do func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := do()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, over(ctx)
-	}
 }

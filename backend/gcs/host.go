@@ -18,7 +18,7 @@ func (s *Store) Guard(_ context.Context, target string) (guard.Guard, error) {
 		return nil, guard.ErrElsewhere
 	}
 	endpoint, err := endpointOf(u.Query().Get("endpoint"))
-	if err != nil || endpoint+"/"+u.Host != s.reg.place {
+	if err != nil || endpoint+"/"+u.Host != s.reg.address {
 		return nil, guard.ErrElsewhere
 	}
 	object := strings.TrimPrefix(u.Path, "/")

@@ -24,8 +24,8 @@ func hunter2() *auth.Credentials {
 	return auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: token("hunter2")})
 }
 
-// TestCredentialsFollowNoRedirect: they are added to every request, also to one
-// that the endpoint has sent elsewhere.
+// TestCredentialsFollowNoRedirect: the client adds them to every request, so it
+// must not follow the endpoint to another host.
 func TestCredentialsFollowNoRedirect(t *testing.T) {
 	t.Parallel()
 	objectstest.Redirects(t, func(status int, endpoint string) {
@@ -36,8 +36,8 @@ func TestCredentialsFollowNoRedirect(t *testing.T) {
 	})
 }
 
-// TestALongUploadGoesOnNowhereElse: the service says where, and the id of the
-// upload, which is all that anybody needs to go on with it.
+// TestALongUploadGoesOnNowhereElse: the service says where to continue, and
+// gives the id of the upload. Anybody can continue an upload with its id.
 func TestALongUploadGoesOnNowhereElse(t *testing.T) {
 	t.Parallel()
 	elsewhere, stolen := objectstest.Thief(t)
@@ -70,7 +70,8 @@ func TestALongUploadGoesOnNowhereElse(t *testing.T) {
 	}
 }
 
-// TestPlantedRecordsDecideNothing: whatever lies under the name of a record.
+// TestPlantedRecordsDecideNothing: whatever object lies under the name of a
+// record.
 func TestPlantedRecordsDecideNothing(t *testing.T) {
 	t.Parallel()
 	server, clock := testenv.GCS(t), storetest.NewClock()
@@ -89,8 +90,8 @@ func TestPlantedRecordsDecideNothing(t *testing.T) {
 	})
 }
 
-// TestMetadataHideNoRecord: a neighbour who may change metadata gives a record
-// the key of another, and listings by prefix go by that.
+// TestMetadataHideNoRecord: a neighbour that may change metadata gives a record
+// the key of another. Listings by prefix look at that key.
 func TestMetadataHideNoRecord(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -117,8 +118,8 @@ func TestMetadataHideNoRecord(t *testing.T) {
 	}
 }
 
-// stored reads an object as it is stored, packed if it is packed; nil if there
-// is none.
+// stored reads an object as it is stored, without unpacking. It returns nil if
+// there is none.
 func stored(tb testing.TB, server *testenv.GCSServer, bucket, name string) []byte {
 	tb.Helper()
 	address := server.Endpoint + "/storage/v1/b/" + bucket + "/o/" + url.PathEscape(name) + "?alt=media"
@@ -126,7 +127,7 @@ func stored(tb testing.TB, server *testenv.GCSServer, bucket, name string) []byt
 	if err != nil {
 		tb.Fatal(err)
 	}
-	req.Header.Set("Accept-Encoding", "gzip") // by oneself, so that nothing is unpacked
+	req.Header.Set("Accept-Encoding", "gzip") // set by hand, so that net/http does not unpack
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		tb.Fatal(err)

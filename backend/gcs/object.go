@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// The rights that requests need.
+// The permissions that requests need.
 const (
 	rightGet    = "storage.objects.get"
 	rightList   = "storage.objects.list"
@@ -23,7 +23,8 @@ const (
 // errMismatch: the condition of a write did not hold, so it changed nothing.
 var errMismatch = errors.New("the object has changed")
 
-// errEclipsed is an errMismatch of a write that may have been made before another's.
+// errEclipsed is an errMismatch of a write that may have taken effect before
+// another followed.
 var errEclipsed = fmt.Errorf("the reply was lost, and now %w", errMismatch)
 
 // content is an object as it was read. Its generation is 0 if there is none.
@@ -47,7 +48,8 @@ func (b *bucket) get(ctx context.Context, name string) (content, error) {
 	}
 }
 
-// gone tells an object that is not there, which is no error, from a bucket that is not.
+// gone returns nil if only the object is missing, which is no error. It returns
+// an error if the bucket is missing.
 func (b *bucket) gone(err error) error {
 	if bucketMissing(err) {
 		return b.noBucket()
@@ -62,17 +64,26 @@ func (b *bucket) noBucket() error {
 	return fmt.Errorf("gcs: %w as %s; make it, or mend the name", errNoBucket, b.name)
 }
 
-// put replaces the generation old of a small object, or creates it if old is 0, and returns the new generation. errMismatch says that it changed nothing,
-// errEclipsed that it may have, and was then replaced by another. After any other error it may have taken effect, or do so yet. The data must differ from all that was written before: if a reply is lost, that is how the write is found again.
+// put replaces the generation old of a small object, or creates it if old is 0.
+// It returns the new generation.
 //
-// key is noted in its metadata, if it is a key's, so that listings can tell whose it is.
+// It returns errMismatch if it changed nothing. It returns errEclipsed if it
+// may have taken effect before another write followed. After any other error it
+// may have taken effect, or may do so later. data must differ from all earlier
+// content, because put finds its write by it after a lost reply.
+//
+// If the object is a key's record, put stores the key in the metadata, so that
+// listings can tell whose it is.
 func (b *bucket) put(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
 	return b.putWithin(ctx, mostWaits, name, old, data, key)
 }
 
-// putWithin is put that is not sent more often than so, if the service wants it later.
-func (b *bucket) putWithin(ctx context.Context, waits int, name string, old int64, data []byte, key string) (int64, error) {
-	doubt := false
+// putWithin is put with a limit on how often it is sent if the service asks to
+// wait.
+func (b *bucket) putWithin(
+	ctx context.Context, waits int, name string, old int64, data []byte, key string,
+) (int64, error) {
+	doubt := false // a copy may have taken effect
 	for try := 1; ; try++ {
 		generation, err := b.putOnce(ctx, name, old, data, key)
 		v := judge(err)
@@ -84,7 +95,7 @@ func (b *bucket) putWithin(ctx context.Context, waits int, name string, old int6
 			return generation, nil
 		case v == mismatch && !doubt:
 			return 0, errMismatch
-		case v == mismatch: // by a copy of this very write, perhaps
+		case v == mismatch: // perhaps because of a copy of this very write
 			now, err := b.get(ctx, name)
 			switch {
 			case err != nil:
@@ -103,7 +114,8 @@ func (b *bucket) putWithin(ctx context.Context, waits int, name string, old int6
 	}
 }
 
-// metaKey is the key of a record, escaped: what is in metadata should be ASCII.
+// metaKey is the name of the record's key in the metadata. The key is escaped,
+// because metadata should be ASCII.
 const metaKey = "croft-key"
 
 func (b *bucket) putOnce(ctx context.Context, name string, old int64, data []byte, key string) (int64, error) {
@@ -118,7 +130,8 @@ func (b *bucket) putOnce(ctx context.Context, name string, old int64, data []byt
 	return made.Generation, nil
 }
 
-// remove deletes a generation of an object. It is for what may be missed: nothing rests on the condition being honoured.
+// remove deletes a generation of an object. It is for objects that nobody
+// needs: nothing depends on the condition being honoured.
 func (b *bucket) remove(ctx context.Context, name string, generation int64) error {
 	for try := 1; ; try++ {
 		err := b.delete(ctx, name, &condition{generation: generation})

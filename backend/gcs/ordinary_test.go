@@ -10,21 +10,21 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// ordinary is what programs that know nothing of guards see of an object, and
-// can set: through the client library that most of them use. That library runs
+// ordinary has the attributes of an object that programs without guards can see
+// and set, through the client library that most of them use. That library runs
 // in the program of tools/gcs.
 type ordinary struct {
 	ContentType, ContentEncoding, CacheControl string
 	Metadata                                   map[string]string
 }
 
-// ordinary reads the attributes of an object as such a program.
+// ordinary reads the attributes of an object like such a program.
 func (b *bucket) ordinary(tb testing.TB, object string) ordinary {
 	tb.Helper()
 	return b.asOrdinary(tb, object, nil)
 }
 
-// putOrdinary writes an object as such a program.
+// putOrdinary writes an object like such a program.
 func (b *bucket) putOrdinary(tb testing.TB, object string, attributes ordinary, content io.Reader) {
 	tb.Helper()
 	put, err := json.Marshal(attributes)
@@ -36,7 +36,7 @@ func (b *bucket) putOrdinary(tb testing.TB, object string, attributes ordinary, 
 
 func (b *bucket) asOrdinary(tb testing.TB, object string, content io.Reader, more ...string) ordinary {
 	tb.Helper()
-	endpoint := strings.TrimSuffix(b.place, "/"+b.name)
+	endpoint := strings.TrimSuffix(b.address, "/"+b.name)
 	args := append([]string{"-client", endpoint, "-bucket", b.name, "-object", object}, more...)
 	cmd := exec.CommandContext(tb.Context(), testenv.Built(tb, "gcs", "."), args...)
 	var complaint strings.Builder

@@ -7,22 +7,31 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// pace keeps renewals and reports to the rate at which the service takes writes to one object: one of this client at a time, renewals first. Grants and releases go at once: somebody waits for
-// them, and if the service wants them later it says so.
+// pace limits renewals and reports to the rate at which the service takes
+// writes to one object. This client sends one at a time, and renewals go first.
+// Grants and releases are not limited: a caller waits for them, and the service
+// says so if they come too fast.
 type pace struct {
 	every time.Duration // zero: no limit
 	clock clock.Clock
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below
 	last     map[string]clock.Instant
-	renewals map[string]int // that wait
+	tidyAt   int            // how many entries of last make note remove old ones
+	renewals map[string]int // the number of waiting renewals
 }
 
-// limit is the least time between two writes to an object. Google's service has many endpoints, private ones too, all with https; emulators, which have no such limit, do without.
+// fewestTidied is how many entries there are before any is removed.
+const fewestTidied = 4096
+
+// limit returns the shortest time between two writes to an object. Google's
+// service has many endpoints, also private ones, all with https. Emulators have
+// no such limit and use http.
 func (b *bucket) limit() time.Duration {
-	if strings.HasPrefix(b.place, "https://") {
+	if strings.HasPrefix(b.address, "https://") {
 		return time.Second
 	}
 	return 0
@@ -43,16 +52,19 @@ func (p *pace) note(key string, now clock.Instant) {
 	if p.last == nil {
 		p.last = map[string]clock.Instant{}
 	}
-	if p.last[key] = now; len(p.last)%4096 == 0 { // what is older than the limit says nothing
-		for other, at := range p.last {
-			if now.Sub(at) > p.every {
-				delete(p.last, other)
-			}
+	if p.last[key] = now; len(p.last) < max(p.tidyAt, fewestTidied) {
+		return
+	}
+	for other, at := range p.last {
+		if now.Sub(at) > p.every { // older entries than the limit are useless
+			delete(p.last, other)
 		}
 	}
+	p.tidyAt = 2 * len(p.last) // so that few writes pay for a scan
 }
 
-// wait waits for the turn to write a key's object, and takes it. It ends early, with false, when the write has become stale: its place is then for another.
+// wait waits for the turn to write a key's object, and takes it. It returns
+// false early if the write has become stale, and leaves the turn to another.
 func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() bool) (bool, error) {
 	if p.every == 0 {
 		return true, nil
@@ -66,13 +78,13 @@ func (p *pace) wait(ctx context.Context, key string, renewal bool, stale func() 
 		if left <= 0 {
 			return ok, nil
 		}
-		if !sleep(ctx, left) {
-			return false, over(ctx)
+		if clock.Sleep(ctx, left) != nil {
+			return false, wait.Ended(ctx)
 		}
 	}
 }
 
-// take takes the turn if it has come, and says otherwise when to ask again.
+// take takes the turn if it has come. Otherwise left says when to ask again.
 func (p *pace) take(key string, renewal bool, stale func() bool) (left time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,26 +13,29 @@ import (
 	"github.com/croft-dev/croft/internal/objects"
 )
 
-// IgnoredError refuses an endpoint that does not honour a condition on which the whole rests.
+// IgnoredError says that an endpoint ignores a condition that leases or guards
+// rely on.
 type IgnoredError struct {
 	Bucket string
-	// Condition is what was tried, and what should not have been possible.
+	// Condition is the condition that was tried, and what happened although it
+	// did not hold.
 	Condition string
 }
 
 func (e *IgnoredError) Error() string {
-	return fmt.Sprintf("gcs: bucket %s: the endpoint does not honour %s; two owners would both be told that they won: use Google Cloud Storage itself, or an emulator and proxies that pass conditions on", e.Bucket, e.Condition)
+	return fmt.Sprintf("gcs: bucket %s: the endpoint does not honour %s; two owners would both be told that they won:"+
+		" use Google Cloud Storage itself, or an emulator and proxies that pass conditions on", e.Bucket, e.Condition)
 }
 
-// probeAge is for how long a trial of an endpoint counts.
+// probeAge is how long the result of a trial counts.
 const probeAge = 7 * 24 * time.Hour
 
-// trials remembers what this process has tried, by what and where.
+// trials has the trials that this process has made, by their name and place.
 var trials sync.Map
 
-// once tries something about this bucket at its endpoint, unless this process has seen it succeed.
+// once makes a trial at this endpoint, unless this process has seen it succeed.
 func (b *bucket) once(what string, try func() error) error {
-	key := what + " " + b.place
+	key := what + " " + b.address
 	if _, seen := trials.Load(key); seen {
 		return nil
 	}
@@ -43,7 +46,7 @@ func (b *bucket) once(what string, try func() error) error {
 	return err
 }
 
-// probed is what the probe's object says.
+// probed is the note of a successful trial in the bucket.
 type probed struct {
 	Format   int       `json:"croft"`
 	Endpoint string    `json:"endpoint"`
@@ -51,10 +54,12 @@ type probed struct {
 	At       time.Time `json:"at"`
 }
 
-// probe makes sure that conditional writes are honoured by this very endpoint, and reads or leaves a note of it in the bucket: opening a store costs one request after the first time.
+// probe makes sure that this endpoint honours conditional writes. It reads the
+// note of an earlier trial in the bucket, or leaves one. So after the first
+// time, opening a store costs one request.
 func (r *register) probe(ctx context.Context) error {
 	return r.once("writes", func() error {
-		name := r.layout.Probe(r.place)
+		name := r.layout.Probe(r.address)
 		note, err := r.get(ctx, name)
 		if err != nil {
 			return err
@@ -62,30 +67,34 @@ func (r *register) probe(ctx context.Context) error {
 		_, latest, known := r.bucket.clock.Span()
 		var last probed
 		if known && note.generation != 0 && json.Unmarshal(note.data, &last) == nil &&
-			last.Format == objects.Format && last.Endpoint == r.place && latest.Before(last.At.Add(probeAge)) && last.At.Before(latest.Add(time.Minute)) {
+			last.Format == objects.Format && last.Endpoint == r.address &&
+			latest.Before(last.At.Add(probeAge)) && last.At.Before(latest.Add(time.Minute)) {
 			return nil
 		}
 		if err := r.writesOnCondition(ctx, r.layout.Trial()); err != nil {
 			return err
 		}
-		data, err := json.Marshal(probed{objects.Format, r.place, []string{"ifGenerationMatch=0", "ifGenerationMatch=N"}, latest.UTC()})
+		honoured := []string{"ifGenerationMatch=0", "ifGenerationMatch=N"}
+		data, err := json.Marshal(probed{objects.Format, r.address, honoured, latest.UTC()})
 		if err != nil {
 			return err
 		}
-		if _, err := r.put(ctx, name, note.generation, append(data, '\n'), ""); !errors.Is(err, errMismatch) { // another may have noted the same
+		// A mismatch is no error: another process has left the same note.
+		if _, err := r.put(ctx, name, note.generation, append(data, '\n'), ""); !errors.Is(err, errMismatch) {
 			return err
 		}
 		return nil
 	})
 }
 
-// writesOnCondition tries the two conditions that leases rest on, on an object of its own.
+// writesOnCondition tries the two conditions that leases rely on, on an object
+// of its own.
 func (b *bucket) writesOnCondition(ctx context.Context, name string) error {
 	generation, err := b.trial(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer b.untry(ctx, name)
+	defer b.removeTrial(ctx, name)
 	for _, t := range []struct {
 		old  int64
 		what string
@@ -102,7 +111,8 @@ func (b *bucket) writesOnCondition(ctx context.Context, name string) error {
 	return nil
 }
 
-// deletesOnCondition tries whether a delete honours its condition, once in a process. Nothing rests on it: where it does not, tombstones stay.
+// deletesOnCondition tries whether a delete honours its condition, once in a
+// process. Nothing depends on it: if it does not, tombstones stay.
 func (b *bucket) deletesOnCondition(ctx context.Context, name string) (bool, error) {
 	honoured := true
 	err := b.once("deletes", func() error {
@@ -113,26 +123,27 @@ func (b *bucket) deletesOnCondition(ctx context.Context, name string) (bool, err
 		switch err := b.remove(ctx, name, generation+1); {
 		case err == nil:
 			honoured = false
-			trials.Store("no deletes "+b.place, nil)
+			trials.Store("no deletes "+b.address, nil)
 			return nil
 		case !errors.Is(err, errMismatch):
 			return err
 		}
 		return b.remove(ctx, name, generation)
 	})
-	if _, seen := trials.Load("no deletes " + b.place); seen {
+	if _, seen := trials.Load("no deletes " + b.address); seen {
 		honoured = false
 	}
 	return honoured && err == nil, err
 }
 
-// changesOnCondition tries the conditions that guards rest on besides: on the metageneration, and on the generation in changes of metadata and in copies.
+// changesOnCondition tries the other conditions that guards rely on: on the
+// metageneration, and on the generation in changes of metadata and in copies.
 func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
 	generation, err := b.trial(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer b.untry(ctx, name)
+	defer b.removeTrial(ctx, name)
 	changed := map[string]string{"croft-trial": "1"}
 	now, err := b.patch(ctx, name, changed, &condition{generation: generation})
 	switch {
@@ -174,7 +185,7 @@ func (b *bucket) changesOnCondition(ctx context.Context, name string) error {
 	return nil
 }
 
-// trial makes an object to try something on.
+// trial makes an object for a trial.
 func (b *bucket) trial(ctx context.Context, name string) (int64, error) {
 	generation, err := b.put(ctx, name, 0, nonce(), "")
 	if errors.Is(err, errMismatch) {
@@ -183,7 +194,7 @@ func (b *bucket) trial(ctx context.Context, name string) (int64, error) {
 	return generation, err
 }
 
-func (b *bucket) untry(ctx context.Context, name string) {
+func (b *bucket) removeTrial(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = b.delete(ctx, name, nil) // nobody else knows its name

@@ -12,8 +12,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestTheServerOfTheseTests: of racing conditional uploads one wins, always. Without this the other tests would prove nothing.
-func TestTheServerOfTheseTests(t *testing.T) {
+// TestTheTestServerHonoursConditions: of racing conditional uploads exactly one
+// wins. Without this the other tests would prove nothing.
+func TestTheTestServerHonoursConditions(t *testing.T) {
 	t.Parallel()
 	for kind, server := range map[string]*testenv.GCSServer{"plain": testenv.GCS(t), "exact": testenv.GCSExact(t)} {
 		t.Run(kind, func(t *testing.T) {
@@ -52,8 +53,9 @@ func TestTheServerOfTheseTests(t *testing.T) {
 	}
 }
 
-// TestTheProbeRefusesWhoIgnoresConditions, and says which.
-func TestTheProbeRefusesWhoIgnoresConditions(t *testing.T) {
+// TestTheProbeRefusesAnEndpointThatIgnoresConditions: the error says which
+// condition.
+func TestTheProbeRefusesAnEndpointThatIgnoresConditions(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
 	name := server.Bucket(t)
@@ -73,7 +75,7 @@ func TestTheProbeRefusesWhoIgnoresConditions(t *testing.T) {
 			}
 			return nil
 		})
-		for range 2 { // a refusal is not forgotten, nor is it remembered as a success
+		for range 2 { // the second time is refused, too
 			_, err := Open(t.Context(), name, "bad", &Options{Connection: at(way.URL)})
 			var ignored *IgnoredError
 			if !errors.As(err, &ignored) || !strings.Contains(err.Error(), says) {
@@ -88,7 +90,8 @@ func TestTheProbeRefusesWhoIgnoresConditions(t *testing.T) {
 	}
 }
 
-// TestGuardsNeedMoreThanLeases: the plain server evaluates no condition on the metageneration, and a guard there would let stale writes through.
+// TestGuardsNeedMoreThanLeases: the plain server does not check the
+// metageneration. A guard there would let stale writes through.
 func TestGuardsNeedMoreThanLeases(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -128,7 +131,7 @@ func TestGuardsNeedMoreThanLeases(t *testing.T) {
 	}
 }
 
-// TestBadURLs get a clear error, and nothing is sent.
+// TestBadURLs: they get a clear error, and nothing is sent.
 func TestBadURLs(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{

@@ -15,29 +15,31 @@ import (
 	"time"
 )
 
-// fault is what befalls a request on its way.
+// fault is what happens to a request on its way.
 type fault struct {
-	// status answers the request, in place of the server. 0 leaves the answer alone.
+	// status is the proxy's answer instead of the server's. 0 leaves the
+	// server's answer.
 	status int
-	// delivered says that the server gets the request all the same.
+	// delivered passes the request on to the server all the same.
 	delivered bool
 	// cut ends the connection instead of answering.
 	cut bool
 	// before and after are called around the server's work.
 	before, after func()
-	// body is the answer's.
+	// body is the body of the proxy's answer.
 	body string
-	// date is the answer's, if it is not the server's.
+	// date is the date of the answer, if it is not the server's.
 	date time.Time
 	// half breaks the answer off in the middle of its body.
 	half bool
 }
 
-// proxy stands before a server and does to requests what a test wants. It is a real one, on a port of its own: the client does not know.
+// proxy stands in front of a server and does to requests what a test wants. It
+// has a port of its own, so the client does not know.
 type proxy struct {
 	*httptest.Server
 	target *url.URL
-	// shift is by how much the server's clock is ahead, as seen from here, in answers that a fault has had to do with.
+	// shift is how far the server's clock seems ahead, in answers with a fault.
 	shift time.Duration
 
 	mu   sync.Mutex
@@ -56,7 +58,7 @@ func newProxy(tb testing.TB, endpoint string) *proxy {
 	return p
 }
 
-// on decides what befalls requests from now on; nil leaves them alone.
+// on sets what happens to requests from now on. nil passes them on.
 func (p *proxy) on(when func(r *http.Request) *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +80,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	forward := &httputil.ReverseProxy{ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(pr *httputil.ProxyRequest) {
 		pr.SetURL(p.target)
-		pr.Out.Host = pr.In.Host // uploads go on where they began
+		pr.Out.Host = pr.In.Host // so that uploads continue through the proxy
 	}}
 	if f == nil {
 		forward.ServeHTTP(w, r)
@@ -124,10 +126,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isWrite tells requests that change objects from those that read them.
+// isWrite reports whether a request changes an object.
 func isWrite(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// nth picks the n-th request that want picks, counted from 1.
+// nth applies a fault to the n-th request that want picks, counted from 1.
 func nth(n int64, want func(*http.Request) bool, f *fault) func(*http.Request) *fault {
 	var seen atomic.Int64
 	return func(r *http.Request) *fault {
@@ -138,15 +140,17 @@ func nth(n int64, want func(*http.Request) bool, f *fault) func(*http.Request) *
 	}
 }
 
-// carrier is a client's own way to the server, on which a test counts, holds and changes requests.
+// carrier is a client's transport. A test counts, holds and changes requests
+// with it.
 type carrier struct {
 	reads, writes atomic.Int64
-	// strip names parameters to leave out: a client that does not send conditions.
+	// strip names parameters to leave out, like a client that does not send
+	// conditions.
 	strip []string
 
 	mu   sync.Mutex
-	skip int           // so many writes pass before one is held
-	held chan struct{} // closed when a write has arrived that is held
+	skip int           // this many writes pass before one is held
+	held chan struct{} // closed when the write to be held has arrived
 	free chan struct{} // closed to let it go
 }
 
@@ -179,10 +183,11 @@ func (c *carrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	return shared.RoundTrip(req)
 }
 
-// hold stops the next write. It returns a channel that says when it has come, and what lets it go.
+// hold holds the next write. It returns a channel that is closed when the write
+// has arrived, and a function that lets it go.
 func (c *carrier) hold() (arrived <-chan struct{}, release func()) { return c.holdAfter(0) }
 
-// holdAfter is hold for the write after so many others.
+// holdAfter is hold for the write after skip others.
 func (c *carrier) holdAfter(skip int) (arrived <-chan struct{}, release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,5 +197,5 @@ func (c *carrier) holdAfter(skip int) (arrived <-chan struct{}, release func()) 
 	return c.held, func() { close(free) }
 }
 
-// sent is how many requests were sent since the last call.
+// sent returns how many requests were sent since the last call.
 func (c *carrier) sent() int64 { return c.reads.Swap(0) + c.writes.Swap(0) }

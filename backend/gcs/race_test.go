@@ -17,10 +17,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The three races of leases on objects. In each, a client has read and decided, and its write is held up on the way while another acts. Each is run as the store is, and
-// by a client that leaves the condition out, to show that the condition is what closes it.
+// These are the three races of leases on objects. In each, a client has read
+// and decided, and its write is held up on the way while another client acts.
+// Each race is run with the store as it is, and with a client that leaves out
+// the condition. This shows that the condition closes the race.
 
-// pair is two clients of one place. The writes of the first can be held up.
+// pair is two clients of one store. The writes of the first can be held up.
 type pair struct {
 	slow, quick *Store
 	way         *carrier
@@ -39,7 +41,8 @@ func newPair(t *testing.T, strip ...string) *pair {
 	return p
 }
 
-// during sends a request through the slow client, holds its write, does something, and returns the answer.
+// during sends a request through the slow client and holds its write. Then it
+// calls do, and returns the answer.
 func (p *pair) during(t *testing.T, req tenure.Request, do func()) store.Answer {
 	t.Helper()
 	arrived, release := p.way.hold()
@@ -64,7 +67,8 @@ func (p *pair) must(t *testing.T, st *Store, req tenure.Request) store.Answer {
 	return a
 }
 
-// bothWays runs a race with the store as it is, where it must find nothing wrong, and without conditions, where it must.
+// bothWays runs a race with the store as it is, which must find nothing wrong.
+// Then it runs it without conditions, which must.
 func bothWays(t *testing.T, race func(t *testing.T, p *pair) string) {
 	t.Helper()
 	if wrong := race(t, newPair(t)); wrong != "" {
@@ -75,7 +79,8 @@ func bothWays(t *testing.T, race func(t *testing.T, p *pair) string) {
 	}
 }
 
-// TestAStaleReleaseAfterAReclaimReleasesNothing: the old holder's release arrives after its lease has expired and another has it.
+// TestAStaleReleaseAfterAReclaimReleasesNothing: the old holder's release
+// arrives after its lease has expired and another client has it.
 func TestAStaleReleaseAfterAReclaimReleasesNothing(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, p *pair) string {
@@ -98,7 +103,7 @@ func TestAStaleReleaseAfterAReclaimReleasesNothing(t *testing.T) {
 	})
 }
 
-// TestADoubleReclaimHasOneWinner: two have read the same expired lease.
+// TestADoubleReclaimHasOneWinner: two clients have read the same expired lease.
 func TestADoubleReclaimHasOneWinner(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, p *pair) string {
@@ -117,7 +122,8 @@ func TestADoubleReclaimHasOneWinner(t *testing.T) {
 	})
 }
 
-// TestACreateAfterADeleteHasOneWinner: two have read that there is nothing, because the record was deleted.
+// TestACreateAfterADeleteHasOneWinner: two clients have read that there is no
+// record, because it was deleted.
 func TestACreateAfterADeleteHasOneWinner(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, p *pair) string {
@@ -134,8 +140,9 @@ func TestACreateAfterADeleteHasOneWinner(t *testing.T) {
 	})
 }
 
-// TestAClaimOfADroppedRecordIsNotLost: a sweep has put a tombstone in a record's place, and its delete comes after another's claim. On this server a delete heeds no condition, so
-// the store must have left it out.
+// TestAClaimOfADroppedRecordIsNotLost: a sweep has put a tombstone in a
+// record's place, and its delete would come after another's claim. Deletes on
+// this server ignore their condition, so the store must not send it.
 func TestAClaimOfADroppedRecordIsNotLost(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -143,7 +150,7 @@ func TestAClaimOfADroppedRecordIsNotLost(t *testing.T) {
 	p.must(t, p.slow, old)
 	p.must(t, p.slow, then(tenure.Release, old))
 	p.clock.Advance(48 * time.Hour)
-	arrived, release := p.way.hold() // the tombstone
+	arrived, release := p.way.hold() // holds the tombstone
 	swept := make(chan error, 1)
 	go func() { _, err := p.slow.Sweep(t.Context()); swept <- err }()
 	<-arrived
@@ -156,7 +163,8 @@ func TestAClaimOfADroppedRecordIsNotLost(t *testing.T) {
 	if rec, err := p.quick.Get(t.Context(), old.Key); err != nil || rec.Grant != next.Secret.Grant() {
 		t.Errorf("a sweep has taken a record that was granted meanwhile: %+v, %v", rec, err)
 	}
-	// And one that is dropped leaves a tombstone here, which the next claim replaces.
+	// A dropped record leaves a tombstone on this server. The next claim
+	// replaces it.
 	p.must(t, p.quick, then(tenure.Release, next))
 	p.clock.Advance(48 * time.Hour)
 	if n, err := p.slow.Sweep(t.Context()); n != 1 || err != nil {
@@ -170,7 +178,9 @@ func TestAClaimOfADroppedRecordIsNotLost(t *testing.T) {
 	}
 }
 
-// TestADeleteThatComesAfterAClaimDeletesNothing: on a server whose deletes heed their condition, tombstones go, and one that was replaced by a claim meanwhile does not.
+// TestADeleteThatComesAfterAClaimDeletesNothing: on this server deletes honour
+// their condition. A tombstone is deleted, unless a claim has replaced it
+// meanwhile.
 func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCSExact(t)
@@ -186,7 +196,7 @@ func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 	p.must(t, quick, old)
 	p.must(t, quick, then(tenure.Release, old))
 	clock.Advance(48 * time.Hour)
-	arrived, release := way.holdAfter(1) // the tombstone passes, its delete does not
+	arrived, release := way.holdAfter(1) // lets the tombstone pass, and holds its delete
 	swept := make(chan error, 1)
 	go func() { _, err := slow.Sweep(t.Context()); swept <- err }()
 	<-arrived
@@ -207,7 +217,7 @@ func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 	if c, err := quick.reg.get(t.Context(), quick.reg.layout.Record(old.Key)); err != nil || c.generation != 0 {
 		t.Errorf("a dropped record left %s, %v", c.data, err)
 	}
-	// What a probe that was cut off has left stays while it is young.
+	// An interrupted probe has left an object. It stays while it is young.
 	if _, err := quick.reg.put(t.Context(), quick.reg.layout.Trial(), 0, nonce(), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +241,7 @@ func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 			t.Errorf("after %s a sweep leaves %d trials", shift, left)
 		}
 	}
-	// A tombstone that a stopped sweep has left goes with the next one.
+	// An interrupted sweep has left a tombstone. The next sweep removes it.
 	data, _, _ := objects.WriteDropped(old.Key, clock.Now())
 	if _, err := quick.reg.put(t.Context(), quick.reg.layout.Record(old.Key), 0, data, ""); err != nil {
 		t.Fatal(err)
@@ -244,7 +254,8 @@ func TestADeleteThatComesAfterAClaimDeletesNothing(t *testing.T) {
 	}
 }
 
-// TestAHundredReclaimOneLease: one is granted, and the others learn in three requests at most who it is.
+// TestAHundredReclaimOneLease: one is granted the lease. The others learn with
+// at most three requests who holds it.
 func TestAHundredReclaimOneLease(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)

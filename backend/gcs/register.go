@@ -12,14 +12,15 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// register is the compare-and-swap register in a bucket: one object per key, replaced on condition of its generation.
+// register is the compare-and-swap register in a bucket. Each key is one
+// object, replaced on condition of its generation.
 type register struct {
 	*bucket
 	layout objects.Layout
 	memory objects.Memory
 	bodies objects.Bodies
 	pace   pace
-	clock  func() time.Time // in place of the service's; nil but in tests
+	clock  func() time.Time // replaces the service's clock, in tests only
 }
 
 var (
@@ -63,7 +64,8 @@ func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	return e, nil
 }
 
-// entryOf is what an object says. A dropped one says nothing, but it is in the way: whoever comes next replaces it.
+// entryOf returns the content of an object. A tombstone has no record, but it
+// has a version, which the next record replaces.
 func (r *register) entryOf(name string, c content) (cas.Entry, error) {
 	if c.generation == 0 {
 		return cas.Entry{}, nil
@@ -79,7 +81,7 @@ func (r *register) entryOf(name string, c content) (cas.Entry, error) {
 	return e, nil
 }
 
-// time dates an entry.
+// time sets the time of an entry.
 func (r *register) time(e *cas.Entry) error {
 	if r.clock != nil {
 		e.Now = r.clock()
@@ -87,14 +89,16 @@ func (r *register) time(e *cas.Entry) error {
 	}
 	earliest, latest, known := r.bucket.clock.Span()
 	if !known {
-		return errors.New("gcs: the service does not say what time it is; a proxy between must leave the Date header in place")
+		return errors.New("gcs: the service does not say what time it is;" +
+			" a proxy between must leave the Date header in place")
 	}
 	e.Now, e.Latest = earliest, latest
 	e.Latest = objects.Latest(*e)
 	return nil
 }
 
-// Recall is what this register wrote last, for as long as the time is known without asking.
+// Recall returns what this register wrote last, if the time can be computed
+// without a request.
 func (r *register) Recall(key string) (cas.Entry, bool) {
 	rec, v, ok := r.memory.Recall(key)
 	if !ok {
@@ -108,7 +112,9 @@ func (r *register) Recall(key string) (cas.Entry, bool) {
 // Swap replaces a key's object: one request, unless replies are lost.
 func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, durable bool) error {
 	if !durable {
-		overtaken := func() bool { // by another write of this register: it need not be sent to learn that
+		// Another write of this register may have been faster. Then there is no
+		// need to send this one.
+		overtaken := func() bool {
 			_, mine, known := r.memory.Recall(next.Key)
 			return known && mine != old
 		}
@@ -135,7 +141,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	name := r.layout.Record(next.Key)
 	waits := mostWaits
 	if !durable {
-		waits = 2 // others of its batch wait for it, and a renewal comes again by itself
+		waits = 2 // other requests of its batch wait for it, and a renewal comes again anyway
 	}
 	generation, err = r.putWithin(ctx, waits, name, generation, data, next.Key)
 	switch {
@@ -150,12 +156,13 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	return err
 }
 
-// Now asks the service for its time, which it says whatever it is asked.
+// Now asks the service for its time. Every answer has it, so any request will
+// do.
 func (r *register) Now(ctx context.Context) (time.Time, error) {
 	if r.clock != nil {
 		return r.clock(), nil
 	}
-	if _, err := r.get(ctx, r.layout.Probe(r.place)); err != nil {
+	if _, err := r.get(ctx, r.layout.Probe(r.address)); err != nil {
 		return time.Time{}, err
 	}
 	var e cas.Entry
@@ -163,5 +170,6 @@ func (r *register) Now(ctx context.Context) (time.Time, error) {
 	return e.Now, err
 }
 
-// Close has nothing to let go of: connections are shared, and end by themselves when nobody uses them.
+// Close does nothing. Connections are shared, and close by themselves when they
+// are idle.
 func (r *register) Close() error { return nil }

@@ -14,23 +14,26 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
 
 const (
-	pageSize = 1000 // names in one request: as many as the service gives
-	atOnce   = 64   // requests of one batch or listing on their way; each takes some tens of milliseconds
+	pageSize = 1000 // names in one request: the most that the service gives
+	atOnce   = 64   // requests in flight for one batch or listing; each takes some tens of milliseconds
 )
 
-// Scan reads every record: one request for a thousand names, and one for each record that has changed since this register read it last.
+// Scan reads every record. It takes one request for a thousand names, and one
+// for each record that has changed since this register last read it.
 func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	return r.scan(ctx, func(*storage.Object) bool { return true }, false)
 }
 
-// ScanPrefix does the same for the records of keys that begin with prefix. One whose metadata does not say its key is read to find out.
-// So is one whose metadata names a key that is not this object's: others may
-// change metadata and leave the record as it is.
+// ScanPrefix does the same for the records of keys that begin with prefix. It
+// reads a record if its metadata has no key. It also reads it if its metadata
+// has the key of another object: others may change metadata and leave the
+// record as it is.
 func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.Entry, error] {
 	return r.scan(ctx, func(o *storage.Object) bool {
 		key, err := fence.UnescapeKey(o.Metadata[metaKey])
@@ -38,9 +41,12 @@ func (r *register) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.
 	}, false)
 }
 
-// ScanOld reads the records that have not been written since before, and deletes what earlier sweeps have left of dropped ones, and probes that were cut off.
+// ScanOld reads the records that have not been written since before. It also
+// deletes tombstones that earlier sweeps have left, and objects of interrupted
+// probes.
 func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
-	// A moment more: an object may be dated a little later than the record in it.
+	// A moment more, because an object may be dated a little later than its
+	// record.
 	records := r.scan(ctx, func(o *storage.Object) bool {
 		return r.clock != nil || !timeOf(o.Updated).After(before.Add(2*time.Second))
 	}, true)
@@ -56,7 +62,8 @@ func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.
 	}
 }
 
-// removeOld removes what stopped processes have left under a prefix: objects that are older than LeftoverAge and whose names end in suffix.
+// removeOld removes the leftovers of dead processes under a prefix: objects
+// older than LeftoverAge whose names end in suffix.
 func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed int, err error) {
 	for page, err := range b.pages(ctx, prefix) {
 		if err != nil {
@@ -79,8 +86,11 @@ func (b *bucket) removeOld(ctx context.Context, prefix, suffix string) (removed 
 	return removed, nil
 }
 
-// scan yields the records of the objects that are wanted. A damaged one is reported last, so that it hides no other.
-func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, bury bool) iter.Seq2[cas.Entry, error] {
+// scan yields the records of the wanted objects. It reports damaged ones last,
+// so that they hide no others. If cleanUp is set, it also deletes tombstones.
+func (r *register) scan(
+	ctx context.Context, wanted func(*storage.Object) bool, cleanUp bool,
+) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		var failed failures.List
 		for page, err := range r.pages(ctx, r.layout.Records()) {
@@ -88,17 +98,19 @@ func (r *register) scan(ctx context.Context, wanted func(*storage.Object) bool, 
 				yield(cas.Entry{}, err)
 				return
 			}
-			page = slices.DeleteFunc(page, func(o *storage.Object) bool { return !r.layout.IsRecord(o.Name) || !wanted(o) })
+			page = slices.DeleteFunc(page, func(o *storage.Object) bool {
+				return !r.layout.IsRecord(o.Name) || !wanted(o)
+			})
 			for i, one := range r.readAll(ctx, page) {
 				switch generation, _ := generationOf(one.entry.Version); {
 				case ctx.Err() != nil:
-					yield(cas.Entry{}, over(ctx))
+					yield(cas.Entry{}, wait.Ended(ctx))
 					return
 				case one.err != nil:
 					failed.Add(one.err)
 				case one.entry.Record.IsZero():
-					if bury && generation != 0 {
-						r.bury(ctx, page[i].Name, generation)
+					if cleanUp && generation != 0 {
+						r.deleteTombstone(ctx, page[i].Name, generation)
 					}
 				case !yield(one.entry, nil):
 					return
@@ -116,19 +128,20 @@ type readOne struct {
 	err   error
 }
 
-// readAll reads objects side by side. One that has gone meanwhile is an empty entry.
+// readAll reads objects in parallel. An object that has gone meanwhile is an
+// empty entry.
 func (r *register) readAll(ctx context.Context, page []*storage.Object) []readOne {
 	all := make([]readOne, len(page))
 	var group sync.WaitGroup
-	turn := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	for i, o := range page {
 		if data := r.bodies.Known(o.Name, string(version(o.Generation))); data != nil {
 			all[i].entry, all[i].err = r.entryOf(o.Name, content{data, o.Generation})
 			continue
 		}
-		turn <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-slots }()
 			c, err := r.get(ctx, o.Name)
 			if err == nil {
 				all[i].entry, err = r.entryOf(o.Name, c)
@@ -167,8 +180,9 @@ func (b *bucket) pages(ctx context.Context, prefix string) iter.Seq2[[]*storage.
 	}
 }
 
-// Drop puts a tombstone in a record's place, on the same condition as any change, and then deletes it where that is safe. Whoever claims the key replaces the
-// tombstone, on condition of its generation.
+// Drop puts a tombstone in a record's place, on the same condition as any
+// change. Then it deletes the tombstone if that is safe. A new owner of the key
+// replaces the tombstone, on condition of its generation.
 func (r *register) Drop(ctx context.Context, key string, old cas.Version) error {
 	r.memory.Forget(key)
 	generation, err := generationOf(old)
@@ -184,21 +198,23 @@ func (r *register) Drop(ctx context.Context, key string, old cas.Version) error 
 		return err
 	}
 	name := r.layout.Record(key)
-	grave, err := r.put(ctx, name, generation, data, key)
+	tombstone, err := r.put(ctx, name, generation, data, key)
 	if errors.Is(err, errMismatch) {
 		return cas.ErrConflict
 	}
 	if err == nil {
-		r.bury(ctx, name, grave)
+		r.deleteTombstone(ctx, name, tombstone)
 	}
 	return err
 }
 
-// bury deletes a tombstone, if this endpoint has been seen to honour the condition of a delete: another may be putting a record in its place at this moment. What is not
-// deleted is of no harm but its few bytes.
-func (r *register) bury(ctx context.Context, name string, generation int64) {
+// deleteTombstone deletes a tombstone, but only if this endpoint has been seen
+// to honour the condition of a delete. Another client may be putting a record
+// in its place at this moment. A tombstone that stays does no harm, and has a
+// few bytes.
+func (r *register) deleteTombstone(ctx context.Context, name string, generation int64) {
 	if honoured, _ := r.deletesOnCondition(ctx, r.layout.Trial()); honoured {
-		// Once: what the service does not take now, the next sweep finds.
+		// One try: if it fails, the next sweep finds the tombstone.
 		_ = r.delete(ctx, name, &condition{generation: generation})
 	}
 }

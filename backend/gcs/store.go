@@ -16,21 +16,25 @@ import (
 
 // Options of a store. The zero value is good.
 type Options struct {
-	// Connection is how the bucket is reached.
+	// Connection says how to reach the bucket.
 	Connection Connection
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention]. Use the same in all clients of one store.
+	// Retention is how long the store keeps a record after its last use. The
+	// default is [store.DefaultRetention]. Use the same in all clients of one
+	// store.
 	Retention time.Duration
-	// SkipProbe leaves out the trial of whether the endpoint honours conditions. It is for places where opening must send nothing; an endpoint that does not honour
-	// them grants one lease to many.
+	// SkipProbe opens the store without a trial of the endpoint's conditions.
+	// It is for programs that must send nothing when they open a store. An
+	// endpoint that ignores conditions grants one lease to many clients.
 	SkipProbe bool
 
-	clock      func() time.Time // in place of the service's
-	patience   time.Duration    // in place of a second
-	limit      time.Duration    // between writes to an object, in place of that of the endpoint
+	clock      func() time.Time // replaces the service's clock, in tests
+	patience   time.Duration    // replaces a second, in tests
+	limit      time.Duration    // between writes to an object; replaces that of the endpoint
 	sweepEvery int              // as in cas.Options
 }
 
-// Store keeps leases in a bucket. Its methods are safe for concurrent use, by any number of processes and handles on the same prefix.
+// Store keeps leases in a bucket. Its methods are safe for concurrent use, by
+// any number of processes and handles on the same prefix.
 type Store struct {
 	*cas.Store
 	reg *register
@@ -42,8 +46,9 @@ var (
 	_ store.Examiner = (*Store)(nil)
 )
 
-// Open opens the store under a prefix of a bucket; the empty prefix is the whole bucket. The bucket must exist. It refuses an endpoint that does not honour conditions with an
-// [*IgnoredError]. o may be nil.
+// Open opens the store under a prefix of a bucket. The empty prefix is the
+// whole bucket. The bucket must exist. If the endpoint does not honour
+// conditions, the error is an [*IgnoredError]. o may be nil.
 func Open(ctx context.Context, bucketName, prefix string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -102,7 +107,8 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	return st, nil
 }
 
-// read reads the parameters of a URL: its own, whether to probe, and by other those it does not know. It says what is wrong with them.
+// read reads the parameters of a URL. It handles the connection and probe
+// itself, and passes all others to other. why is "" if all are good.
 func (c *Connection) read(u *url.URL, skipProbe *bool, other func(name, value string) (why string)) (why string) {
 	if why := misplaced(u); why != "" {
 		return why
@@ -137,7 +143,7 @@ func (c *Connection) read(u *url.URL, skipProbe *bool, other func(name, value st
 
 func unknownParameter(name string) string { return fmt.Sprintf("parameter %q is unknown", name) }
 
-// misplaced says what a URL of a bucket has and should not have.
+// misplaced names a part of a URL that does not belong there.
 func misplaced(u *url.URL) string {
 	switch {
 	case u.User != nil:

@@ -12,7 +12,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestConformance: a bucket keeps every promise of a store, under a clock that the suite moves. The server evaluates ifGenerationMatch on uploads and no other condition.
+// TestConformance runs the whole suite of lease stores. The suite moves the
+// clock. The server evaluates ifGenerationMatch on uploads and no other
+// condition.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -20,7 +22,8 @@ func TestConformance(t *testing.T) {
 		name, clock := server.Bucket(tb), storetest.NewClock()
 		return storetest.Harness{
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
-				return open(tb, name, &Options{Connection: paged(server.Endpoint), Retention: o.Retention, clock: clock.Now, SkipProbe: true}) // the probe has tests of its own
+				// The probe has tests of its own.
+				return open(tb, name, &Options{Connection: paged(server.Endpoint), Retention: o.Retention, clock: clock.Now, SkipProbe: true})
 			},
 			Wipe:    func(tb testing.TB) { wipe(tb, server, name) },
 			Advance: clock.Advance,
@@ -30,7 +33,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceOnTheServersClock: the same on the clock that the store uses outside tests, which is told in whole seconds.
+// TestConformanceOnTheServersClock runs the checks on the clock that the store
+// uses outside tests, which shows whole seconds.
 func TestConformanceOnTheServersClock(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)
@@ -48,8 +52,8 @@ func TestConformanceOnTheServersClock(t *testing.T) {
 	})
 }
 
-// paged is the way to an endpoint that lists 20 objects at a time, so that a
-// crowd is on several pages.
+// paged makes a connection that lists 20 objects at a time, so that long
+// listings have several pages.
 func paged(endpoint string) Connection {
 	return Connection{Endpoint: endpoint, Transport: smallPages{}}
 }
@@ -65,7 +69,7 @@ func (smallPages) RoundTrip(r *http.Request) (*http.Response, error) {
 	return shared.RoundTrip(r)
 }
 
-// at is the way to an endpoint.
+// at makes a connection to an endpoint.
 func at(endpoint string) Connection { return Connection{Endpoint: endpoint} }
 
 func open(tb testing.TB, name string, o *Options) *Store {
@@ -74,7 +78,7 @@ func open(tb testing.TB, name string, o *Options) *Store {
 	if o != nil {
 		mine = *o
 	}
-	mine.sweepEvery = -1 // one grant in 1024 would send more requests than the test counts
+	mine.sweepEvery = -1 // a random sweep would send more requests than the test counts
 	st, err := Open(tb.Context(), name, "croft", &mine)
 	if err != nil {
 		tb.Fatalf("Open: %v", err)
@@ -106,8 +110,8 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// acquire asks for a key for longer than any test takes, on however busy a
-// machine.
+// acquire makes a request for a lease that is longer than any test takes, even
+// on a busy machine.
 func acquire(key, owner string) tenure.Request {
 	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Hour}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// place is an empty store in memory under a clock that the suite moves.
+// place is an empty store in memory. The suite moves its clock.
 func place(testing.TB) storetest.Harness {
 	clock := storetest.NewClock()
 	return harness(mem.New(&mem.Options{Now: clock.Now}), clock.Advance)
@@ -25,10 +25,11 @@ func harness(base *mem.Store, advance func(time.Duration)) storetest.Harness {
 	}
 }
 
-// TestConformance holds the store to every law of a lease store.
+// TestConformance runs the whole suite of lease stores.
 func TestConformance(t *testing.T) { storetest.Run(t, place) }
 
-// TestConformanceOnTheSystemClock does the same without a clock to move: as the suite tries stores that live by their server's.
+// TestConformanceOnTheSystemClock does the same without a clock that can be
+// moved. The suite tries stores with a server in this way.
 func TestConformanceOnTheSystemClock(t *testing.T) {
 	storetest.Run(t, func(testing.TB) storetest.Harness {
 		h := harness(mem.New(nil), nil)

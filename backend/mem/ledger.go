@@ -6,10 +6,13 @@ import (
 	"github.com/croft-dev/croft/internal/ledger"
 )
 
-// Ledger is a handle on items of work in memory: for tests, and for the goroutines of one process. Its Within is the transaction that ledgers in databases leave to the caller. Nothing is forgotten unless Prune is called.
+// Ledger is a handle on items of work in memory. It is for tests, and for the
+// goroutines of one process. Its Within is the transaction that ledgers in
+// databases leave to the caller. It forgets items only when Prune is called.
 type Ledger = ledger.Ledger
 
-// NewLedger makes an empty ledger. o may be nil; its Retention is not used. Open of the ledger returns another handle on the same items.
+// NewLedger makes an empty ledger. o may be nil. Its Retention is not used. The
+// ledger's Open returns another handle on the same items.
 func NewLedger(o *Options) *Ledger {
 	now := time.Now
 	if o != nil && o.Now != nil {

@@ -21,7 +21,8 @@ func ledgerHarness(base *mem.Ledger) worktest.Harness {
 	}
 }
 
-// TestLedgerConformance holds the ledger to every law of one, under a clock that the suite moves.
+// TestLedgerConformance runs the whole suite of ledgers. The suite moves the
+// clock.
 func TestLedgerConformance(t *testing.T) {
 	worktest.Run(t, func(testing.TB) worktest.Harness {
 		clock := storetest.NewClock()
@@ -31,7 +32,8 @@ func TestLedgerConformance(t *testing.T) {
 	})
 }
 
-// TestLedgerConformanceOnTheSystemClock does the same without a clock to move: as the suite tries ledgers that live by their server's.
+// TestLedgerConformanceOnTheSystemClock does the same without a clock that can
+// be moved. The suite tries ledgers with a server in this way.
 func TestLedgerConformanceOnTheSystemClock(t *testing.T) {
 	worktest.Run(t, func(testing.TB) worktest.Harness {
 		h := ledgerHarness(mem.NewLedger(nil))
@@ -40,7 +42,8 @@ func TestLedgerConformanceOnTheSystemClock(t *testing.T) {
 	})
 }
 
-// TestOneNameIsOneLedger: those who open the same URL see the same items, whatever the others close.
+// TestOneNameIsOneLedger: callers that open the same URL see the same items,
+// even if others close theirs.
 func TestOneNameIsOneLedger(t *testing.T) {
 	ctx := t.Context()
 	open := func(url string) work.Ledger {

@@ -1,6 +1,13 @@
-// Package mem keeps leases, and items of work, in memory, under a clock of the caller's choice: the store and the ledger for tests and for the goroutines of one process.
+// Package mem keeps leases and items of work in memory, under a clock of the
+// caller's choice. It is for tests, and for the goroutines of one process.
 //
-// The URL of both is "mem://name". All who open the same name in one process share one store and one ledger; they last as long as the process.
+// The URL of a store or a ledger is "mem://name". All callers in one process
+// that open the same name share one store and one ledger. Both last as long as
+// the process.
+//
+// The handles of a store share one register: a map under a mutex. The register
+// calls the hub of its waiters under that mutex, so waiters hear of changes in
+// their order. The goroutines of a store are those of package store/cas.
 package mem
 
 import (
@@ -11,13 +18,16 @@ import (
 
 // Options of a store in memory. The zero value is good.
 type Options struct {
-	// Now is the store's clock; default time.Now. It must be safe for concurrent use.
+	// Now is the store's clock. The default is time.Now. It must be safe for
+	// concurrent use.
 	Now func() time.Time
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	// Retention is how long the store keeps a record after its last use. The
+	// default is [store.DefaultRetention].
 	Retention time.Duration
 }
 
-// Store is a handle on leases in memory. It forgets records only when Sweep is called: nothing happens in it that a test has not asked for.
+// Store is a handle on leases in memory. It forgets records only when Sweep is
+// called, so nothing happens in it that a test has not asked for.
 type Store struct {
 	*cas.Store
 	reg *register
@@ -35,8 +45,9 @@ func New(o *Options) *Store {
 	return (&Store{reg: newRegister(now)}).Open(o)
 }
 
-// Open returns another handle on the same leases and the same clock, as another client has. Closing one leaves the others open. o may be nil; its
-// Now is not used.
+// Open returns another handle on the same leases and the same clock, as another
+// client has. Closing one handle leaves the others open. o may be nil. Its Now
+// is not used.
 func (s *Store) Open(o *Options) *Store {
 	if o == nil {
 		o = &Options{}
@@ -47,5 +58,6 @@ func (s *Store) Open(o *Options) *Store {
 	}
 }
 
-// Wipe forgets everything, as a store does that has lost its memory. Waiters are woken.
+// Wipe forgets everything, like a store that has lost its data. It wakes all
+// waiters.
 func (s *Store) Wipe() { s.reg.wipe() }

@@ -15,7 +15,8 @@ func claim(key string) tenure.Request {
 	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute}
 }
 
-// TestOneNameIsOneStore: those who open the same URL contend with each other, whatever the others close.
+// TestOneNameIsOneStore: callers that open the same URL contend with each
+// other, even if others close theirs.
 func TestOneNameIsOneStore(t *testing.T) {
 	ctx := t.Context()
 	open := func(url string) store.Store {
@@ -25,7 +26,8 @@ func TestOneNameIsOneStore(t *testing.T) {
 		}
 		return st
 	}
-	name := "mem://store-" + string(tenure.NewSecret()[:8]) // this process keeps it: another for every run of the test
+	// The process keeps the store, so each run of the test needs another name.
+	name := "mem://store-" + string(tenure.NewSecret()[:8])
 	one, two, other := open(name), open(name), open(name+"-other")
 	if a := one.Apply(ctx, []tenure.Request{claim("k")}); a[0].Err != nil {
 		t.Fatal(a[0].Err)
@@ -44,7 +46,8 @@ func TestOneNameIsOneStore(t *testing.T) {
 	}
 }
 
-// TestABadURLIsNamed: what a store in memory cannot honour is refused, not ignored.
+// TestABadURLIsNamed: the parts of a URL that a store in memory cannot honour
+// are refused, not ignored.
 func TestABadURLIsNamed(t *testing.T) {
 	for _, url := range []string{"mem://", "mem:///path", "mem://name/path", "mem://name?ttl=1s", "mem://user:pw@name"} {
 		if _, err := store.Open(t.Context(), url); !errors.Is(err, fence.ErrInvalid) {
@@ -53,7 +56,7 @@ func TestABadURLIsNamed(t *testing.T) {
 	}
 }
 
-// TestWipeForgetsAndWakes: after a wipe nothing is remembered, and who waits finds out.
+// TestWipeForgetsAndWakes: a wipe removes all records and wakes the waiters.
 func TestWipeForgetsAndWakes(t *testing.T) {
 	ctx := t.Context()
 	st := mem.New(nil)

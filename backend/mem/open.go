@@ -33,16 +33,18 @@ func init() {
 	})
 }
 
-// shared is what this process keeps under names.
+// shared has the stores or ledgers of this process, by name.
 type shared[T any] struct {
 	mu  sync.Mutex
 	all map[string]T
 }
 
-// named is what "mem://name" names. It is made if need be.
+// named returns the store or ledger of the URL "mem://name". It makes it if
+// there is none.
 func (s *shared[T]) named(what string, u *url.URL, create func(*Options) T) (one T, err error) {
 	if u.Host == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return one, fmt.Errorf("%w %s URL %q: a %s in memory is named mem://NAME and takes nothing else", fence.ErrInvalid, what, store.Redact(u.String()), what)
+		return one, fmt.Errorf("%w %s URL %q: a %s in memory is named mem://NAME and takes nothing else",
+			fence.ErrInvalid, what, store.Redact(u.String()), what)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

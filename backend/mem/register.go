@@ -12,13 +12,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// register is a map under a mutex. Versions are never used twice, not even across a wipe.
+// register is a map under a mutex. No version is used twice, not even after a
+// wipe.
 type register struct {
 	now func() time.Time
 
 	hub *turns.Hub
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below
 	swaps int64
 	kept  map[string]kept
 }
@@ -64,7 +65,7 @@ func (r *register) Drop(_ context.Context, key string, old cas.Version) error {
 	return nil
 }
 
-// Scan yields a snapshot: the loop's body may use the register.
+// Scan yields a snapshot, so the loop's body may use the register.
 func (r *register) Scan(context.Context) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		r.mu.Lock()
@@ -84,7 +85,7 @@ func (r *register) Scan(context.Context) iter.Seq2[cas.Entry, error] {
 
 func (r *register) Now(context.Context) (time.Time, error) { return r.now(), nil }
 
-// Close closes nothing: the register belongs to all its handles.
+// Close does nothing, because all handles share the register.
 func (r *register) Close() error { return nil }
 
 // Watch wakes at every change of the key.
@@ -92,7 +93,8 @@ func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, erro
 	return r.hub.Watch(ctx, key)
 }
 
-// driver is that of a hub which hears of every change anyway.
+// driver subscribes to nothing: the register tells the hub of every change
+// anyway.
 type driver struct{ *register }
 
 func (d driver) Subscribe(_ context.Context, key string) error {
@@ -102,15 +104,16 @@ func (d driver) Subscribe(_ context.Context, key string) error {
 
 func (driver) Unsubscribe(string) {}
 
-// acts is the topic of operators' acts. No key is empty.
+// acts is the topic of operators' acts. It differs from every key, because no
+// key is empty.
 const acts = ""
 
-// Acts tells of operators' acts.
+// Acts announces operators' acts.
 func (r *register) Acts(ctx context.Context) (<-chan string, error) {
 	return r.hub.Listen(ctx, acts)
 }
 
-// Announce tells everybody of one.
+// Announce tells all listeners of an operator's act.
 func (r *register) Announce(_ context.Context, key string) { r.hub.Acted(acts, key) }
 
 func (r *register) wipe() {

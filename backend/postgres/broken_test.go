@@ -46,24 +46,30 @@ var flaws = []struct{ name, group, function, place, change string }{
 // function.
 func broken(tb testing.TB, name, function, place, change string) (mend func()) {
 	tb.Helper()
-	text := postgres.Schema()
-	begin := strings.Index(text, "CREATE OR REPLACE FUNCTION croft."+function+"(")
-	if begin < 0 {
-		tb.Fatalf("there is no function %s", function)
-	}
-	text, _, _ = strings.Cut(text[begin:], "\n$$;")
+	text := functionText(tb, function)
 	if n := strings.Count(text, place); n != 1 {
 		tb.Fatalf("%q occurs %d times in %s", place, n, function)
 	}
 	use := func(text string) {
 		tb.Helper()
-		text = regexp.MustCompile(`\bcroft\b`).ReplaceAllString(text+"\n$$;", name)
+		text = regexp.MustCompile(`\bcroft\b`).ReplaceAllString(text, name)
 		if _, err := shared(tb).Exec(context.Background(), text); err != nil {
 			tb.Fatalf("%s: %v", function, err)
 		}
 	}
 	use(strings.Replace(text, place, change, 1))
 	return func() { use(text) }
+}
+
+// functionText is the statement that makes a function.
+func functionText(tb testing.TB, function string) string {
+	tb.Helper()
+	_, text, found := strings.Cut(postgres.Schema(), "CREATE OR REPLACE FUNCTION croft."+function+"(")
+	if !found {
+		tb.Fatalf("there is no function %s", function)
+	}
+	text, _, _ = strings.Cut(text, "\n$$;")
+	return "CREATE OR REPLACE FUNCTION croft." + function + "(" + text + "\n$$;"
 }
 
 // TestFunctionsBrokenOnPurposeAreCaught: the suite that the functions pass
@@ -97,7 +103,7 @@ func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 				own.wipe(tb)
 				return storetest.Harness{
 					Open: func(_ testing.TB, o storetest.Options) store.Store {
-						return postgres.New(own.pool, &postgres.Options{Schema: own.name, Retention: o.Retention, Now: clock.Now, LockWait: 10 * time.Second, SweepEvery: -1})
+						return postgres.New(own.pool, postgres.At(clock.Now, &postgres.Options{Schema: own.name, Retention: o.Retention, LockWait: 10 * time.Second, SweepEvery: -1}))
 					},
 					Wipe: own.wipe, Advance: clock.Advance,
 					Slow: true, Patience: 300 * time.Millisecond, // nobody waits long for a wake-up that does not come

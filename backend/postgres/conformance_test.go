@@ -111,7 +111,7 @@ func place(tb testing.TB, now func() time.Time, advance func(time.Duration)) sto
 	return storetest.Harness{
 		Open: func(_ testing.TB, o storetest.Options) store.Store {
 			// No sweeping: the suite's oracle does not know when records go.
-			return postgres.New(own.pool, &postgres.Options{Schema: own.name, Retention: o.Retention, Now: now, LockWait: 10 * time.Second, SweepEvery: -1})
+			return postgres.New(own.pool, postgres.At(now, &postgres.Options{Schema: own.name, Retention: o.Retention, LockWait: 10 * time.Second, SweepEvery: -1}))
 		},
 		Wipe:    own.wipe,
 		Advance: advance,

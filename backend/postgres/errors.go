@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // ErrClosed is the cause of every error of a store that has been closed.
@@ -15,7 +17,7 @@ var ErrClosed = errors.New("the store is closed; open it again")
 // returns that instead.
 func explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -79,13 +81,4 @@ func hasCode(err error, code string) bool {
 	}
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && coded.SQLState() == code
-}
-
-// over returns the error of an ended ctx, with its cause if that says more.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

@@ -10,6 +10,12 @@ import (
 // LeavePatiently sets how long Close tries to step out of all lines.
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
 
+// At sets the clock of a store.
+func At(now func() time.Time, o *Options) *Options { o.now = now; return o }
+
+// LedgerAt sets the clock of a ledger.
+func LedgerAt(now func() time.Time, o *LedgerOptions) *LedgerOptions { o.now = now; return o }
+
 // Statements returns all statements by their names.
 func Statements() map[string]string { return queryTexts() }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/url"
 	"strconv"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // GuardOptions of a guard. The zero value is good.
@@ -171,7 +171,7 @@ func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error 
 		return err
 	}
 	if ctx.Err() != nil {
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	if err := g.prepare(ctx, tx); err != nil {
 		return g.explain(ctx, err)
@@ -239,20 +239,15 @@ func (g *Guard) move(
 	return mark, err
 }
 
-// Rekeyed describes the last Rekey in one line. It returns "" if there was
-// none.
-func (g *Guard) Rekeyed(ctx context.Context) (text string, err error) {
+// Rekeyed returns the last Rekey or Reset. It is zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
 	err = g.own(ctx, true, func(tx session) error {
-		var at time.Time
-		var from, to, actor, note string
-		var token int64
-		err := tx.row(ctx, g.sql.rekeyed, []any{g.place.Name}, &at, &from, &token, &to, &actor, &note)
+		err := tx.row(ctx, g.sql.rekeyed, []any{g.place.Name}, &r.At, &r.From, &r.Actor, &r.Note)
 		if errors.Is(err, errNoRow) {
 			return nil
 		}
-		text = fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s",
-			at.UTC().Format(time.RFC3339), from, token, to, actor, note)
+		r.At = r.At.UTC()
 		return err
 	})
-	return text, err
+	return r, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // decide locks the mark and applies law to it, one of package fence's rules. If
@@ -88,7 +89,7 @@ func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, 
 // tables and they are missing, own makes the schema and runs do once more.
 func (g *Guard) own(ctx context.Context, needsSchema bool, do func(session) error) error {
 	if ctx.Err() != nil {
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	if g.named {
 		then := do
@@ -180,7 +181,7 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 		errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged):
 		return err
 	case ctx.Err() != nil:
-		return over(ctx)
+		return wait.Ended(ctx)
 	case hasCode(err, lockTimeout):
 		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.holder(ctx), err)
 	case errors.Is(err, errSetup), errors.Is(err, errCode):

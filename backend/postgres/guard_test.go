@@ -95,13 +95,6 @@ func TestGuardConformance(t *testing.T) {
 						err = p.QueryRow(ctx, "SELECT body, body IS NOT NULL FROM "+table+" WHERE id = $1", id).Scan(&body, &written)
 						return body, written, err
 					},
-					Audit: func(ctx context.Context) (string, error) {
-						g, err := postgres.NewGuard(p, place, o)
-						if err != nil {
-							return "", err
-						}
-						return g.Rekeyed(ctx)
-					},
 				}
 			}})
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -36,9 +37,8 @@ type LedgerOptions struct {
 	// workers must poll. It also receives a warning for each claimed item whose
 	// row is damaged. The default is [slog.Default].
 	Log *slog.Logger
-	// Now replaces the server's clock, for tests. It must be safe for
-	// concurrent use.
-	Now func() time.Time
+
+	now func() time.Time // tests replace the server's clock
 }
 
 // Ledger keeps items of work in PostgreSQL. Its methods are safe for concurrent
@@ -74,7 +74,7 @@ func NewLedger(pool *pgxpool.Pool, o *LedgerOptions) *Ledger {
 	if err := checkSchema(schema); err != nil {
 		panic(err)
 	}
-	l := &Ledger{setup: newSetup(pool, newQueries(schema)), lockWait: o.LockWait, now: o.Now}
+	l := &Ledger{setup: newSetup(pool, newQueries(schema)), lockWait: o.LockWait, now: o.now}
 	if l.lockWait < time.Millisecond {
 		l.lockWait = 2 * time.Second
 	}
@@ -137,7 +137,7 @@ func (l *Ledger) logger() *slog.Logger {
 // ledger is closed.
 func (l *Ledger) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if l.closed.Load() {
 		return store.Unknown(errLedgerClosed)

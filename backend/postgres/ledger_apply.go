@@ -64,6 +64,10 @@ func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []w
 // slowPath carries out requests by the law, in one transaction. If other
 // transactions have locked some of the items, each of those is asked for alone.
 // So only these requests wait.
+//
+// An add with an idempotency key may mean any item, also one that a neighbour
+// in the batch names. So if requests go apart, those after such an add begin
+// when it has ended, and it begins when those before it have ended.
 func (l *Ledger) slowPath(
 	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int,
 ) (left []int, err error) {
@@ -73,9 +77,29 @@ func (l *Ledger) slowPath(
 	if err = l.byLaw(ctx, requests, answers, todo, l.briefly()); !isKept(err) {
 		return todo, err
 	}
+	for len(todo) > 0 {
+		n := 1
+		for n < len(todo) && hasKey(requests[todo[n]]) == hasKey(requests[todo[0]]) {
+			n++
+		}
+		if err := l.aroundLocks(ctx, requests, answers, todo[:n]); err != nil {
+			return todo, err
+		}
+		todo = todo[n:]
+	}
+	return nil, nil
+}
+
+// hasKey reports whether a request is an add with an idempotency key.
+func hasKey(req work.Request) bool { return req.Verb == work.Add && req.Unique != "" }
+
+// aroundLocks carries out requests while other transactions have locked some of
+// the items. The requests are all adds with an idempotency key, or none is. An
+// error concerns all of them.
+func (l *Ledger) aroundLocks(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) error {
 	blocked, err := l.blocked(ctx, requests, todo)
 	if err != nil {
-		return todo, err
+		return err
 	}
 	var kept, free []int
 	for _, i := range todo {
@@ -89,12 +113,12 @@ func (l *Ledger) slowPath(
 		if err = l.byLaw(ctx, requests, answers, free, l.briefly()); err == nil {
 			free = nil
 		} else if !isKept(err) {
-			return todo, err
+			return err
 		}
 	}
 	// Requests in free had no locked item, but waited: for an idempotency key.
 	l.eachAlone(ctx, requests, answers, append(kept, free...))
-	return nil, nil
+	return nil
 }
 
 // isKept reports whether a call failed because others have locked its rows.
@@ -137,28 +161,31 @@ func (l *Ledger) byLaw(
 }
 
 // eachAlone carries out the requests that wait for other transactions. The
-// requests of one item run in their order, in one transaction. At most
-// patientCalls items run at a time.
+// requests of one item, or of one idempotency key, run in their order, in one
+// transaction. At most patientCalls transactions run at a time.
 func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
-	byItem := map[work.ID][]int{}
-	var order []work.ID
+	together := map[string][]int{}
+	var order []string
 	for _, i := range todo {
-		id := requests[i].ID
-		if byItem[id] == nil {
-			order = append(order, id)
+		name := string(requests[i].ID)
+		if hasKey(requests[i]) {
+			name = requests[i].Queue + "\x00" + requests[i].Unique
 		}
-		byItem[id] = append(byItem[id], i)
+		if together[name] == nil {
+			order = append(order, name)
+		}
+		together[name] = append(together[name], i)
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	turn := make(chan struct{}, patientCalls)
-	for _, id := range order {
-		sameItem := byItem[id]
+	for _, name := range order {
+		same := together[name]
 		turn <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turn }()
-			if err := l.byLaw(ctx, requests, answers, sameItem, l.lockWait); err != nil {
-				clerk.Failed(answers, sameItem, explain(ctx, err))
+			if err := l.byLaw(ctx, requests, answers, same, l.lockWait); err != nil {
+				clerk.Failed(answers, same, explain(ctx, err))
 			}
 		})
 	}

@@ -221,3 +221,41 @@ func TestAnItemsRequestsKeepTheirOrderAlsoByItsIdempotencyKey(t *testing.T) {
 		t.Errorf("the completion: %s, %v", a.Item.State, a.Err)
 	}
 }
+
+// TestALockedItemsRequestsKeepTheirOrderByItsIdempotencyKey: the same while
+// another transaction keeps the item locked for a moment, so that the requests
+// of the batch go apart.
+func TestALockedItemsRequestsKeepTheirOrderByItsIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	l, name := ledgerWith(t, testenv.Patience)
+	for range 5 {
+		add := adds("q", 1)[0]
+		add.Unique = string(add.ID)
+		applied(t, l, []work.Request{add})
+		items, secret := claimed(t, l, "q", 1)
+		tx, err := shared(t).Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock := "SELECT FROM " + name + ".item WHERE id = $1::text::uuid FOR UPDATE"
+		if _, err := tx.Exec(t.Context(), lock, string(items[0].ID)); err != nil {
+			t.Fatal(err)
+		}
+		// Longer than a batch waits for a row before its requests go apart.
+		unlocked := make(chan error, 1)
+		time.AfterFunc(300*time.Millisecond, func() { unlocked <- tx.Rollback(context.Background()) })
+		add.ID = work.NewID()
+		answers := l.Apply(t.Context(), []work.Request{
+			add, {Verb: work.Complete, ID: items[0].ID, Token: items[0].Record.Token, Secret: secret},
+		})
+		if err := <-unlocked; err != nil {
+			t.Fatal(err)
+		}
+		if a := answers[0]; a.Err != nil || a.Item.ID != items[0].ID || a.Item.State != work.Running {
+			t.Errorf("the add is answered with item %s, which is %s: %v", a.Item.ID, a.Item.State, a.Err)
+		}
+		if a := answers[1]; a.Err != nil || a.Item.State != work.Done {
+			t.Errorf("the completion: %s, %v", a.Item.State, a.Err)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func TestAnEffectThatIsMadePendingAgainIsNotPruned(t *testing.T) {
 	clock := storetest.NewClock()
 	own := empty(t)
 	p, schema := own.pool, own.name
-	l := postgres.NewLedger(p, &postgres.LedgerOptions{Schema: schema, LockWait: testenv.Patience, Now: clock.Now})
+	l := postgres.NewLedger(p, postgres.LedgerAt(clock.Now, &postgres.LedgerOptions{Schema: schema, LockWait: testenv.Patience}))
 	defer func() { _ = l.Close() }()
 	id := completed(t, l, "q")
 	stamp := fence.Stamp{Key: "work/dispatcher", Token: 5, Grant: tenure.NewSecret().Grant()}

@@ -22,7 +22,7 @@ func ledgerPlace(own lot, now func() time.Time, advance func(time.Duration)) wor
 	p, name := own.pool, own.name
 	return worktest.Harness{
 		Open: func(tb testing.TB) work.Ledger {
-			return postgres.NewLedger(p, &postgres.LedgerOptions{Schema: name, LockWait: testenv.Patience, Now: now})
+			return postgres.NewLedger(p, postgres.LedgerAt(now, &postgres.LedgerOptions{Schema: name, LockWait: testenv.Patience}))
 		},
 		Within: func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error {
 			return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error { return do(l.(*postgres.Ledger).In(tx)) })

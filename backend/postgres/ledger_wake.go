@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -128,7 +129,7 @@ func (n *workListener) join(ctx context.Context, l *Ledger, w *workWaiter) error
 		return w.link.err
 	case <-ctx.Done():
 		n.leave(w)
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/croft-dev/croft/internal/wait"
 )
 
 // Schema returns the SQL that makes everything the store, the guards and the
 // ledger need, for use with psql. Where the schema exists already, the SQL
 // fails and changes nothing. Its last lines name the rights of a role that only
-// uses the schema.
+// uses the schema, and say how the owner makes changed functions again.
 func Schema() string {
 	const schema = DefaultSchema
 	s := newQueries(schema)
@@ -27,16 +29,28 @@ func Schema() string {
 		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO %s.migration (version, name) VALUES (%d, '%s');\n",
 			m.name, m.text, schema, m.version, m.name)
 	}
-	b.WriteString(`
+	fmt.Fprintf(&b, `
 COMMIT;
 
 -- A role that uses leases needs this and no more:
 --   GRANT USAGE ON SCHEMA croft TO app;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA croft TO app;
 --   GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA croft TO app;
-`)
+
+-- If somebody has changed the functions, the schema's owner makes them again,
+-- with the newest croft that uses the schema. Leases, marks and work stay. Run
+-- this, then croft ls as the same role, then the last GRANT:
+--   BEGIN;
+--   DELETE FROM croft.migration WHERE version > %d;
+--   DROP FUNCTION croft.version_%d();
+--   COMMIT;
+`, tablesVersion, newestVersion())
 	return b.String()
 }
+
+// tablesVersion is the last version that made tables. All later migrations can
+// run again.
+const tablesVersion = 10
 
 // setup makes the schema when a statement finds it missing. A server that has
 // the schema is asked nothing extra.
@@ -67,7 +81,7 @@ func (s *setup) migrate(ctx context.Context) (err error) {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	for range 5 {
 		if err = s.tryMigrate(ctx); !alreadyThere(err) {

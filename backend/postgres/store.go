@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/chore"
 	"github.com/croft-dev/croft/internal/turns"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -33,9 +34,8 @@ type Options struct {
 	// and holders learn of operators' acts by renewing. The default is
 	// [slog.Default].
 	Log *slog.Logger
-	// Now replaces the server's clock, for tests. It must be safe for
-	// concurrent use.
-	Now func() time.Time
+
+	now func() time.Time // tests replace the server's clock
 }
 
 // Store keeps leases in PostgreSQL. Its methods are safe for concurrent use, by
@@ -79,7 +79,7 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 		setup:     newSetup(pool, newQueries(schema)),
 		retention: o.Retention,
 		lockWait:  o.LockWait,
-		now:       o.Now,
+		now:       o.now,
 	}
 	if s.retention <= 0 {
 		s.retention = store.DefaultRetention
@@ -114,7 +114,7 @@ func (s *Store) waitMillis() int32 { return int32(min(s.lockWait.Milliseconds(),
 // store is closed.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

@@ -222,6 +222,64 @@ func TestARoleThatMayNotUpgradeSaysWhoCan(t *testing.T) {
 	must(t, limited, claim("older/new", "bob"))
 }
 
+// TestTheOwnerMakesChangedFunctionsAgain: a role that may only use the schema
+// learns what to do. The owner does what the last lines of the schema's text
+// say, and uses the schema once. All leases stay.
+func TestTheOwnerMakesChangedFunctionsAgain(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	owner := pg.Database(t)
+	database := strings.TrimPrefix(mustParse(t, owner).Path, "/")
+	role := "limited_" + database
+	pg.Query(t, database, postgres.Schema())
+	pg.Query(t, database, "CREATE ROLE "+role+" LOGIN")
+	_, last, _ := strings.Cut(postgres.Schema(), "\nCOMMIT;\n")
+	grants := strings.ReplaceAll(strings.Join(regexp.MustCompile("GRANT .*;").FindAllString(last, -1), ""), "TO app", "TO "+role)
+	remake := strings.ReplaceAll(regexp.MustCompile("(?s)BEGIN;.*COMMIT;").FindString(last), "--", "")
+	pg.Query(t, database, grants)
+	open := func(url string) store.Store {
+		t.Helper()
+		st, err := store.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.Close() })
+		return st
+	}
+	limited := open(strings.Replace(owner, "postgres://postgres@", "postgres://"+role+"@", 1))
+	mine := claim("changed", "ann")
+	before := must(t, limited, mine)
+	pg.Query(t, database, "INSERT INTO croft.fence (name) VALUES ('row')")
+
+	renews := "IF known AND r.state = 'held' AND (alive"
+	pg.Query(t, database, strings.Replace(functionText(t, "apply_v1"), renews, "IF false AND (alive", 1))
+	a := one(t.Context(), limited, then(tenure.Renew, mine))
+	if !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "croft schema postgres") {
+		t.Fatalf("with a changed function: %v; want unknown, and what to do", a.Err)
+	}
+
+	p := pool(t, owner)
+	defer p.Close()
+	if _, err := p.Exec(t.Context(), postgres.Schema()); err == nil {
+		t.Error("the whole text can run again, against its own word")
+	}
+
+	pg.Query(t, database, remake)
+	for _, err := range open(owner).List(t.Context(), "") { // as croft ls does
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pg.Query(t, database, grants)
+	after := must(t, limited, then(tenure.Renew, mine))
+	if after.Record.Token != before.Record.Token {
+		t.Errorf("the lease had token %d and has %d", before.Record.Token, after.Record.Token)
+	}
+	if n := pg.Query(t, database, "SELECT count(*) FROM croft.fence"); n != "1" {
+		t.Errorf("%s marks are left of 1", n)
+	}
+}
+
 // TestTheDoctorNamesWhoCanChangeTheFunctions: that is the schema's owner, who
 // also brings an older schema up to date.
 func TestTheDoctorNamesWhoCanChangeTheFunctions(t *testing.T) {

@@ -36,7 +36,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	c, err := s.hub.Watch(ctx, key)
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return c, nil
 }
@@ -51,7 +51,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	}
 	keys, err := s.hub.Listen(ctx, actPrefix)
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return keys, nil
 }
@@ -67,17 +67,6 @@ func (s *Store) listening(ctx context.Context) error {
 		err = store.Unknown(explain(ctx, err))
 	}
 	return err
-}
-
-// cannotWatch explains why a watch did not begin though the store listens.
-func cannotWatch(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		err = over(ctx)
-	case errors.Is(err, turns.ErrEnded):
-		err = ErrClosed
-	}
-	return store.Unknown(err)
 }
 
 // asking notes which acquires ask for a place in line: those of watched keys.

@@ -189,8 +189,8 @@ func answer(req *tenure.Request, f []string) store.Answer {
 	}
 	if _, _, err = tenure.Apply(rec, *req, now); err == nil {
 		return unreadable(fmt.Errorf("postgres: the server refused to %s %q and the law does not: "+
-			"its functions are not those that this program made; "+
-			"drop the schema, or run the migrations of `croft schema postgres`", req.Verb, req.Key))
+			"somebody has changed the schema's functions; "+
+			"let its owner make them again, as the last lines of `croft schema postgres` say", req.Verb, req.Key))
 	}
 	return store.Answer{Record: rec, Now: now, Err: err}
 }

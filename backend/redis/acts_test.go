@@ -18,14 +18,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// seize is an operator's takeover of a key.
+// seize takes a key over as an operator does.
 func seize(key string) tenure.Request {
 	req := claim(key, "op")
 	req.Verb, req.Actor, req.Note = tenure.Takeover, "op", "test"
 	return req
 }
 
-// toldOf waits for the next key that is told, which must be this one.
+// toldOf waits for the next key on a channel, which must be this one.
 func toldOf(t *testing.T, keys <-chan string, key string) {
 	t.Helper()
 	select {
@@ -54,7 +54,7 @@ func ended(t *testing.T, keys <-chan string) {
 	}
 }
 
-// listens opens a store on a server and listens to operators' acts.
+// listens opens a store on a server and listens for operators' acts.
 func listens(t *testing.T, server *testenv.RedisServer) (*Store, <-chan string) {
 	t.Helper()
 	st := New(dial(t, server), &Options{Prefix: server.Prefix()})
@@ -66,7 +66,7 @@ func listens(t *testing.T, server *testenv.RedisServer) (*Store, <-chan string) 
 	return st, keys
 }
 
-// asked is a store that says when its client listens to operators' acts.
+// asked is a store that says when its client listens for operators' acts.
 type asked struct {
 	*Store
 	listening chan struct{}
@@ -78,7 +78,8 @@ func (s asked) Acts(ctx context.Context) (<-chan string, error) {
 	return keys, err
 }
 
-// TestAHolderLearnsOfATakeoverAtOnce: its next renewal is 20 s away.
+// TestAHolderLearnsOfATakeoverAtOnce checks that the holder need not wait for
+// its next renewal, which is 20 s away.
 func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -112,7 +113,8 @@ func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 	}
 }
 
-// TestListenersOfActsShareOneSubscription, and the last ends it.
+// TestListenersOfActsShareOneSubscription checks that the last listener ends
+// the subscription.
 func TestListenersOfActsShareOneSubscription(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -149,7 +151,8 @@ func TestListenersOfActsShareOneSubscription(t *testing.T) {
 	})
 }
 
-// TestActsAreToldAfterAReconnect, on the same channel.
+// TestActsAreToldAfterAReconnect checks that a listener hears of acts on the
+// same channel after the connection was lost.
 func TestActsAreToldAfterAReconnect(t *testing.T) {
 	t.Parallel()
 	far, near, net := overNetwork(t)
@@ -178,7 +181,8 @@ func TestActsAreToldAfterAReconnect(t *testing.T) {
 	})
 }
 
-// TestActsEndWhenTheServerIsGone: who listens asks again, and finds it back.
+// TestActsEndWhenTheServerIsGone checks that a listener's channel is closed,
+// and that it can listen again when the server is back.
 func TestActsEndWhenTheServerIsGone(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -201,8 +205,8 @@ func TestActsEndWhenTheServerIsGone(t *testing.T) {
 	toldOf(t, keys, "acts/back")
 }
 
-// TestActsAreToldAcrossACluster: the node that tells of an act may have no
-// listener of its own.
+// TestActsAreToldAcrossACluster checks acts on a node that has no listener of
+// its own.
 func TestActsAreToldAcrossACluster(t *testing.T) {
 	t.Parallel()
 	var addrs []string
@@ -240,7 +244,7 @@ func TestActsAreToldAcrossACluster(t *testing.T) {
 	}
 }
 
-// TestPlantedActsAreIgnored: others may publish on the channel, too.
+// TestPlantedActsAreIgnored publishes on the channel as another program might.
 func TestPlantedActsAreIgnored(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -265,8 +269,9 @@ func TestPlantedActsAreIgnored(t *testing.T) {
 	toldOf(t, keys, "acts/true")
 }
 
-// TestAClosedStoreTellsOfNoActs, and leaves nothing behind. It is not parallel:
-// it counts goroutines.
+// TestAClosedStoreTellsOfNoActs checks that Close closes the channels of
+// listeners and leaves no goroutine behind. It is not parallel, because it
+// counts goroutines.
 func TestAClosedStoreTellsOfNoActs(t *testing.T) {
 	server := testenv.Redis(t)
 	client := dial(t, server)
@@ -299,7 +304,8 @@ func TestAClosedStoreTellsOfNoActs(t *testing.T) {
 	})
 }
 
-// keysOnly makes a user who may use the channels of keys, and not that of acts.
+// keysOnly makes a user that may use the channels of keys, but not that of
+// acts.
 func keysOnly(t *testing.T, server *testenv.RedisServer) *goredis.Options {
 	t.Helper()
 	if _, err := server.Ask("ACL", "SETUSER", "weak", "on", ">secret", "~*", "+@all",
@@ -309,8 +315,9 @@ func keysOnly(t *testing.T, server *testenv.RedisServer) *goredis.Options {
 	return &goredis.Options{Username: "weak", Password: "secret"}
 }
 
-// TestAUserWithoutTheChannelOfActsIsWokenAllTheSame: the server refuses all
-// channels of a command for one. Its acts are decided, too.
+// TestAUserWithoutTheChannelOfActsIsWokenAllTheSame checks that such a user's
+// watches work, although the server refuses a whole command for one forbidden
+// channel. Its own acts take effect, too.
 func TestAUserWithoutTheChannelOfActsIsWokenAllTheSame(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -353,7 +360,8 @@ func TestAUserWithoutTheChannelOfActsIsWokenAllTheSame(t *testing.T) {
 	wakes("by an act after it")
 }
 
-// TestActsThatAreForbiddenMeanwhileEnd, and keep no watch from being woken.
+// TestActsThatAreForbiddenMeanwhileEnd takes the permission away from a
+// listener. Its channel is closed, and the store stays subscribed to keys.
 func TestActsThatAreForbiddenMeanwhileEnd(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -388,8 +396,49 @@ func TestActsThatAreForbiddenMeanwhileEnd(t *testing.T) {
 	}
 }
 
-// TestManyActsAreToldInFewMessages: one for each key, and one in all while
-// nobody listens.
+// TestWatchesOutliveAnUnusedChannelOfActs forbids the channel of acts while
+// nobody listens any more and the store is still subscribed. The server ends
+// the connection. The store must subscribe to all keys again.
+func TestWatchesOutliveAnUnusedChannelOfActs(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	o := keysOnly(t, server)
+	if _, err := server.Ask("ACL", "SETUSER", "weak", "&*"); err != nil {
+		t.Fatal(err)
+	}
+	st := New(dialWith(t, server, o), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	st.hub.Kept = time.Hour // the subscription to acts stays
+	client, ctx := dial(t, server), t.Context()
+	var names []string
+	for _, key := range []string{"weak/one", "weak/two"} {
+		if _, err := st.Watch(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, st.names.record(key))
+	}
+	listening, cancel := context.WithCancel(ctx)
+	keys, err := st.Acts(listening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	ended(t, keys)
+	keysOnly(t, server)
+	testenv.Eventually(t, "the keys are subscribed to", func() error {
+		st.listener.resubscribe() // as it does when a check finds channels missing
+		counts, err := client.PubSubNumSub(ctx, names...).Result()
+		for name, n := range counts {
+			if n != 1 {
+				return fmt.Errorf("%d subscriptions to %s", n, name)
+			}
+		}
+		return err
+	})
+}
+
+// TestManyActsAreToldInFewMessages checks that there is one message for each
+// key, and one in all while nobody listens.
 func TestManyActsAreToldInFewMessages(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)

@@ -12,18 +12,22 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// ErrDamaged is matched by the error about a record that cannot be one of the law's. Nothing is decided from it and nothing is written over it.
+// ErrDamaged is matched by errors about a record that Croft cannot have
+// written. Croft decides nothing by it and does not overwrite it.
 var ErrDamaged = errors.New("damaged record")
 
 var errReply = errors.New("redis: a script's reply is not what it returns; is a proxy between that changes replies?")
 
-// verdict is what apply.lua says of a request.
+// verdict is the outcome of a request, as apply.lua names it.
 type verdict byte
 
-// refusals are the outcomes that the law has a word for, and those of them that come with a place in the line of those who wait.
+// refusals maps outcomes to the law's reasons. Capital letters say that the
+// store has also been put into the line of waiters.
 var refusals = map[verdict]tenure.Why{
-	'h': tenure.WhyHeld, 'H': tenure.WhyHeld, 'r': tenure.WhyReserved, 'R': tenure.WhyReserved, 'o': tenure.WhyHold, 'p': tenure.WhyPeriod,
-	'l': tenure.WhyReleased, 'e': tenure.WhyExpired, 's': tenure.WhySuperseded, 't': tenure.WhyTakenOver, 'u': tenure.WhyUnknown,
+	'h': tenure.WhyHeld, 'H': tenure.WhyHeld, 'r': tenure.WhyReserved, 'R': tenure.WhyReserved,
+	'o': tenure.WhyHold, 'p': tenure.WhyPeriod,
+	'l': tenure.WhyReleased, 'e': tenure.WhyExpired, 's': tenure.WhySuperseded,
+	't': tenure.WhyTakenOver, 'u': tenure.WhyUnknown,
 }
 
 const (
@@ -35,10 +39,11 @@ const (
 	isDamaged  verdict = '!'
 )
 
-// inLine reports whether a refused acquire has a place among those who wait.
+// inLine reports whether a refused acquire has put the store into the line.
 func (o verdict) inLine() bool { return o == 'H' || o == 'R' }
 
-// answer reads what the script says of a request and makes it into what the law says of it.
+// answer reads the script's answer to a request and sets a to what the law
+// would return.
 func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) verdict {
 	said := verdict(p.byte())
 	var asked *tenure.Request
@@ -53,7 +58,7 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 			err = terms.err
 		}
 	}
-	if p.err != nil { // not the record, but the reply
+	if p.err != nil { // the reply is damaged, not the record
 		*a = store.Answer{Err: store.Unknown(errReply)}
 		return said
 	}
@@ -68,14 +73,17 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 	case tenure.WhyHold:
 		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.HoldUntil, Now: now}
 	case tenure.WhyPeriod:
-		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.Succeeded.Add(req.Every.Truncate(time.Microsecond) / 2), Now: now}
+		until := rec.Succeeded.Add(req.Every.Truncate(time.Microsecond) / 2)
+		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: until, Now: now}
 	case "":
 		switch said {
 		case done:
 		case secretUsed:
-			a.Err = fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each", fence.ErrInvalid, req.Key)
+			a.Err = fmt.Errorf("%w secret: it has been used for another request on %q; make a new one for each",
+				fence.ErrInvalid, req.Key)
 		case noTokens:
-			a.Err = fmt.Errorf("%w token: tokens end at %d and the store's clock, now %s, has been far ahead; delete the key's record from the store", fence.ErrInvalid, fence.MaxToken, now.Format(time.RFC3339))
+			a.Err = fmt.Errorf("%w token: tokens end at %d and the store's clock, now %s, has been far ahead; "+
+				"delete the key's record from the store", fence.ErrInvalid, fence.MaxToken, now.Format(time.RFC3339))
 		default:
 			*a = store.Answer{Err: store.Unknown(errReply)}
 		}
@@ -85,7 +93,8 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 	return said
 }
 
-// history reads the terms that are left, in whatever order, and puts the record's own after them.
+// history reads all terms that follow, sorts them, and appends the record's
+// own.
 func (p *packed) history(rec tenure.Record) []tenure.Term {
 	var terms []tenure.Term
 	for p.rest != "" {
@@ -95,7 +104,8 @@ func (p *packed) history(rec tenure.Record) []tenure.Term {
 	return append(terms, newest(rec))
 }
 
-// parseRecord reads what read.lua returns: a record and, if they were asked for, the terms before its newest.
+// parseRecord reads a reply of read.lua: a record and, if history is set, the
+// terms before the newest. It returns a zero record if text is empty.
 func parseRecord(key, text string, history bool) (tenure.Record, error) {
 	if text == "" {
 		return tenure.Record{}, nil
@@ -114,7 +124,7 @@ func parseRecord(key, text string, history bool) (tenure.Record, error) {
 	}
 	if err == nil {
 		whole := rec
-		if !history { // what is not read is not looked at
+		if !history { // check the newest term only
 			whole.History = []tenure.Term{newest(rec)}
 		}
 		err = whole.Check()
@@ -125,8 +135,8 @@ func parseRecord(key, text string, history bool) (tenure.Record, error) {
 	return rec, nil
 }
 
-// damaged must not match fence.ErrInvalid as the record's own error does: the
-// caller's input was good.
+// damaged makes an error about a key's record. It must not match
+// fence.ErrInvalid, as err may, because the caller's input was good.
 func damaged(key string, err error) error {
 	if err == nil {
 		err = errForeign

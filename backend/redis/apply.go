@@ -9,22 +9,30 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 const (
-	// prompt is how soon a server answers that can be waited for.
+	// prompt is the longest time in which a prompt server answers.
 	prompt = 100 * time.Millisecond
-	// patience is how long it is waited for, at most.
+	// patience is how long a caller waits itself for a server that was prompt.
 	patience = 250 * time.Millisecond
 )
 
-// Apply carries out requests in one round trip: those of one namespace in scripts of at most 256, those of others beside them. Only requests that follow 256 others and share a key with them wait
-// for their own. A request that ctx's end overtakes may still take effect after Apply has returned; its answer is unknown, and the law makes sending it again safe.
+// Apply carries out requests. It sends at least one script for each namespace,
+// with at most 256 requests each, all in one round trip. It needs a second
+// round trip only if two of these scripts share a key. If ctx ends first, the
+// answers match [store.ErrUnknown], and the requests may still take effect
+// after Apply has returned. It is safe to send them again: the law recognises
+// copies.
 //
-// go-redis does not watch for cancellations, so a call that might hang must be one that can be left behind, in a goroutine of its own; but that costs as much again as the call. A server that was prompt the last
-// time is therefore waited for, for a moment. If it hangs now, the same is asked again in the patient way.
+// go-redis does not notice when a context is cancelled. A call that may hang
+// therefore needs a goroutine that the caller can leave behind, and that
+// doubles the cost of a call. So if the server was prompt the last time, the
+// caller makes the call itself and waits for at most patience. If the server
+// hangs now, Apply sends the same requests again from a goroutine.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := make([]store.Answer, len(requests))
 	waves := split(requests, answers)
@@ -40,12 +48,12 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 			return answers
 		}
 		if ctx.Err() != nil {
-			return unanswered(answers, [][]*chunk{left}, over(ctx))
+			return unanswered(answers, [][]*chunk{left}, wait.Ended(ctx))
 		}
 		waves[0] = left
 	}
-	asked := slices.Clone(requests) // the caller's are the caller's again when this is left behind
-	got, err := await(ctx, func() ([]store.Answer, error) {
+	asked := slices.Clone(requests) // the goroutine may outlive this call
+	got, err := wait.For(ctx, func() ([]store.Answer, error) {
 		got := make([]store.Answer, len(asked))
 		for _, chunks := range waves {
 			s.send(ctx, false, chunks, asked, got)
@@ -59,8 +67,9 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		for _, c := range chunks {
 			for _, i := range c.indexes {
 				answers[i] = got[i]
-				if err := got[i].Err; ctx.Err() != nil && errors.Is(err, store.ErrUnknown) && !errors.Is(err, ctx.Err()) {
-					answers[i].Err = store.Unknown(fmt.Errorf("%w: %w", over(ctx), err))
+				err := got[i].Err
+				if ctx.Err() != nil && errors.Is(err, store.ErrUnknown) && !errors.Is(err, ctx.Err()) {
+					answers[i].Err = store.Unknown(fmt.Errorf("%w: %w", wait.Ended(ctx), err))
 				}
 			}
 		}
@@ -68,7 +77,8 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return answers
 }
 
-// briefly is a context whose deadline is soon. Clients look at deadlines where they do not look at cancellations.
+// briefly is a context with an early deadline. go-redis observes deadlines, but
+// not cancellations.
 type briefly struct {
 	context.Context
 	until time.Time
@@ -81,7 +91,8 @@ func (c briefly) Deadline() (time.Time, bool) {
 	return c.until, true
 }
 
-// bounded reports whether calls of a client end soon: by the deadline of their context, or by its read timeout.
+// bounded reports whether calls of a client end within seconds, by the deadline
+// of their context or by the client's read timeout.
 func bounded(client goredis.UniversalClient) bool {
 	const most = 5 * time.Second // go-redis's default
 	switch c := client.(type) {
@@ -95,7 +106,7 @@ func bounded(client goredis.UniversalClient) bool {
 	return false
 }
 
-// unanswered answers the requests of chunks as unknown.
+// unanswered sets the answers to all requests of chunks to unknown.
 func unanswered(answers []store.Answer, waves [][]*chunk, err error) []store.Answer {
 	for _, chunks := range waves {
 		for _, c := range chunks {
@@ -107,8 +118,11 @@ func unanswered(answers []store.Answer, waves [][]*chunk, err error) []store.Ans
 	return answers
 }
 
-// send carries out chunks that do not depend on each other, and returns those that Redis has not answered. once says that the client must not try again by itself.
-func (s *Store) send(ctx context.Context, once bool, chunks []*chunk, requests []tenure.Request, answers []store.Answer) (left []*chunk) {
+// send carries out the chunks of one wave, and returns those that Redis has not
+// answered. If once is set, the client does not try again by itself.
+func (s *Store) send(
+	ctx context.Context, once bool, chunks []*chunk, requests []tenure.Request, answers []store.Answer,
+) (left []*chunk) {
 	began := time.Now()
 	calls := make([]*call[*goredis.StringCmd], len(chunks))
 	for n, c := range chunks {
@@ -141,7 +155,7 @@ func (s *Store) send(ctx context.Context, once bool, chunks []*chunk, requests [
 				answers[i] = store.Answer{Err: store.Unknown(unconfirmed)}
 			}
 		}
-		if reply.rest != "" { // what was read as answers was none
+		if reply.rest != "" { // the answers above were read from a damaged reply
 			for _, i := range c.indexes {
 				answers[i] = store.Answer{Err: store.Unknown(errReply)}
 			}
@@ -155,11 +169,11 @@ func (s *Store) send(ctx context.Context, once bool, chunks []*chunk, requests [
 
 // Flags for apply.lua, to be added up.
 const (
-	rewrite byte = 1 << iota // write also what stays unchanged
-	clustered
+	rewrite   byte = 1 << iota // write a confirmed record even if it has not changed
+	clustered                  // the server may be a node of a cluster
 )
 
-// call makes the call of a chunk.
+// call makes the script call for a chunk, without sending it.
 func (s *Store) call(c *chunk, requests []tenure.Request) *call[*goredis.StringCmd] {
 	made := newCall(s.apply, goredis.NewStringCmd, 1+len(c.indexes), 1)
 	root := s.names.root(c.namespace)
@@ -181,7 +195,10 @@ func (s *Store) call(c *chunk, requests []tenure.Request) *call[*goredis.StringC
 	return made
 }
 
-// confirmed makes a call and waits until replicas have its changes. WAIT counts what its own connection has written, so both go over one.
+// confirmed sends a call and waits until enough replicas have its changes. It
+// returns an error if they do not confirm in time; the call's own error is in
+// c.cmd. WAIT covers only writes of its own connection, so both commands go
+// into one pipeline.
 func (s *Store) confirmed(ctx context.Context, c *call[*goredis.StringCmd]) error {
 	on := s.client
 	cluster, _ := s.client.(*goredis.ClusterClient)
@@ -205,7 +222,7 @@ func (s *Store) confirmed(ctx context.Context, c *call[*goredis.StringCmd]) erro
 		}
 	}
 	if cluster != nil && goredis.HasErrorPrefix(c.cmd.Err(), "MOVED") {
-		cluster.ReloadState(ctx) // it asks the node directly, and so must see to it
+		cluster.ReloadState(ctx) // this call has bypassed the cluster client, which would have done so
 		c.cmd.SetErr(fmt.Errorf("%w; the cluster has moved these keys, ask again", errMoved))
 	}
 	n, err := count.Int()
@@ -213,14 +230,15 @@ func (s *Store) confirmed(ctx context.Context, c *call[*goredis.StringCmd]) erro
 		return explain(err)
 	}
 	if n < s.wait {
-		return fmt.Errorf("redis: %d of %d replicas have confirmed it within %s; ask again, and see whether they keep up", n, s.wait, s.waitFor)
+		return fmt.Errorf("redis: %d of %d replicas have confirmed it within %s; "+
+			"ask again, and see whether they keep up", n, s.wait, s.waitFor)
 	}
 	return nil
 }
 
 var errMoved = errors.New("another node has them now")
 
-// at is the time that scripts are to take for now: 0 for the server's own.
+// at returns the time that scripts use as now: 0 for the server's own.
 func (s *Store) at() int64 {
 	if s.clock == nil {
 		return 0

@@ -1,51 +1,110 @@
--- The law of ownership (package tenure), carried out for a batch of requests on keys of one namespace.
+-- The law of ownership (package tenure), carried out for a batch of requests on
+-- keys of one namespace.
 --
--- KEYS[1]    the namespace's index: a sorted set of its keys, scored by when their records expire (milliseconds)
+-- KEYS[1]    the namespace's index: a sorted set of its keys. A score is the
+--            time at which the record expires, in milliseconds.
 -- KEYS[1+i]  the record of request i
--- ARGV[1]    the settings and then the requests, packed: see SETTINGS and REQUEST
+-- ARGV[1]    the settings and then the requests, packed: see SETTINGS, REQUEST
 --
--- A record is a hash. "r" holds all of it but its texts, which are in "x", and the past; another form of it would have another name. "g" holds the first digits of the grants before the newest, the oldest first. Their terms are in fields of one letter, term n in that of n %
--- 31. "w" holds the stores that wait for the key, the first first.
+-- Times are whole microseconds. They and tokens are below 2^53, so a Lua number
+-- holds them exactly.
 --
--- A record is gone when its time to leave has come. Redis expires it some time after that, so that it need not be told anew at every change.
+-- A record is a hash with these fields:
 --
--- Times are whole microseconds; they and tokens are below 2^53, which a Lua number holds exactly.
+--   r     all of the record but its texts and its past: see RECORD. Another
+--         format would have another field.
+--   x     the texts: owner, instance, actor, note, then guards, then progress
+--   g     the first bytes of the grants before the newest, oldest first
+--   A..4  the terms before the newest. Term n is in letter n % 31: see LETTERS.
+--   w     the stores that wait for the key, in their order: see WAITER
 --
--- Returns, in one text, the time, and for each request its outcome and the record as it then stands, with its texts unless they are those that were sent; "\0" if there is none. After "taken over" the terms before it follow, with
--- their length before them.
+-- A record that no claim needs any more counts as missing at once. Redis
+-- expires it some time later, so that not every change has to set its expiry.
 --
--- While a script runs, Redis serves nobody else. What costs is to call Redis, to define locals and fill tables, which is done at every run, and to make strings, of which every byte is hashed. So a record is read into
--- locals in one step, its texts are not looked at, and what is rare is out of the way.
+-- The reply is one string: the time, and for each request its outcome and the
+-- record after it, or "\0" if there is none. The texts follow the record,
+-- except after "granted": there they are those of the request. After "taken
+-- over" the older terms follow, with their length before them.
+--
+-- Redis serves nobody else while a script runs. Three things are expensive:
+-- calling Redis, defining locals and filling tables, which happens at every
+-- run, and making strings, because Lua hashes every byte. So the script reads a
+-- record into locals in one step, looks at its texts only where it must, and
+-- keeps rare cases out of the common path.
 
---# Lines like these name numbers, texts and formats; each name is replaced by its value before the script is sent. Formats are those of the struct library. The Go side of all this is packed.go.
---# What a batch begins with: retention; the time in place of the server's (0 but in tests); flags, added up; the id of the store that asks.
+--# Lines that begin like this one are not sent to Redis. They define names for
+--# numbers, strings and formats. Before the script is sent, each name in it is
+--# replaced by its value. Formats are those of the struct library. packed.go
+--# reads and writes the same formats in Go.
+
+--# A batch begins with the settings: the retention, the time to use instead of
+--# the server's (0 outside of tests), flags added up, and the id of the store.
 --# SETTINGS '<ddBc8', REWRITE 1, CLUSTER 2
---# A request: verb, flag, grant, ttl, and the lengths of its texts: owner, instance, actor and note, each with its length before it; and guards, or progress. If the flag says so there is more before them: above, every, hold.
+
+--# A request: verb, flag, grant, ttl, the length of owner, instance, actor and
+--# note together, and the length of guards or progress. Then come these texts.
+--# Owner, instance, actor and note each have their length before them. If the
+--# flag includes WITH_MORE, then above, every and hold come before the texts.
 --# REQUEST '<BBc16dHH', MORE '<ddd'
---# ACQUIRE 1, RENEW 2, REPORT 3, RELEASE 4, TAKEOVER 5, RESERVE 6, REVOKE 7, LEAVE 8, ENTER 9
---# The flag says of an acquire that its store watches the key, of a renewal or report that it resumes, of a release that the term failed; and whether there is more.
+--# ACQUIRE 1, RENEW 2, REPORT 3, RELEASE 4, TAKEOVER 5, RESERVE 6, REVOKE 7
+--# LEAVE 8, ENTER 9
+
+--# The flag's meaning depends on the verb. An acquire: the store watches the
+--# key. A renewal or report: it resumes an expired lease. A release: the term
+--# failed.
 --# WATCHING 1, RESUMING 1, FAILED 1, WITH_MORE 2
---# A record: state, ended, whether somebody may wait; expires, deadline, renewed, ttl, the moment before which it matters whatever its deadline is, succeeded, hold, progressed, the length of its progress. Then its term, which does not change: cause, every, token,
---# acquired, terms, transfers, grant, and the lengths of its other texts, as in a request.
---# HEAD '<BBBddddddddH', HEAD_SIZE 69, RECORD '<BBBddddddddHBdddI4I4c16HH', RECORD_SIZE 122, WAITED_AT 3
---# A term in the past: its end, the state it began with, when it ended, the term, and the first of its texts.
+
+--# A record begins with its head: state, ended, whether stores may wait;
+--# expires, deadline, renewed, ttl, matters, succeeded, hold, progressed, and
+--# the length of its progress. A claim needs the record until "matters",
+--# whatever its deadline is. Then comes the term, which does not change: cause,
+--# every, token, acquired, terms, transfers, grant, and the lengths of its
+--# other texts.
+--# HEAD '<BBBddddddddH', HEAD_SIZE 69, RECORD '<BBBddddddddHBdddI4I4c16HH'
+--# RECORD_SIZE 122, WAITED_AT 3
+
+--# A term in the past: its end, the state it began with, the time it ended,
+--# then the term as in a record, and its owner, instance, actor and note.
 --# PAST '<BBd', PAST_TERM '<BBdBdddI4I4c16HH', PAST_SIZE 63
---# Another program may have written to the hash. No term that this script has written is longer, and the length of all of them must fit into two bytes.
+
+--# Another program may have written to the hash. This script writes no term
+--# that is longer, and the length of all terms must fit into two bytes.
 --# MOST_TERM 2048
---# Nor are texts, guards and progress together, see tenure.MaxName, MaxText and MaxGuards; and no number is as far from 0, whatever the retention.
+
+--# Nor does it write longer texts: see tenure.MaxName, MaxText and MaxGuards.
+--# No time or duration is as far from 0, whatever the retention is.
 --# MOST_WORDS 19223, FAR 72057594037927936
+
+--# States, causes and ends of terms:
 --# FREE 1, HELD 2, RESERVED 3
---# FIRST 1, RELEASED 2, EXPIRED 3, HANDOFF 4, OPERATOR 5, CANCELLED 6, RECOVERY 7
---# END_RELEASED 1, END_FAILED 2, END_EXPIRED 3, END_TAKEN_OVER 4, END_SUPERSEDED 5
---# GRANTED 'g', DONE 'd', IS_HELD 'h', IS_HELD_IN_LINE 'H', IS_RESERVED 'r', IS_RESERVED_IN_LINE 'R', ON_HOLD 'o', IN_PERIOD 'p'
---# WAS_RELEASED 'l', HAS_EXPIRED 'e', WAS_SUPERSEDED 's', WAS_TAKEN_OVER 't', UNKNOWN 'u', SECRET_USED 'x', NO_TOKENS 'n', DAMAGED '!'
---# Terms before the newest and their fields; the bytes of a grant that are kept of each; the highest token; how many writes are a large batch.
---# HISTORY 31, OTHERS 30, LETTERS 'ABCDEFGHIJKLMNOPQRSTUVWXYZ01234', DIGITS 2, MAX_TOKEN 9007199254740991, LARGE 16
---# Who waits: at most so many, each by its id and when it last asked; one who has not asked for so long is passed over.
+--# FIRST 1, RELEASED 2, EXPIRED 3, HANDOFF 4, OPERATOR 5, CANCELLED 6
+--# RECOVERY 7
+--# END_RELEASED 1, END_FAILED 2, END_EXPIRED 3, END_TAKEN_OVER 4
+--# END_SUPERSEDED 5
+
+--# Outcomes of a request. "In line" means that the store now waits for the key.
+--# GRANTED 'g', DONE 'd', IS_HELD 'h', IS_HELD_IN_LINE 'H', IS_RESERVED 'r'
+--# IS_RESERVED_IN_LINE 'R'
+--# ON_HOLD 'o', IN_PERIOD 'p', WAS_RELEASED 'l', HAS_EXPIRED 'e'
+--# WAS_SUPERSEDED 's', WAS_TAKEN_OVER 't'
+--# UNKNOWN 'u', SECRET_USED 'x', NO_TOKENS 'n', DAMAGED '!'
+
+--# How many terms before the newest are kept, the same less one, and the fields
+--# they are kept in. How many bytes of each grant are kept in "g". The highest
+--# token. How many writes are a large batch.
+--# HISTORY 31, OTHERS 30, LETTERS 'ABCDEFGHIJKLMNOPQRSTUVWXYZ01234', DIGITS 2
+--# MAX_TOKEN 9007199254740991, LARGE 16
+
+--# A waiter is the id of a store and the time when it last asked. A waiter that
+--# has not asked for LAPSE is passed over.
 --# MOST_WAITERS 64, WAITER '<c8d', WAITER_SIZE 16, LAPSE 20000000
---# What watchers are told: that the key is held; otherwise the id of the one whose turn it is, or nothing if it is everybody's.
+
+--# What watchers of a key are told: TAKEN if it was granted. NEXT stands for
+--# the id of the store whose turn it is. Nothing means that all of them may
+--# ask.
 --# TAKEN 'held', NEXT 'next'
---# The channel of operators' acts, behind the store's prefix.
+
+--# The channel of operators' acts follows the store's prefix.
 --# ACTS 'acts'
 
 local call, pack, read, sub, max = redis.call, struct.pack, struct.unpack, string.sub, math.max
@@ -54,16 +113,17 @@ local server = clock[1] * 1000000 + clock[2]
 local index, requests = KEYS[1], ARGV[1]
 local retention, now, flags, asker, cursor = read(SETTINGS, requests)
 if now == 0 then now = server end
-local offset = now - server -- what Redis must be told in its own time
+local offset = now - server -- expiry times for Redis are in its own time
 local answers, n = {pack('<d', now)}, 1
-local changed, fate -- keys that have changed hands, and what those who watch each are told in the end
-local acted -- the keys on which operators have acted
-local listed, latest = nil, 0 -- scores and members for the index; when the last record expires that was told to
+local changed, messages -- keys that have changed hands; for each, what its watchers are told in the end
+local acted -- keys that operators have acted on
+local listed, latest = nil, 0 -- scores and members for the index; the latest expiry among them
 local wrote = false
 
--- The past -----------------------------------------------------------------------------------------------------------
+-- The past --------------------------------------------------------------------
 
--- The end of a grant's term before the newest, and the state and cause it began with; nil if it is not remembered.
+-- Finds a grant among the terms before the newest. Returns the end of its term,
+-- and the state and cause it began with, or nil if it is not there.
 local function past(key, grant, grants, transfers)
   grants = sub(grants or call('HGET', key, 'g') or '', -HISTORY * DIGITS)
   local digits, at = sub(grant, 1, DIGITS), 0
@@ -80,7 +140,8 @@ local function past(key, grant, grants, transfers)
   end
 end
 
--- Why a grant holds nothing, from its term.
+-- Says why a grant is not the owner, by the end of its term and the state that
+-- the term began with.
 local function lost(ended, began)
   if not ended then return UNKNOWN end
   if ended == END_RELEASED or ended == END_FAILED then return WAS_RELEASED end
@@ -91,36 +152,49 @@ local function lost(ended, began)
 end
 
 for i = 2, #KEYS do
-  -- The request and the record -----------------------------------------------------------------------------------------
+  -- The request and the record ------------------------------------------------
 
   local key = KEYS[i]
-  local verb, flag, grant, ttl, spoken, others, texts = read(REQUEST, requests, cursor)
+  local verb, flag, grant, ttl, new_names_size, new_rest_size, texts = read(REQUEST, requests, cursor)
   local above, every, holdfor = 0, 0, 0
   if flag >= WITH_MORE then
     flag = flag - WITH_MORE
     above, every, holdfor, texts = read(MORE, requests, texts)
   end
-  cursor = texts + spoken + others
+  cursor = texts + new_names_size + new_rest_size
 
-  local state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, cause, period, token, acquired, terms, transfers, holder, saying, guarding, began
+  -- The fields of the record, in the order of RECORD, and the state that its
+  -- term began with. period is its every, holder its grant. names_size is the
+  -- length of owner, instance, actor and note together.
+  local state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+    progressed, progress_size, cause, period, token, acquired, terms, transfers, holder,
+    names_size, guards_size, began
   local outcome, found
-  if verb == ACQUIRE then found = redis.pcall('HMGET', key, 'r', 'x', 'g') else found = redis.pcall('HMGET', key, 'r', 'x') end
+  if verb == ACQUIRE then
+    found = redis.pcall('HMGET', key, 'r', 'x', 'g')
+  else
+    found = redis.pcall('HMGET', key, 'r', 'x')
+  end
   local record, words = found[1], found[2]
   if record and #record == RECORD_SIZE and words then
-    state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, cause, period, token, acquired, terms, transfers, holder, saying, guarding = read(RECORD, record)
-    began = ended == 0 and state or HELD -- what has ended was held
+    state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+      progressed, progress_size, cause, period, token, acquired, terms, transfers, holder,
+      names_size, guards_size = read(RECORD, record)
+    began = ended == 0 and state or HELD -- a term that has ended was held
     -- Another program may have written to the hash. Go would read a state of 0
-    -- as no record, and Redis refuses times without end in the middle of a batch.
-    -- A sum of squares finds numbers that are too large, on both sides of 0, and
-    -- those that are none.
-    local sound = state >= FREE and state <= RESERVED and ended <= END_SUPERSEDED and cause >= FIRST and cause <= RECOVERY
-      and saying + guarding + reached == #words and #words <= MOST_WORDS
-      and expires * expires + deadline * deadline + renewed * renewed + lasts * lasts + matters * matters + succeeded * succeeded
-        + hold * hold + progressed * progressed + period * period + token * token + acquired * acquired < FAR * FAR
-    if sound and state == RESERVED then -- the four texts are read below: they fill their place
+    -- as no record, and Redis refuses infinite times in the middle of a batch.
+    -- One sum of squares finds all numbers that are too large, above or below
+    -- 0, and those that are not numbers.
+    local sound = state >= FREE and state <= RESERVED and ended <= END_SUPERSEDED
+      and cause >= FIRST and cause <= RECOVERY
+      and names_size + guards_size + progress_size == #words and #words <= MOST_WORDS
+      and expires * expires + deadline * deadline + renewed * renewed + lease_ttl * lease_ttl + matters * matters
+        + succeeded * succeeded + hold * hold + progressed * progressed + period * period + token * token
+        + acquired * acquired < FAR * FAR
+    if sound and state == RESERVED then -- only then are the four texts read below: check their lengths
       local at = 1
-      for _ = 1, 4 do at = at + 2 + (at < saying and read('<H', words, at) or MOST_WORDS) end
-      sound = at == saying + 1
+      for _ = 1, 4 do at = at + 2 + (at < names_size and read('<H', words, at) or MOST_WORDS) end
+      sound = at == names_size + 1
     end
     if not sound then
       outcome, record = DAMAGED, nil
@@ -129,18 +203,18 @@ for i = 2, #KEYS do
       record = nil
     end
   elseif found.err and not string.find(found.err, 'WRONGTYPE', 1, true) then
-    return found -- it may not be read, here or by this user, which says nothing of it
+    return found -- for example, this user may not read the key: nothing is known of the record
   elseif record or words or found.err then
-    outcome, record = DAMAGED, nil -- not written by this script: nothing is decided from it
+    outcome, record = DAMAGED, nil -- this script has not written it: decide nothing by it
   end
   local mine, alive = record and holder == grant, record and state == HELD and now < deadline
 
-  -- The decision -------------------------------------------------------------------------------------------------------
+  -- The decision --------------------------------------------------------------
 
-  local changes = false -- whether the record is to be written with its values as they then are
-  local begins, because -- the state of a new term, and its cause
-  local speaks = false -- whether its texts are others than before
-  local tells -- those who watch the key
+  local record_changed = false -- the record must be written
+  local new_state, new_cause -- of the new term, if one begins
+  local words_changed = false -- the texts must be written
+  local message -- the message for watchers of the key; nil for none
 
   if outcome then
   elseif verb == ACQUIRE then
@@ -150,46 +224,47 @@ for i = 2, #KEYS do
     elseif record and transfers > 1 then
       over, as = past(key, grant, found[3] or '', transfers)
     end
-    local reserved = record and state == RESERVED and now < deadline
+    local is_reserved = record and state == RESERVED and now < deadline
     if mine and alive then
       outcome = DONE -- the reply was lost: same answer, same deadline
     elseif over then
       outcome = lost(over, as) -- a secret is granted once
     elseif alive then
       outcome = IS_HELD
-    elseif reserved and sub(words, 1, 2 + read('<H', words)) ~= sub(requests, texts, texts + 1 + read('<H', requests, texts)) then
+    elseif is_reserved and sub(words, 1, 2 + read('<H', words))
+      ~= sub(requests, texts, texts + 1 + read('<H', requests, texts)) then
       outcome = IS_RESERVED -- for another owner
     elseif record and state == FREE and ended == END_RELEASED and now < hold then
       outcome = ON_HOLD
-    elseif record and every > 0 and succeeded ~= 0 and 2 * (now - succeeded) < every then -- half a period, without a fraction that a number might lose
-      outcome = IN_PERIOD
+    elseif record and every > 0 and succeeded ~= 0 and 2 * (now - succeeded) < every then
+      outcome = IN_PERIOD -- within half a period; doubled, because every / 2 may have a fraction
     else
-      outcome, begins, tells = GRANTED, HELD, TAKEN
+      outcome, new_state, message = GRANTED, HELD, TAKEN
       if above > 0 and (not record or above >= token) then
-        because = RECOVERY
+        new_cause = RECOVERY
       elseif not record then
-        because = FIRST
+        new_cause = FIRST
       elseif state == FREE and cause == CANCELLED and ended == 0 then
-        because = CANCELLED
+        new_cause = CANCELLED
       elseif state == FREE then
-        because = RELEASED
-      elseif reserved then
-        because = HANDOFF
+        new_cause = RELEASED
+      elseif is_reserved then
+        new_cause = HANDOFF
       else
-        because = EXPIRED
+        new_cause = EXPIRED
       end
     end
 
   elseif verb == RELEASE then
     if mine and alive then
-      outcome, changes, state, deadline = DONE, true, FREE, now
+      outcome, record_changed, state, deadline = DONE, true, FREE, now
       if flag == FAILED then
         ended, hold, matters = END_FAILED, 0, token
         if succeeded ~= 0 then matters = max(token, succeeded + period) end
       else
         ended, succeeded, matters = END_RELEASED, acquired, max(token, hold, acquired + period)
       end
-      tells = waited == 1 and NEXT or ''
+      message = waited == 1 and NEXT or ''
     else
       local over, as
       if mine then
@@ -197,18 +272,24 @@ for i = 2, #KEYS do
       elseif record then
         over, as = past(key, grant, nil, transfers)
       end
-      if over == END_RELEASED or over == END_FAILED then outcome = DONE else outcome = lost(over, as) end -- already released by oneself is done
+      if over == END_RELEASED or over == END_FAILED then
+        outcome = DONE -- the grant has released the key before
+      else
+        outcome = lost(over, as)
+      end
     end
 
   elseif verb == RENEW or verb == REPORT then
     if mine and state == HELD and (now < deadline or flag == RESUMING) then
-      outcome, changes = DONE, true
+      outcome, record_changed = DONE, true
       if verb == REPORT then
-        progressed, reached, speaks = now, others, true
-        words = sub(words, 1, saying + guarding) .. sub(requests, texts, cursor - 1)
+        progressed, progress_size, words_changed = now, new_rest_size, true
+        words = sub(words, 1, names_size + guards_size) .. sub(requests, texts, cursor - 1)
       else
-        if ttl ~= 0 then lasts = ttl end
-        if now + lasts >= deadline or now < renewed then deadline = now + lasts end -- a shorter TTL takes nothing back; only a clock that has stepped back does
+        if ttl ~= 0 then lease_ttl = ttl end
+        -- A shorter TTL does not move the deadline back, unless the clock has
+        -- stepped back.
+        if now + lease_ttl >= deadline or now < renewed then deadline = now + lease_ttl end
         renewed = now
       end
     elseif mine then
@@ -219,13 +300,13 @@ for i = 2, #KEYS do
       outcome = UNKNOWN
     end
 
-  elseif verb == LEAVE then -- nobody's transition: a store that waits no more
+  elseif verb == LEAVE then -- the store waits no more; the record does not change
     outcome = DONE
 
-  elseif verb == ENTER then -- nor is this: a store that waits, and has not asked
+  elseif verb == ENTER then -- the store waits without having asked; the record does not change
     outcome = record and IS_HELD or UNKNOWN
 
-  else -- by hand
+  else -- an operator's act
     local over, as, by
     if mine then
       over, as, by = ended, began, cause
@@ -239,9 +320,9 @@ for i = 2, #KEYS do
       state_of, cause_of = FREE, CANCELLED
     end
     if not over then
-      outcome, begins, because, tells = DONE, state_of, cause_of, ''
+      outcome, new_state, new_cause, message = DONE, state_of, cause_of, ''
     elseif as ~= state_of or by ~= cause_of then
-      outcome = SECRET_USED -- no repetition of this act: it would be taken for done
+      outcome = SECRET_USED -- for another act: "done" would be taken for this one
     elseif mine and ended == 0 and (as ~= HELD or alive) then
       outcome = DONE
     else
@@ -249,17 +330,17 @@ for i = 2, #KEYS do
     end
   end
 
-  -- The new term -------------------------------------------------------------------------------------------------------
+  -- The new term --------------------------------------------------------------
 
-  local place, closed, before -- of the term before it: its field, the term; the grants up to it
-  if begins then
-    local burned = max((record and token or 0) + 1, above + 1, now)
-    if burned > MAX_TOKEN then
-      outcome, begins, tells = NO_TOKENS, nil, nil
+  local place, old_term, old_grants -- the term before: its field, and its value; and the grants up to it, for "g"
+  if new_state then
+    local new_token = max((record and token or 0) + 1, above + 1, now)
+    if new_token > MAX_TOKEN then
+      outcome, new_state, message = NO_TOKENS, nil, nil
     else
-      local said = sub(requests, texts, cursor - 1)
+      local new_words = sub(requests, texts, cursor - 1)
       if record then
-        local how, finished = ended, deadline -- a release has set both
+        local how, finished = ended, deadline -- as a release has set them
         if ended == 0 then
           if began ~= HELD then
             how, finished = END_SUPERSEDED, now
@@ -269,55 +350,63 @@ for i = 2, #KEYS do
             how, finished = END_TAKEN_OVER, now
           end
         end
-        closed = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1) .. (#words > saying and sub(words, 1, saying) or words)
+        old_term = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1)
+          .. (#words > names_size and sub(words, 1, names_size) or words)
         place = transfers % HISTORY + 1
         place = sub(LETTERS, place, place)
-        before = sub(found[3] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS) -- the oldest is forgotten for it
-        if because == HANDOFF then -- the operator's word stays with it: what follows owner and instance
-          local at, from = 3 + read('<H', said), 3 + read('<H', words)
-          at, from = at + 2 + read('<H', said, at), from + 2 + read('<H', words, from)
-          said = sub(said, 1, at - 1) .. sub(words, from, saying) .. sub(said, spoken + 1)
-          outcome, spoken = DONE, #said - others
-        elseif others == 0 and verb ~= ACQUIRE then -- until they are raised, the next operator must find them, too
-          said, others = said .. sub(words, saying + 1, saying + guarding), guarding
+        -- Forget the oldest grant if there are too many.
+        old_grants = sub(found[3] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS)
+        if new_cause == HANDOFF then -- keep the operator's texts, which follow owner and instance
+          local at, from = 3 + read('<H', new_words), 3 + read('<H', words)
+          at, from = at + 2 + read('<H', new_words, at), from + 2 + read('<H', words, from)
+          new_words = sub(new_words, 1, at - 1) .. sub(words, from, names_size) .. sub(new_words, new_names_size + 1)
+          outcome, new_names_size = DONE, #new_words - new_rest_size
+        elseif new_rest_size == 0 and verb ~= ACQUIRE then
+          -- Keep the guards: until they are raised, the next operator must find
+          -- them.
+          new_words, new_rest_size = new_words .. sub(words, names_size + 1, names_size + guards_size), guards_size
         end
       else
         words, expires, period, succeeded, terms, transfers, waited = nil, 0, 0, 0, 0, 0, 0
       end
-      changes, state, ended, deadline, renewed, lasts, hold, progressed, reached = true, begins, 0, now + ttl, now, ttl, 0, 0, 0
+      record_changed, state, ended, deadline, renewed, lease_ttl = true, new_state, 0, now + ttl, now, ttl
+      hold, progressed, progress_size = 0, 0, 0
       if every > 0 then period = every end
       if holdfor > 0 then hold = now + holdfor end
-      if begins == HELD then terms = terms + 1 end
-      transfers, token, matters = transfers + 1, burned, max(burned, hold)
+      if new_state == HELD then terms = terms + 1 end
+      transfers, token, matters = transfers + 1, new_token, max(new_token, hold)
       if succeeded ~= 0 and succeeded + period > matters then matters = succeeded + period end
-      speaks, words = said ~= words, said
+      words_changed, words = new_words ~= words, new_words
     end
   end
 
-  -- The change ---------------------------------------------------------------------------------------------------------
+  -- The change ----------------------------------------------------------------
 
-  if changes then
-    local leaves = max(matters, deadline, renewed) + retention -- it says nothing any more by then that a claim must respect
-    local tell = expires < leaves or expires > leaves + retention / 4
-    if tell then expires = math.ceil(leaves + retention / 8) end
+  if record_changed then
+    local leaves = max(matters, deadline, renewed) + retention -- from then on no claim needs the record
+    local sets_expiry = expires < leaves or expires > leaves + retention / 4
+    if sets_expiry then expires = math.ceil(leaves + retention / 8) end
 
-    if begins then
-      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached, because, period, token, now, terms, transfers, grant, spoken, others)
+    if new_state then
+      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+        progressed, progress_size, new_cause, period, token, now, terms, transfers, grant,
+        new_names_size, new_rest_size)
     else
-      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lasts, matters, succeeded, hold, progressed, reached) .. sub(record, HEAD_SIZE + 1)
+      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+        progressed, progress_size) .. sub(record, HEAD_SIZE + 1)
     end
-    if closed and speaks then
-      call('HSET', key, 'r', record, 'g', before, place, closed, 'x', words)
-    elseif closed then
-      call('HSET', key, 'r', record, 'g', before, place, closed)
-    elseif speaks then
+    if old_term and words_changed then
+      call('HSET', key, 'r', record, 'g', old_grants, place, old_term, 'x', words)
+    elseif old_term then
+      call('HSET', key, 'r', record, 'g', old_grants, place, old_term)
+    elseif words_changed then
       call('HSET', key, 'r', record, 'x', words)
     else
       call('HSET', key, 'r', record)
     end
     wrote = true
 
-    if tell then
+    if sets_expiry then
       local score = math.ceil(expires / 1000)
       call('PEXPIREAT', key, score - math.floor(offset / 1000))
       if expires > latest then latest = expires end
@@ -325,29 +414,30 @@ for i = 2, #KEYS do
       listed[#listed + 1] = score
       listed[#listed + 1] = sub(key, #index + 2) -- "…:i" and "…:k:name" begin the same
     end
-    if tells and waited == 1 then -- where nobody stands in line nobody is told
-      if not changed then changed, fate = {}, {} end
-      if not fate[key] then changed[#changed + 1] = key end
-      fate[key] = tells
+    if message and waited == 1 then -- without waiters nobody is told
+      if not changed then changed, messages = {}, {} end
+      if not messages[key] then changed[#changed + 1] = key end
+      messages[key] = message
     end
-    if tells and verb >= TAKEOVER then
+    if message and verb >= TAKEOVER then
       acted = acted or {}
       acted[key] = true
     end
   elseif record and outcome == DONE and flags % 2 == REWRITE then
-    call('HSET', key, 'r', record) -- WAIT counts what a connection has written
+    call('HSET', key, 'r', record) -- WAIT covers only writes of its own connection
     wrote = true
   end
 
-  -- Who waits ----------------------------------------------------------------------------------------------------------
+  -- The waiters ---------------------------------------------------------------
 
-  if record and (verb >= LEAVE or flag == WATCHING and verb == ACQUIRE) and (waited == 1 or outcome == IS_HELD or outcome == IS_RESERVED) then
+  if record and (verb >= LEAVE or flag == WATCHING and verb == ACQUIRE)
+    and (waited == 1 or outcome == IS_HELD or outcome == IS_RESERVED) then
     local line = waited == 1 and sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE) or ''
     local at = string.find(line, asker, 1, true)
-    if outcome == DONE or outcome == GRANTED then
-      if at then line = sub(line, 1, at - 1) .. sub(line, at + WAITER_SIZE) end -- it has what it waited for, or has gone
+    if outcome == DONE or outcome == GRANTED then -- the store waits no more
+      if at then line = sub(line, 1, at - 1) .. sub(line, at + WAITER_SIZE) end
     elseif outcome == IS_HELD or outcome == IS_RESERVED then
-      if at then -- it keeps its place
+      if at then -- the store keeps its place
         line = sub(line, 1, at - 1) .. pack(WAITER, asker, now) .. sub(line, at + WAITER_SIZE)
       elseif #line < MOST_WAITERS * WAITER_SIZE then
         at, line = #line, line .. pack(WAITER, asker, now)
@@ -364,7 +454,7 @@ for i = 2, #KEYS do
     end
   end
 
-  -- The answer ---------------------------------------------------------------------------------------------------------
+  -- The answer ----------------------------------------------------------------
 
   answers[n + 1], answers[n + 2] = outcome, record or '\0'
   n = n + 2
@@ -372,7 +462,7 @@ for i = 2, #KEYS do
     n = n + 1
     answers[n] = words
   end
-  if outcome == WAS_TAKEN_OVER then -- by whom is said by the terms before it
+  if outcome == WAS_TAKEN_OVER then -- the older terms say by whom
     local fields, kept = {}, {}
     for nth = 1, HISTORY do fields[nth] = sub(LETTERS, nth, nth) end
     for _, term in ipairs(call('HMGET', key, unpack(fields))) do
@@ -384,26 +474,29 @@ for i = 2, #KEYS do
   end
 end
 
--- A replica answers, too, from what it has heard of. It must not: what it refuses may be owned. It does not take changes, though, not even this one, which changes nothing.
+-- A replica must not answer: its records may be old. It refuses every write, so
+-- try to write without changing anything, and return the refusal.
 if not wrote then
   local done = redis.pcall('ZREM', index, '')
   if type(done) == 'table' and not string.find(done.err, 'WRONGTYPE', 1, true) then return done end
 end
 
--- Watchers are told ---------------------------------------------------------------------------------------------------
+-- Watchers are told -----------------------------------------------------------
 
 if changed then
-  -- What has been decided stands, also if this user may not speak on channels:
-  -- then those who wait ask now and then.
+  -- Messages are hints. If this user may not publish, the decision stands, and
+  -- waiters ask from time to time.
   for _, key in ipairs(changed) do
-    local word = fate[key]
-    if word == NEXT then -- the first who waits; it is a hint: whoever asks may have the key
+    local word = messages[key]
+    if word == NEXT then -- name the first waiter that has not lapsed; others may still ask first
       local line, id, asked = sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE), nil, nil
       word = ''
       while word == '' and #line >= WAITER_SIZE do
         id, asked = read(WAITER, line)
         line = sub(line, WAITER_SIZE + 1)
-        if asked + LAPSE > now then word, line = id, pack(WAITER, id, 0) .. line end -- it keeps its place, if somebody else is first, and has it no more the next time
+        -- The named store keeps its place in case another one asks first. Its
+        -- time is 0, so that the next message passes it over, unless it asks.
+        if asked + LAPSE > now then word, line = id, pack(WAITER, id, 0) .. line end
       end
       if #line >= WAITER_SIZE then
         call('HSET', key, 'w', line)
@@ -417,37 +510,41 @@ if changed then
   end
 end
 
--- Holders are told of operators' acts -------------------------------------------------------------------------------
+-- Holders are told of operators' acts -----------------------------------------
 
--- Each message is one key. What has been decided stands, also if this user may
--- not publish here. The prefix of a store has no brace: it ends at the tag's.
+-- Each message is one key. If this user may not publish here, the decision
+-- stands. A store's prefix contains no brace, so it ends where the tag begins.
 if acted then
   local channel = sub(index, 1, string.find(index, '{', 1, true) - 1) .. ACTS
   for key in pairs(acted) do
-    local heard = redis.pcall('PUBLISH', channel, sub(key, #index + 2))
-    -- One refusal stands for all. So does one message that nobody hears, but a
-    -- node of a cluster does not know who listens at others.
-    if type(heard) == 'table' or heard == 0 and flags < CLUSTER then break end
+    local listeners = redis.pcall('PUBLISH', channel, sub(key, #index + 2))
+    -- Stop if Redis refuses, or if nobody listens. A node of a cluster does not
+    -- know who listens at other nodes.
+    if type(listeners) == 'table' or listeners == 0 and flags < CLUSTER then break end
   end
 end
 
--- The index ----------------------------------------------------------------------------------------------------------
+-- The index -------------------------------------------------------------------
 
--- It lists every record until that expires, and does not expire before the last of them. Now and then as many are looked at as were listed since, so that it does not outgrow its
--- records; a large batch does so by itself.
+-- The index lists every record until the record expires, and expires after the
+-- last of them. To keep it from outgrowing its records, large batches, and
+-- other ones at random, look at the members that are due. On average they look
+-- at as many as were added.
 if listed then
   local many = #listed / 2
   local added = redis.pcall('ZADD', index, unpack(listed))
-  if type(added) == 'table' then -- what has been decided stands, also if another program has taken the index's name
+  if type(added) == 'table' then
+    -- If another program has taken the index's name, the decision stands.
     if not string.find(added.err, 'WRONGTYPE', 1, true) then return added end
   elseif many >= LARGE or now + call('PTTL', index) * 1000 < latest or clock[2] % LARGE == 0 then
-    local later = math.ceil((now + retention) / 1000) -- a score that keeps what stays behind what is still to be looked at
-    for _, member in ipairs(call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)) do
+    local later = math.ceil((now + retention) / 1000) -- the new score of members that stay without an expiry
+    local due = call('ZRANGEBYSCORE', index, '-inf', math.floor(now / 1000), 'LIMIT', 0, many + 2 * LARGE)
+    for _, member in ipairs(due) do
       local key = sub(index, 1, -2) .. 'k:' .. member
       local found = redis.pcall('HGET', key, 'r')
-      if not found or found.err then -- it has expired; another program may use its name
+      if not found or found.err then -- the record has expired; another program may use its name
         call('ZREM', index, member)
-      elseif #found ~= RECORD_SIZE then -- it is damaged, and stays for a listing to name it
+      elseif #found ~= RECORD_SIZE then -- damaged: it stays, so that listings report it
         call('ZADD', index, later, member)
       else
         local _, _, _, expires, deadline, renewed, _, matters = read(HEAD, found)
@@ -460,7 +557,8 @@ if listed then
         end
       end
     end
-    local last = math.min(tonumber(call('ZREVRANGE', index, 0, 0, 'WITHSCORES')[2] or 0) * 1000, FAR) -- others may score, too
+    -- Another program may have added members with any score.
+    local last = math.min(tonumber(call('ZREVRANGE', index, 0, 0, 'WITHSCORES')[2] or 0) * 1000, FAR)
     call('PEXPIREAT', index, math.ceil((last + math.min(retention, 3600000000) - offset) / 1000))
   end
 end

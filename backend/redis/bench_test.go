@@ -15,8 +15,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// BenchmarkApply is what requests cost in batches of different sizes, beside the least that takes and frees a key by script. client-µs and server-µs are the CPU time of each for one request, which a busy
-// machine distorts less than the time that passes.
+// BenchmarkApply measures requests in batches of different sizes, and beside
+// them the smallest script that takes and frees a key. client-µs and server-µs
+// are the CPU time of each for one request. A busy machine distorts them less
+// than elapsed time.
 func BenchmarkApply(b *testing.B) {
 	server := testenv.RedisAlone(b)
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr})
@@ -69,7 +71,7 @@ func apply(b *testing.B, ctx context.Context, st *Store, requests []tenure.Reque
 	}
 }
 
-// cycle times rounds of so many requests, and reports what each cost.
+// cycle times rounds of so many requests, and reports the cost of each.
 func cycle(b *testing.B, server *testenv.RedisServer, requests int, round func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
@@ -86,7 +88,8 @@ func cycle(b *testing.B, server *testenv.RedisServer, requests int, round func(c
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/n, "µs/request")
 }
 
-// cpu is the time that a process has run, in nanoseconds; 0 where that cannot be seen.
+// cpu returns the CPU time of a process in nanoseconds, or 0 if it cannot be
+// seen.
 func cpu(pid string) (sum int64) {
 	threads, _ := filepath.Glob("/proc/" + pid + "/task/*/schedstat")
 	for _, thread := range threads {

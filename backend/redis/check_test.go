@@ -14,8 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// forgetful is a connection that loses what it is to send when it subscribes to
-// a channel.
+// forgetful is a connection that drops one command that subscribes to a
+// channel.
 type forgetful struct {
 	net.Conn
 	loses *atomic.Pointer[string]
@@ -32,8 +32,8 @@ func (c forgetful) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// onForgetful makes a store whose connections lose one subscription to a channel
-// when told to.
+// onForgetful makes a store whose connections drop one subscription to a
+// channel when told to.
 func onForgetful(t *testing.T) (st *Store, lose func(name string), lost <-chan net.Conn) {
 	server := testenv.RedisAlone(t)
 	var loses atomic.Pointer[string]
@@ -48,8 +48,8 @@ func onForgetful(t *testing.T) (st *Store, lose func(name string), lost <-chan n
 	return st, func(name string) { loses.Store(&name) }, conns
 }
 
-// TestACheckOpensWhatWasNeverConfirmed: a busy server refuses a subscription,
-// and nobody learns of it until the check.
+// TestACheckOpensWhatWasNeverConfirmed loses a subscription, as if a busy
+// server had refused it. Nobody learns of it until the check.
 func TestACheckOpensWhatWasNeverConfirmed(t *testing.T) {
 	t.Parallel()
 	st, lose, lost := onForgetful(t)
@@ -76,8 +76,8 @@ func TestACheckOpensWhatWasNeverConfirmed(t *testing.T) {
 	}
 }
 
-// TestAReconnectDuringACheckWakes: the server confirms the new connection's
-// subscription, not the one that the check sent.
+// TestAReconnectDuringACheckWakes has the server confirm the subscription of a
+// new connection, and not the check's.
 func TestAReconnectDuringACheckWakes(t *testing.T) {
 	t.Parallel()
 	st, lose, lost := onForgetful(t)

@@ -8,20 +8,24 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// chunkSize is how many requests one script carries out. While it runs, Redis serves nobody else.
+// chunkSize is how many requests one script carries out at most. While it runs,
+// Redis serves nobody else.
 const chunkSize = 256
 
-// chunk is what one script carries out: requests of one namespace.
+// chunk holds the requests of one script. All belong to one namespace.
 type chunk struct {
 	namespace string
 	indexes   []int // of the requests in their batch
 	wave      int
 }
 
-// split divides a batch into waves of chunks. Within a wave no key is in two chunks, so that requests on one key are carried out in their order whatever becomes of a chunk.
+// split divides a batch into waves of chunks, and answers bad requests. No key
+// is in two chunks of one wave, so requests on one key are carried out in their
+// order, even if a chunk fails.
 func split(requests []tenure.Request, answers []store.Answer) [][]*chunk {
 	if c := single(requests); c != nil {
-		if c.indexes = slices.DeleteFunc(c.indexes, func(i int) bool { return invalid(&requests[i], &answers[i]) }); len(c.indexes) == 0 {
+		c.indexes = slices.DeleteFunc(c.indexes, func(i int) bool { return invalid(&requests[i], &answers[i]) })
+		if len(c.indexes) == 0 {
 			return nil
 		}
 		return [][]*chunk{{c}}
@@ -56,7 +60,8 @@ func split(requests []tenure.Request, answers []store.Answer) [][]*chunk {
 	return waves
 }
 
-// single is the one chunk that most batches are; nil if there must be more.
+// single returns the batch as one chunk, or nil if it needs more than one. Most
+// batches need one.
 func single(requests []tenure.Request) *chunk {
 	if len(requests) == 0 || len(requests) > chunkSize {
 		return nil
@@ -70,7 +75,7 @@ func single(requests []tenure.Request) *chunk {
 	return c
 }
 
-// invalid answers a request that is bad input.
+// invalid reports whether a request is bad input, and sets its answer if so.
 func invalid(req *tenure.Request, a *store.Answer) bool {
 	a.Err = req.Check()
 	return a.Err != nil

@@ -12,7 +12,7 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// dial is a client of a server, closed when the test ends.
+// dial makes a client of a server. It is closed when the test ends.
 func dial(tb testing.TB, server *testenv.RedisServer) *goredis.Client {
 	tb.Helper()
 	return dialWith(tb, server, &goredis.Options{})
@@ -21,7 +21,7 @@ func dial(tb testing.TB, server *testenv.RedisServer) *goredis.Client {
 func dialWith(tb testing.TB, server *testenv.RedisServer, o *goredis.Options) *goredis.Client {
 	tb.Helper()
 	o.Addr = server.Addr
-	// Replies may be late on a busy machine, and most tests want them.
+	// Replies may be late on a busy machine, and most tests need them.
 	if o.ReadTimeout == 0 {
 		o.ReadTimeout = testenv.Patience
 	}
@@ -55,13 +55,14 @@ func wipe(tb testing.TB, client goredis.UniversalClient, prefix string) {
 	}
 }
 
-// place is an empty store on the shared server, under a clock that the suite moves.
+// place makes an empty store on the shared server, with a clock that the suite
+// moves.
 func place(tb testing.TB, lua *script) storetest.Harness {
 	server := testenv.Redis(tb)
 	client := dial(tb, server)
 	tb.Cleanup(func() { wipe(tb, client, server.Prefix()) })
 	clock := storetest.NewClock()
-	clock.Advance(time.Until(clock.Now()) * -1) // near the server's, which removes what has left
+	clock.Advance(time.Until(clock.Now()) * -1) // near the server's clock, by which Redis expires keys
 	return storetest.Harness{
 		Open: func(_ testing.TB, o storetest.Options) store.Store {
 			s := New(client, &Options{Prefix: server.Prefix(), Retention: o.Retention})
@@ -75,14 +76,14 @@ func place(tb testing.TB, lua *script) storetest.Harness {
 	}
 }
 
-// TestConformance holds the store to every law of a lease store.
+// TestConformance runs the whole suite of lease stores.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(tb testing.TB) storetest.Harness { return place(tb, applyScript()) })
 }
 
-// TestConformanceOnTheServersClock tries the laws in which time has a part as
-// clients do: the time is the server's, and the suite waits for it.
+// TestConformanceOnTheServersClock runs the parts of the suite that concern
+// time, by the server's clock, as clients use it.
 func TestConformanceOnTheServersClock(t *testing.T) {
 	t.Parallel()
 	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {

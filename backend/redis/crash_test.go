@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAKilledServerBreaksNoLaw: 32 clients acquire, renew and write while the server is killed and started again. They go on by themselves.
+// TestAKilledServerBreaksNoLaw has 32 clients acquire, renew and write while
+// the server is killed and started again. They go on by themselves.
 func TestAKilledServerBreaksNoLaw(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -28,7 +29,7 @@ func TestAKilledServerBreaksNoLaw(t *testing.T) {
 			t.Parallel()
 			server := testenv.RedisAlone(t, c.settings...)
 			guarding := dial(t, server)
-			if c.forgets { // or the marks would be forgotten as well
+			if c.forgets { // otherwise the server would forget the marks as well
 				guarding = dial(t, testenv.RedisAlone(t))
 			}
 			place := written(t, guarding)
@@ -50,7 +51,7 @@ func TestAKilledServerBreaksNoLaw(t *testing.T) {
 	}
 }
 
-// written is a place for a crowd that writes into guarded lists.
+// written makes a place for clients that write into guarded lists.
 func written(t *testing.T, guarding *goredis.Client) crowd.Place {
 	t.Helper()
 	p := crowd.Place{Keys: crowd.Keys(8)}

@@ -20,7 +20,7 @@ func claim(key, owner string) tenure.Request {
 	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Minute}
 }
 
-// then is another request of the same grant.
+// then makes another request of the same grant.
 func then(verb tenure.Verb, mine tenure.Request) tenure.Request {
 	return tenure.Request{Verb: verb, Key: mine.Key, Secret: mine.Secret}
 }
@@ -29,7 +29,8 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// warm opens a connection and loads the scripts, so that what is cut afterwards is the request itself.
+// warm opens a connection and loads the scripts, so that the request itself is
+// cut afterwards.
 func warm(t *testing.T, st store.Store) {
 	t.Helper()
 	if a := storetest.Resolve(t.Context(), st, claim("warm/"+string(tenure.NewSecret()), "ann")); a.Err != nil {
@@ -37,7 +38,8 @@ func warm(t *testing.T, st store.Store) {
 	}
 }
 
-// overNetwork is a store that reaches the server over a bad network, and asks nothing twice by itself; another that does not; and the network.
+// overNetwork makes a store that reaches the server over a bad network and does
+// not retry by itself, a store with a good connection, and the network.
 func overNetwork(t *testing.T) (far, near *Store, net *testenv.Network) {
 	t.Helper()
 	server := testenv.Redis(t)
@@ -54,21 +56,26 @@ func overNet(t *testing.T, net *testenv.Network) *goredis.Client {
 	return client
 }
 
-// TestAConnectionCutAfterTheRequestLeavesOneTruth: the server has done what was asked, the client does not know, and learns it by asking again.
+// TestAConnectionCutAfterTheRequestLeavesOneTruth cuts the connection after the
+// server has carried out the request. The client learns the outcome by asking
+// again.
 func TestAConnectionCutAfterTheRequestLeavesOneTruth(t *testing.T) {
 	t.Parallel()
 	far, near, net := overNetwork(t)
 	storetest.CutAfterRequest(t, far, near, net.LoseReply)
 }
 
-// TestAConnectionCutBeforeTheRequestLeavesNothing.
+// TestAConnectionCutBeforeTheRequestLeavesNothing cuts it before the server
+// gets the request.
 func TestAConnectionCutBeforeTheRequestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	far, near, net := overNetwork(t)
 	storetest.CutBeforeRequest(t, far, near, net.LoseRequests)
 }
 
-// TestANumberedWriteWhoseReplyIsLostIsMadeOnce: written again it is refused as repeated, and that is how the writer learns that it was made.
+// TestANumberedWriteWhoseReplyIsLostIsMadeOnce writes again after a lost reply.
+// The guard refuses the second write as repeated, and so the writer learns that
+// the first was made.
 func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -108,7 +115,8 @@ func TestANumberedWriteWhoseReplyIsLostIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestAWatchOutlivesItsConnection: whoever waits is woken when the connection is there again, because something may have been missed.
+// TestAWatchOutlivesItsConnection checks that waiters are woken after a
+// reconnect, because messages may have been missed.
 func TestAWatchOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
 	st, near, net := overNetwork(t)
@@ -136,7 +144,7 @@ func TestAWatchOutlivesItsConnection(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsNotThereIsUnknown, and says so in time.
+// TestAServerThatIsNotThereIsUnknown checks that the error comes in time.
 func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
 	t.Parallel()
 	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
@@ -144,7 +152,9 @@ func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
 	storetest.NotThere(t, New(client, nil))
 }
 
-// TestAServerThatHangsHoldsNobodyUp: the first call notices after the client's read timeout at the latest, and those after it at once.
+// TestAServerThatHangsHoldsNobodyUp checks that the first call ends after the
+// client's read timeout at the latest, and later calls as soon as their
+// contexts end.
 func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -155,7 +165,7 @@ func TestAServerThatHangsHoldsNobodyUp(t *testing.T) {
 	server.Pause(t)
 	mine := claim("hang/1", "ann")
 	for n, st := range []*Store{hasty, patient, patient} {
-		ctx, cancel := context.WithCancel(t.Context()) // no deadline: go-redis would not notice
+		ctx, cancel := context.WithCancel(t.Context()) // without a deadline go-redis does not notice its end
 		time.AfterFunc(20*time.Millisecond, cancel)
 		a := one(ctx, st, mine)
 		if !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, context.Canceled) {

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// levels are the findings of a store by what was looked at. Every one that is not OK says what to do.
+// levels returns the findings of a store by name. It checks that each finding
+// which is not OK has advice.
 func levels(t *testing.T, st *Store) map[string]store.Level {
 	t.Helper()
 	findings, err := st.Examine(t.Context())
@@ -35,7 +36,8 @@ func expect(t *testing.T, got, want map[string]store.Level) {
 	}
 }
 
-// TestTheDoctorNamesWhatWeakensALease.
+// TestTheDoctorNamesWhatWeakensALease changes settings of a server, and looks
+// at the findings.
 func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -68,7 +70,8 @@ func TestTheDoctorNamesWhatWeakensALease(t *testing.T) {
 	expect(t, levels(t, st), map[string]store.Level{"keys": store.Bad})
 }
 
-// TestTheDoctorKnowsReplicas: a pair is best effort, and a replica is no store.
+// TestTheDoctorKnowsReplicas checks that a primary with a replica is best
+// effort, and that a replica cannot be a store.
 func TestTheDoctorKnowsReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.RedisPair(t)
@@ -77,7 +80,8 @@ func TestTheDoctorKnowsReplicas(t *testing.T) {
 	expect(t, levels(t, New(dial(t, replica), nil)), map[string]store.Level{"tier": store.Bad})
 }
 
-// TestTheDoctorOfAServerThatIsNotThere.
+// TestTheDoctorOfAServerThatIsNotThere checks the errors for a killed server
+// and for a cancelled call.
 func TestTheDoctorOfAServerThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)

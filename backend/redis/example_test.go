@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// transfer moves money between two accounts if the stamp's owner is still the newest. The keys share a {tag}, so that they live on one node of a cluster.
+// transfer moves money between two accounts if the stamp's owner is still the
+// newest. The keys share a {tag}, so they live on one node of a cluster.
 func transfer(ctx context.Context, client goredis.UniversalClient, stamp fence.Stamp, amount int) error {
 	g, err := redis.OpenGuard(client, "{accounts}:ledger", nil)
 	if err != nil {
@@ -30,7 +31,9 @@ func transfer(ctx context.Context, client goredis.UniversalClient, stamp fence.S
 	return err
 }
 
-// settle is an owner, its successor, and the owner again, awake after it was presumed dead. Stamps come from leases: lease.Stamp(), or CROFT_STAMP inside croft run.
+// settle lets an owner write, then its successor, and then the owner again,
+// which was presumed dead. Stamps come from leases: lease.Stamp(), or
+// CROFT_STAMP inside croft run.
 func settle(ctx context.Context, client goredis.UniversalClient, out io.Writer) {
 	older := fence.Stamp{Key: "jobs/settle", Token: 41, Grant: "0123456789abcdef0123456789abcdef"}
 	newer := fence.Stamp{Key: "jobs/settle", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
@@ -47,7 +50,9 @@ older is stale: true
 bob has 30
 `
 
-// The commands of a writer and the check of its stamp are one step: whoever has been replaced changes nothing, not even half of it. It prints what TestTheExample expects.
+// The guard checks a writer's stamp and carries out its commands in one step.
+// An owner that has been replaced changes nothing at all. It prints what
+// TestTheExample expects.
 func ExampleGuard_Do() {
 	client := goredis.NewClient(&goredis.Options{Addr: "localhost:6379"})
 	defer client.Close()

@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// variant is the script of the store with one place changed.
+// variant returns the store's script with one place changed.
 func variant(tb testing.TB, place, change string) *script {
 	tb.Helper()
 	source := strings.Replace(applySource, place, change, 1)
@@ -25,7 +25,8 @@ func variant(tb testing.TB, place, change string) *script {
 	return newScript(source)
 }
 
-// failover is a primary that loses a grant it has confirmed, and the replica that takes over without it. The replica's clock is behind.
+// failover is a primary that loses a grant it has confirmed, and a replica that
+// takes over without it. The replica's clock is behind.
 type failover struct {
 	primary, replica *testenv.RedisServer
 	before, after    *Store // the store on each
@@ -55,7 +56,7 @@ func (f *failover) advance(d time.Duration) {
 	f.behind.Advance(d)
 }
 
-// confirmed makes a request of the primary that reaches the replica.
+// confirmed makes a request that the primary answers and the replica gets.
 func (f *failover) confirmed(t *testing.T, req tenure.Request) {
 	t.Helper()
 	if a := one(t.Context(), f.before, req); a.Err != nil {
@@ -74,11 +75,13 @@ func (f *failover) confirmed(t *testing.T, req tenure.Request) {
 	})
 }
 
-// lose makes a request of the primary that it confirms and that the replica never sees, lets time pass, and fails over.
+// lose makes a request that the primary confirms and the replica never gets.
+// Then it lets time pass, and fails over.
 func (f *failover) lose(t *testing.T, req tenure.Request, passing time.Duration) tenure.Record {
 	t.Helper()
 	f.replica.Pause(t)
-	if _, err := f.primary.Ask("CLIENT", "KILL", "TYPE", "replica"); err != nil { // or the data would wait for it in the socket
+	// Otherwise the data would wait for the replica in the socket.
+	if _, err := f.primary.Ask("CLIENT", "KILL", "TYPE", "replica"); err != nil {
 		t.Fatal(err)
 	}
 	a := one(t.Context(), f.before, req)
@@ -92,7 +95,9 @@ func (f *failover) lose(t *testing.T, req tenure.Request, passing time.Duration)
 	return a.Record
 }
 
-// take is what a holder does: acquire, raise the fence before the first read, and if the fence has seen newer, acquire again above that.
+// take does what a holder does: it acquires, and raises the fence before the
+// first read. If the fence has seen a newer token, it acquires again above
+// that.
 func (f *failover) take(ctx context.Context, owner string) (tenure.Record, error) {
 	req := claim("jobs/nightly", owner)
 	a := storetest.Resolve(ctx, f.after, req)
@@ -116,7 +121,9 @@ func (f *failover) take(ctx context.Context, owner string) (tenure.Record, error
 	return a.Record, err
 }
 
-// lostGrant plays the failover and says which promise it broke: tokens rise above every token issued longer ago than the skew between the clocks, and the stale owner is refused.
+// lostGrant plays the failover and says which promise it broke. Tokens must
+// rise above every token that was issued longer ago than the clocks differ, and
+// the guard must refuse the stale owner.
 func lostGrant(t *testing.T, lua *script, skew, passing time.Duration, wrote bool) error {
 	f, ctx := newFailover(t, lua, skew), t.Context()
 	first := claim("jobs/nightly", "zoe")
@@ -156,7 +163,8 @@ var failovers = []struct {
 	{"clock behind by 5 s, the grant is younger, the lost owner wrote", 5 * time.Second, time.Millisecond, true},
 }
 
-// TestAGrantLostInAFailoverIsOutranked: a failover loses a confirmed grant, and its owner is shut out all the same.
+// TestAGrantLostInAFailoverIsOutranked checks that the owner of a lost grant is
+// shut out.
 func TestAGrantLostInAFailoverIsOutranked(t *testing.T) {
 	t.Parallel()
 	for _, c := range failovers {
@@ -169,7 +177,9 @@ func TestAGrantLostInAFailoverIsOutranked(t *testing.T) {
 	}
 }
 
-// TestTokensThatOnlyCountAreCaught: without the clock as a floor the promoted replica issues the lost token again, and the same play shows it.
+// TestTokensThatOnlyCountAreCaught plays the failover with tokens that do not
+// follow the clock. The promoted replica issues the lost token again, and the
+// play must notice it.
 func TestTokensThatOnlyCountAreCaught(t *testing.T) {
 	t.Parallel()
 	counting := variant(t, "above + 1, now)", "above + 1)")
@@ -183,7 +193,8 @@ func TestTokensThatOnlyCountAreCaught(t *testing.T) {
 	}
 }
 
-// TestWaitingForReplicasMakesALossUnknown: a change that no replica has confirmed gives no authority, also when it is asked for again on another connection.
+// TestWaitingForReplicasMakesALossUnknown checks that a change which no replica
+// has confirmed is unknown, also when another connection asks for it again.
 func TestWaitingForReplicasMakesALossUnknown(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.RedisPair(t)

@@ -19,7 +19,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAReplicaDecidesNothing: a server that was the primary, or never was, lacks what the primary has granted. What it would refuse may be owned.
+// TestAReplicaDecidesNothing asks a replica that has lost its primary. It lacks
+// the newest changes, so it must not answer.
 func TestAReplicaDecidesNothing(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.RedisPair(t)
@@ -39,7 +40,7 @@ func TestAReplicaDecidesNothing(t *testing.T) {
 		}
 		return err
 	})
-	if _, err := replica.Ask("REPLICAOF", "127.0.0.1", "1"); err != nil { // from now on it hears nothing
+	if _, err := replica.Ask("REPLICAOF", "127.0.0.1", "1"); err != nil { // from now on it gets no changes
 		t.Fatal(err)
 	}
 	mine := claim("replica/new", "ann")
@@ -59,13 +60,14 @@ func TestAReplicaDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestACancelledCallEndsWhileTheServerHangs: the client looks at deadlines only, and would wait for its read timeout of an hour.
+// TestACancelledCallEndsWhileTheServerHangs uses a client with a read timeout
+// of an hour. It observes deadlines only.
 func TestACancelledCallEndsWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
 	st := New(dialWith(t, server, &goredis.Options{ReadTimeout: time.Hour, ContextTimeoutEnabled: true}), nil)
 	for range 3 {
-		warm(t, st) // so that it is waited for
+		warm(t, st) // so that the caller makes the call itself
 	}
 	if st.slow.Load() {
 		t.Log("the server has not been prompt; the call is left behind then, which is checked elsewhere")
@@ -88,7 +90,8 @@ func TestACancelledCallEndsWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// TestAFullServerIsUnknown: it takes no changes until there is room, and nothing is half done.
+// TestAFullServerIsUnknown checks that a full server takes no changes until
+// there is room, and leaves nothing half done.
 func TestAFullServerIsUnknown(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -113,7 +116,9 @@ func TestAFullServerIsUnknown(t *testing.T) {
 	}
 }
 
-// TestANamespaceThatMovesKeepsItsLeases: while a cluster moves it, answers are right or unknown, and afterwards its node is found without being told.
+// TestANamespaceThatMovesKeepsItsLeases asks while a cluster moves a namespace.
+// Answers are right or unknown. Afterwards the client finds the new node by
+// itself.
 func TestANamespaceThatMovesKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.RedisCluster(t, 2)
@@ -162,13 +167,14 @@ func TestANamespaceThatMovesKeepsItsLeases(t *testing.T) {
 		ask(node, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
 	renewed("after the move", true)
-	ask(to, "CLUSTER", "DELSLOTS", slot) // nobody has it: the cluster is down
+	ask(to, "CLUSTER", "DELSLOTS", slot) // no node has it: the cluster is down
 	if a := one(ctx, st, then(tenure.Renew, mine)); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Errorf("the cluster is down: %v, want unknown", a.Err)
 	}
 }
 
-// TestAUserWithoutChannelsHasLeasesAllTheSame: nobody is woken, and it is said why.
+// TestAUserWithoutChannelsHasLeasesAllTheSame checks that such a user gets
+// leases, and that the errors of Watch and Acts say what to do.
 func TestAUserWithoutChannelsHasLeasesAllTheSame(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -200,7 +206,8 @@ func TestAUserWithoutChannelsHasLeasesAllTheSame(t *testing.T) {
 	}
 }
 
-// TestARecordThatMayNotBeReadIsNotDamaged: to delete it would be to forget a lease.
+// TestARecordThatMayNotBeReadIsNotDamaged checks the error. An operator who
+// took the record for damaged and deleted it would lose a lease.
 func TestARecordThatMayNotBeReadIsNotDamaged(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.RedisPair(t)
@@ -231,7 +238,8 @@ func TestARecordThatMayNotBeReadIsNotDamaged(t *testing.T) {
 	}
 }
 
-// TestARingIsRefused: a shard that does not answer for a moment would be a second owner's chance.
+// TestARingIsRefused checks that a Ring cannot carry a store. When a shard does
+// not answer for a moment, another would grant the key a second time.
 func TestARingIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -251,7 +259,8 @@ func TestARingIsRefused(t *testing.T) {
 	}
 }
 
-// TestARefusedWatchIsToldAlsoAfterAnOutage: the server was not there when it was first asked.
+// TestARefusedWatchIsToldAlsoAfterAnOutage checks that a user without channels
+// gets the error even if the server was down at the first watch.
 func TestARefusedWatchIsToldAlsoAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -26,22 +27,28 @@ var guardScript = sync.OnceValue(func() *script { return newScript(guardSource) 
 
 // GuardOptions are the choices in opening a guard. Nil means all defaults.
 type GuardOptions struct {
-	// Mark is the Redis key of the mark. By default it is made from the guarded key and lives on the same node of a cluster. Several keys can share one guard
-	// and so one mark: they are then owned together.
+	// Mark is the Redis key of the mark. The default is made from the guarded
+	// key and lives on the same node of a cluster. Several keys can share one
+	// guard and so one mark: they are then owned together.
 	Mark string
-	// MaxContent bounds what Write reads, in bytes; default 64 MiB. Redis itself takes 512 MiB.
+	// MaxContent limits what Write reads, in bytes; default 64 MiB. Redis
+	// itself takes 512 MiB.
 	MaxContent int64
 }
 
 const defaultMaxContent = 64 << 20
 
-// Guard is data in Redis whose writes are checked where they are made: one script checks the stamp, advances the mark and carries out the writer's commands.
+// Guard guards data in Redis. One script checks the stamp, advances the mark
+// and carries out the writer's commands, in one step on the server.
 //
-// Its mark is a hash in the same database. It does not expire, and must not be evicted: without it, the next writer is taken for the first. Writes that do not go through the
-// guard are not checked.
+// The mark is a hash in the same database. It does not expire, and must not be
+// evicted: without it, the next writer is taken for the first. Writes that do
+// not go through the guard are not checked.
 //
-// All methods are safe for concurrent use, also from several processes. An error that matches [store.ErrUnknown] leaves open whether the call took effect; with a numbered stamp (Seq) it is safe to
-// write again, a write that has been made is then refused as repeated.
+// All methods are safe for concurrent use, also by several processes. After an
+// error that matches [store.ErrUnknown] the call may or may not have taken
+// effect. With a numbered stamp (Seq) it is safe to write again: the guard
+// refuses a write that has been made as repeated.
 type Guard struct {
 	client goredis.UniversalClient
 	owned  bool
@@ -57,7 +64,8 @@ type Guard struct {
 
 var _ guard.Artifact = (*Guard)(nil)
 
-// OpenGuard opens the guard of a key. The client stays the caller's. Nothing is sent before the first call. o may be nil.
+// OpenGuard opens the guard of a key. The caller keeps and closes the client.
+// OpenGuard sends nothing. o may be nil.
 func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Guard, error) {
 	if o == nil {
 		o = &GuardOptions{}
@@ -68,12 +76,16 @@ func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Gu
 	if err := unfit(client); err != nil {
 		return nil, fmt.Errorf("%w client: %w", fence.ErrInvalid, err)
 	}
-	g := &Guard{client: client, key: key, mark: o.Mark, most: o.MaxContent, lua: guardScript(), target: targetOf(client, key)}
+	g := &Guard{
+		client: client, key: key, mark: o.Mark, most: o.MaxContent,
+		lua: guardScript(), target: targetOf(client, key),
+	}
 	if g.mark == "" {
 		g.mark = markOf(key)
 	}
 	if g.mark == key {
-		return nil, fmt.Errorf("%w target: %q cannot be the mark of itself; choose another key for the mark", fence.ErrInvalid, key)
+		return nil, fmt.Errorf("%w target: %q cannot be the mark of itself; choose another key for the mark",
+			fence.ErrInvalid, key)
 	}
 	if g.most <= 0 {
 		g.most = defaultMaxContent
@@ -81,7 +93,9 @@ func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Gu
 	return g, nil
 }
 
-// markOf names the mark of a key so that both have the same hash tag. What has none, and cannot be one either, is found by no cluster.
+// markOf names the mark of a key so that both have the same hash tag. This
+// fails for keys with braces that form no tag: a cluster may keep the two on
+// different nodes, and then refuses the script.
 func markOf(key string) string {
 	if strings.ContainsAny(key, "{}") {
 		return "croft:mark:" + key
@@ -89,7 +103,9 @@ func markOf(key string) string {
 	return "croft:fence:{" + key + "}"
 }
 
-// targetOf is the URL under which others open the same guard. Of a client whose server it cannot tell it names none, and is refused.
+// targetOf returns the URL by which others open the same guard. If the client
+// does not say which server it uses, the URL names none, and nobody can open
+// it.
 func targetOf(client goredis.UniversalClient, key string) string {
 	u := &url.URL{Scheme: "redis", Fragment: key}
 	switch c := client.(type) {
@@ -121,12 +137,15 @@ func init() {
 // openGuardURL opens the guard of redis://host:port/db#key.
 func openGuardURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	bad := func(format string, args ...any) (guard.Guard, error) {
-		return nil, fmt.Errorf("%w target %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w target %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment == "" {
 		return bad("it names no key; write %s://HOST:PORT/DB#KEY", u.Scheme)
 	}
-	if u.Hostname() == "" { // it would be whatever runs beside whoever opens it, and a fence there would keep nobody out
+	// Without a host it would be the server beside each user, and a fence there
+	// would keep nobody out.
+	if u.Hostname() == "" {
 		return bad("it names no server; write %s://HOST:PORT/DB#KEY", u.Scheme)
 	}
 	rest, query, err := splitQuery(u)
@@ -158,7 +177,8 @@ func openGuardURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	return g, nil
 }
 
-// Target is a URL under which others open the same guard; the password they must add.
+// Target returns a URL by which others open the same guard. It has no password:
+// they must add it.
 func (g *Guard) Target() string { return g.target }
 
 // Close closes the client if the guard was opened from a URL.
@@ -180,27 +200,21 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	return g.parse(values)
 }
 
-// Rekeyed is what a guard keeps of its last Rekey.
-type Rekeyed struct {
-	From, Actor, Note string
-	At                time.Time
-}
-
-// Rekeyed tells of the last Rekey; zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+// Rekeyed returns the last Rekey or Reset. It returns zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	values, err := g.fields(ctx, "rekeyed_from", "rekeyed_by", "rekeyed_note", "rekeyed_at")
 	if err != nil || values[3] == "" {
-		return Rekeyed{}, err
+		return guard.Rekeyed{}, err
 	}
 	at, _ := strconv.ParseInt(values[3], 10, 64)
-	return Rekeyed{From: values[0], Actor: values[1], Note: values[2], At: time.Unix(at, 0).UTC()}, nil
+	return guard.Rekeyed{From: values[0], Actor: values[1], Note: values[2], At: time.Unix(at, 0).UTC()}, nil
 }
 
 func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
 	if ctx.Err() != nil {
-		return nil, store.Unknown(over(ctx))
+		return nil, store.Unknown(wait.Ended(ctx))
 	}
-	values, err := await(ctx, func() ([]any, error) {
+	values, err := wait.For(ctx, func() ([]any, error) {
 		if long, err := g.tooLong(ctx, names); long || err != nil {
 			return nil, err
 		}
@@ -220,7 +234,7 @@ func (g *Guard) fields(ctx context.Context, names ...string) ([]string, error) {
 }
 
 // tooLong reports whether a field is longer than any guard writes. Another
-// program that may write to the mark decides how long it is.
+// program may have written to the mark, and its fields could fill the memory.
 func (g *Guard) tooLong(ctx context.Context, names []string) (bool, error) {
 	pipe := g.client.Pipeline()
 	lengths := make([]*goredis.Cmd, len(names))
@@ -238,15 +252,17 @@ func (g *Guard) tooLong(ctx context.Context, names []string) (bool, error) {
 	return false, nil
 }
 
-// ErrMarkDamaged is matched by the error about a mark that the guard has not written. Nothing is admitted then.
+// ErrMarkDamaged is matched by errors about a mark that no guard has written.
+// It admits nothing.
 var ErrMarkDamaged = errors.New("the mark is damaged")
 
 func (g *Guard) damaged(how string) error {
-	return fmt.Errorf("%w: %s %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, how)
+	return fmt.Errorf("%w: %s %s; once no old writer lives, delete it "+
+		"and raise the fence with the present owner's stamp", ErrMarkDamaged, g.mark, how)
 }
 
-// explain makes an error of Redis the guard's. Only the first command on the
-// mark can find a key of another type, so nothing was done then.
+// explain turns an error of Redis into one of the guard. Only the first command
+// on the mark can meet a key of another type, so nothing was done in that case.
 func (g *Guard) explain(err error) error {
 	if begins(err, "WRONGTYPE") {
 		return g.damaged("is no hash")
@@ -258,8 +274,8 @@ func (g *Guard) parse(texts []string) (fence.Mark, error) {
 	token, err := strconv.ParseInt(texts[1], 10, 64)
 	seq, seqErr := strconv.ParseUint(texts[3], 10, 64)
 	mark := fence.Mark{Key: texts[0], Token: fence.Token(token), Grant: fence.Grant(texts[2]), Seq: seq}
-	// The script compares numbers as texts: each must have the one form that
-	// guards write.
+	// The script compares numbers as texts, so they must have no leading zeros
+	// or signs.
 	same := texts[1] == strconv.FormatInt(token, 10) && texts[3] == strconv.FormatUint(seq, 10)
 	if err != nil || seqErr != nil || !same || !mark.IsZero() && mark.Check() != nil {
 		return fence.Mark{}, g.damaged(fmt.Sprintf("holds %.80q", texts))

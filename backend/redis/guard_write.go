@@ -12,17 +12,21 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
-// Command is one command of Redis with its arguments, as go-redis takes them: strings, byte slices and numbers.
+// Command is a command of Redis with its arguments, as go-redis takes them:
+// strings, byte slices and numbers.
 type Command []any
 
-// mostWords is how many words of a command Lua can hand over. With more the script would break off after the commands before it.
+// mostWords is how many words of a command Lua can pass to Redis. With more,
+// the script would fail after the commands before it have taken effect.
 const mostWords = 7000
 
-// CommandError says that a command of an admitted write failed. Redis does not roll back: the mark has advanced, the commands before it have taken effect, those after
-// it were not tried.
+// CommandError says that a command of an admitted write failed. Redis does not
+// roll back: the mark has advanced, and the commands before it have taken
+// effect. Those after it were not tried.
 type CommandError struct {
 	// Index is the command's place in the list.
 	Index   int
@@ -31,28 +35,34 @@ type CommandError struct {
 }
 
 func (e *CommandError) Error() string {
-	return fmt.Sprintf("redis: command %d of the write, %s, failed: %v; those before it have taken effect", e.Index+1, e.Command, e.Err)
+	return fmt.Sprintf("redis: command %d of the write, %s, failed: %v; those before it have taken effect",
+		e.Index+1, e.Command, e.Err)
 }
 
-// Unwrap gives what Redis said.
+// Unwrap returns the error of Redis.
 func (e *CommandError) Unwrap() error { return e.Err }
 
-// Do carries out commands, in order and with nothing in between, if the stamp is admitted, and returns their replies. On a cluster all their keys must live on the node of the guarded
-// key: give them its {tag}. A refusal is one of package fence and has changed nothing. Commands are sent once: if the reply is lost, the error matches store.ErrUnknown, and a numbered stamp makes it safe to send them again.
+// Do carries out commands if the stamp is admitted, and returns their replies.
+// They run in order, and no other client comes in between. On a cluster all
+// their keys must live on the node of the guarded key: give them its {tag}.
+//
+// A refusal is an error of package fence and has changed nothing. Do sends the
+// commands once. If the reply is lost, the error matches [store.ErrUnknown]. It
+// is safe to send them again with the same numbered stamp.
 func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, commands ...Command) ([]any, error) {
 	out, err := g.change(ctx, "write", stamp, commands)
 	return out.replies, err
 }
 
-// Write replaces the value with what r yields.
+// Write replaces the value with the content of r.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
-		return guard.Receipt{}, over(ctx)
+		return guard.Receipt{}, wait.Ended(ctx)
 	}
-	content, err := await(ctx, func() ([]byte, error) {
+	content, err := wait.For(ctx, func() ([]byte, error) {
 		var b bytes.Buffer
 		_, err := b.ReadFrom(io.LimitReader(r, g.most+1))
 		return b.Bytes(), err
@@ -61,7 +71,8 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		return guard.Receipt{}, err
 	}
 	if int64(len(content)) > g.most {
-		return guard.Receipt{}, fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent, or keep it in a file or an object store", fence.ErrInvalid, g.most)
+		return guard.Receipt{}, fmt.Errorf("%w content: it is longer than %d bytes; raise GuardOptions.MaxContent, "+
+			"or keep it in a file or an object store", fence.ErrInvalid, g.most)
 	}
 	out, err := g.change(ctx, "write", stamp, []Command{{"SET", g.key, content}})
 	if err != nil {
@@ -76,7 +87,8 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error
 	return out.mark, err
 }
 
-// Rekey moves the data to another key; the mark keeps who did so, when and why, until the next Rekey.
+// Rekey moves the data to another key. The mark keeps who did so, when and why,
+// until the next Rekey or Reset.
 func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -85,9 +97,10 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	return out.mark, err
 }
 
-// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
-// The law decides on the mark that was read. The script changes that very mark,
-// or none: then the law decides again.
+// Reset lowers a mark whose token was made up, by [fence.Mark.Reset]. The mark
+// keeps who did so, as after Rekey. Reset reads the mark and lets the law
+// decide. The script changes the mark only if it has not moved since. Otherwise
+// Reset begins again, and gives up with [guard.ErrBusy] after some tries.
 func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
@@ -102,19 +115,21 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 			return from, err
 		}
 		out, err := g.run(ctx, []any{
-			"reset", from.Key, actor, note, int64(from.Token), string(from.Grant), strconv.FormatUint(from.Seq, 10), int64(to.Token),
+			"reset", from.Key, actor, note,
+			int64(from.Token), string(from.Grant), strconv.FormatUint(from.Seq, 10), int64(to.Token),
 		})
 		if err != nil || out.admitted {
 			return out.mark, err
 		}
 	}
-	return fence.Mark{}, fmt.Errorf("%w: somebody moves the mark of %s again and again; nothing was changed", guard.ErrBusy, g.target)
+	return fence.Mark{}, fmt.Errorf("%w: somebody moves the mark of %s again and again; nothing was changed",
+		guard.ErrBusy, g.target)
 }
 
 // resets is how often Reset tries while others move the mark.
 const resets = 20
 
-// outcome is what the script answers.
+// outcome is the script's reply.
 type outcome struct {
 	admitted, adopted bool
 	mark              fence.Mark
@@ -122,7 +137,8 @@ type outcome struct {
 	replies           []any
 }
 
-// change writes or raises. The refusal is the law's own, on the mark that the script has seen.
+// change writes or raises. If the script refuses the stamp, change asks the law
+// for the error, with the mark that the script has seen.
 func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, commands []Command) (outcome, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return outcome{}, err
@@ -133,7 +149,8 @@ func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, comma
 			return outcome{}, fmt.Errorf("%w command %d: it is empty", fence.ErrInvalid, i+1)
 		}
 		if len(c) > mostWords {
-			return outcome{}, fmt.Errorf("%w command %d: it has %d words, a script takes at most %d; divide it", fence.ErrInvalid, i+1, len(c), mostWords)
+			return outcome{}, fmt.Errorf("%w command %d: it has %d words, a script takes at most %d; divide it",
+				fence.ErrInvalid, i+1, len(c), mostWords)
 		}
 		args = append(append(args, len(c)), c...)
 	}
@@ -166,12 +183,12 @@ func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, comma
 // run runs the script.
 func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 	if ctx.Err() != nil {
-		return outcome{}, store.Unknown(over(ctx))
+		return outcome{}, store.Unknown(wait.Ended(ctx))
 	}
-	values, err := await(ctx, func() ([]any, error) {
+	values, err := wait.For(ctx, func() ([]any, error) {
 		c := newCall(g.lua, goredis.NewCmd, 2, len(args))
 		c.args = append(append(c.args, g.mark, g.key), args...)
-		c.once = args[0] == "write" // commands need not be such that twice is once
+		c.once = args[0] == "write" // carrying out commands twice may do harm
 		c.run(ctx, g.client)
 		return c.cmd.Slice()
 	})
@@ -179,7 +196,8 @@ func (g *Guard) run(ctx context.Context, args []any) (outcome, error) {
 		return outcome{}, g.explain(err)
 	}
 	if len(values) < 6 {
-		return outcome{}, store.Unknown(fmt.Errorf("redis: a script returned %d values; is a proxy between that changes replies?", len(values)))
+		return outcome{}, store.Unknown(fmt.Errorf("redis: a script returned %d values; "+
+			"is a proxy between that changes replies?", len(values)))
 	}
 	texts := make([]string, len(values))
 	for i, v := range values {

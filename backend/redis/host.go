@@ -21,8 +21,8 @@ func (s *Store) Guard(_ context.Context, target string) (guard.Guard, error) {
 	return OpenGuard(s.client, u.Fragment, nil)
 }
 
-// sameDatabase reports whether a target is in the database of a client. Who
-// may log in there is no part of that.
+// sameDatabase reports whether a target is in the database of a client. It
+// ignores user and password.
 func sameDatabase(target *url.URL, client goredis.UniversalClient) bool {
 	if target.Hostname() == "" || target.Scheme != "redis" && target.Scheme != "rediss" {
 		return false

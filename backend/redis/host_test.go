@@ -11,8 +11,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestATakeoverRaisesTheFenceBehindAPassword: the record names the guard without
-// the password, so the operator's store opens it over its own connection.
+// TestATakeoverRaisesTheFenceBehindAPassword checks that the operator's store
+// opens the guard over its own connection, because the record names the guard
+// without its password.
 func TestATakeoverRaisesTheFenceBehindAPassword(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -47,8 +48,9 @@ func TestATakeoverRaisesTheFenceBehindAPassword(t *testing.T) {
 	}
 }
 
-// TestAnAllowedPlaceIsEnteredByItsOwnUser: the record names the holder's, who may
-// not even log in any more.
+// TestAnAllowedPlaceIsEnteredByItsOwnUser checks that the operator's own user
+// opens the guard. The record names the holder's user, who may not even log in
+// any more.
 func TestAnAllowedPlaceIsEnteredByItsOwnUser(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -84,7 +86,8 @@ func TestAnAllowedPlaceIsEnteredByItsOwnUser(t *testing.T) {
 	}
 }
 
-// TestAStoreOpensGuardsInItsOwnDatabaseAlone.
+// TestAStoreOpensGuardsInItsOwnDatabaseAlone checks which targets a store takes
+// for its own.
 func TestAStoreOpensGuardsInItsOwnDatabaseAlone(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

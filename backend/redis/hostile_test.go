@@ -19,12 +19,13 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The neighbour of these tests may write to some of the store's keys, as a user
-// whom the ACL of a shared server allows too much. It can take leases that way.
-// It must not be able to do more.
+// In these tests a neighbour may write to some of the store's keys: the ACL of
+// a shared server allows that user too much. The neighbour can take leases that
+// way. It must not be able to do more.
 
-// TestALineTooLongStopsNoServer: a script that walks through all of it would hold
-// up everybody, and could not be killed once it has written.
+// TestALineTooLongStopsNoServer plants a line of waiters that is megabytes
+// long. A script that walked through all of it would stop the server, and could
+// not be killed after its first write.
 func TestALineTooLongStopsNoServer(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -56,9 +57,9 @@ func TestALineTooLongStopsNoServer(t *testing.T) {
 	}
 }
 
-// TestAPlantedTermForgesNoAnswer: the answers of a batch lie one behind the
-// other. A term whose length does not fit into its place would be read as the
-// answer about another key.
+// TestAPlantedTermForgesNoAnswer plants a term whose length does not fit into
+// its two bytes. The answers of a batch follow each other, so the rest of the
+// term would be read as the answer about another key.
 func TestAPlantedTermForgesNoAnswer(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -84,11 +85,11 @@ func TestAPlantedTermForgesNoAnswer(t *testing.T) {
 	}
 }
 
-// spoilt is a planted record: what HGET r and HGET x say of a sound one, made
-// into what a neighbour writes over them.
+// spoilt plants a record: it turns the fields r and x of a sound one into those
+// that a neighbour writes.
 type spoilt func(r []byte, x string) string
 
-// number spoils the number at a place of the record.
+// number spoils the number at a place in the record.
 func number(at int, value float64) spoilt {
 	return func(r []byte, x string) string {
 		binary.LittleEndian.PutUint64(r[at:], math.Float64bits(value))
@@ -96,8 +97,8 @@ func number(at int, value float64) spoilt {
 	}
 }
 
-// TestAPlantedRecordSpoilsNoAnswerBesideIt: one script carries out a batch, and
-// the batch must not end at a record that another program has written.
+// TestAPlantedRecordSpoilsNoAnswerBesideIt checks that a batch does not fail at
+// a record that another program has written.
 func TestAPlantedRecordSpoilsNoAnswerBesideIt(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -174,8 +175,8 @@ func TestAPlantedRecordSpoilsNoAnswerBesideIt(t *testing.T) {
 	}
 }
 
-// TestAPlantedRecordForgesNoAnswer: a record that begins with a zero must not be
-// read as none, and the rest of it as the answer about another key.
+// TestAPlantedRecordForgesNoAnswer plants a record that begins with a zero. It
+// must not be read as no record, with the rest as the answer about another key.
 func TestAPlantedRecordForgesNoAnswer(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -193,7 +194,7 @@ func TestAPlantedRecordForgesNoAnswer(t *testing.T) {
 	if a := one(ctx, st, hand); a.Err != nil {
 		t.Fatal(a.Err)
 	}
-	// The true answer about the second key is swallowed by the forged one, as the
+	// The forged answer swallows the true one about the second key, as the
 	// progress of its lease.
 	truth := 1 + 2
 	for field, value := range neighbour.HGetAll(ctx, st.names.record(lost.Key)).Val() {
@@ -215,7 +216,8 @@ func TestAPlantedRecordForgesNoAnswer(t *testing.T) {
 	}
 }
 
-// TestAPlantedRecordStopsNoTidying of the index, which large batches do.
+// TestAPlantedRecordStopsNoTidying checks that large batches still tidy the
+// index.
 func TestAPlantedRecordStopsNoTidying(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -256,8 +258,8 @@ func TestAPlantedRecordStopsNoTidying(t *testing.T) {
 	}
 }
 
-// TestManyPlantedRecordsStopNoTidying: they have the lowest scores, which large
-// batches look at first.
+// TestManyPlantedRecordsStopNoTidying plants records with the lowest scores,
+// which large batches look at first.
 func TestManyPlantedRecordsStopNoTidying(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -308,8 +310,8 @@ func TestManyPlantedRecordsStopNoTidying(t *testing.T) {
 	}
 }
 
-// TestPlantedRecordsAreBoundedAndHideNothing: neither in what is read of them nor
-// in a listing.
+// TestPlantedRecordsAreBoundedAndHideNothing checks that reads of them are
+// short, and that a listing yields all others.
 func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -342,7 +344,8 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 			t.Errorf("%s: %v, want damaged", name, err)
 		}
 	}
-	// Names that no store lists in this index: of another namespace, and of no key at all.
+	// These names are not the store's: one is of another namespace, the other
+	// is no key.
 	for _, member := range []string{"other/secret", "planted/../x", "planted/\x1b[2Jx"} {
 		neighbour.ZAdd(ctx, st.names.index("planted"), goredis.Z{Member: member})
 		neighbour.HSet(ctx, st.names.record(member), "r", record, "x", words)
@@ -354,13 +357,15 @@ func TestPlantedRecordsAreBoundedAndHideNothing(t *testing.T) {
 			keys = append(keys, rec.Key)
 		}
 	}
-	// Without its history a record is sound whose terms are not.
+	// A listing does not read the terms, so it finds a record sound whose terms
+	// are damaged.
 	if strings.Join(keys, " ") != "planted/a large term planted/good" || !errors.Is(failed, ErrDamaged) || !errors.Is(failed, store.ErrUnknown) {
 		t.Errorf("listed %q, then %.200v", keys, failed)
 	}
 }
 
-// TestManyDamagedRecordsMakeAShortError in a listing, and so do many indexes.
+// TestManyDamagedRecordsMakeAShortError checks listings with many damaged
+// records, and with many damaged indexes.
 func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"records", "indexes"} {
@@ -391,7 +396,7 @@ func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
 	}
 }
 
-// TestAPlantedIndexHidesNoOther, and takes no lease from anybody.
+// TestAPlantedIndexHidesNoOther checks that it also takes no lease away.
 func TestAPlantedIndexHidesNoOther(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -409,13 +414,14 @@ func TestAPlantedIndexHidesNoOther(t *testing.T) {
 			t.Errorf("%s: %v", req.Verb, a.Err)
 		}
 	}
-	if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) { // nothing is written
+	if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) { // refused: nothing is written
 		t.Errorf("a second claim: %v, want held", a.Err)
 	}
 	if a := one(ctx, st, then(tenure.Release, mine)); a.Err != nil {
 		t.Error(a.Err)
 	}
-	// Longer than a key can be, and so many that they come in several pages.
+	// These members are longer than any key, and so many that they fill several
+	// pages.
 	long := strings.Repeat("x", 8<<20)
 	neighbour.ZAdd(ctx, st.names.index("sound"), goredis.Z{Member: "sound/" + long})
 	page, err := neighbour.Eval(ctx, keysScript().source, []string{st.names.index("sound")}, "0").StringSlice()
@@ -443,7 +449,7 @@ func TestAPlantedIndexHidesNoOther(t *testing.T) {
 	}
 }
 
-// TestAPlantedMarkIsBoundedAndAdmitsNothing.
+// TestAPlantedMarkIsBoundedAndAdmitsNothing plants marks that no guard writes.
 func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -490,7 +496,7 @@ func TestAPlantedMarkIsBoundedAndAdmitsNothing(t *testing.T) {
 	}
 }
 
-// restless moves a mark whenever somebody has read it.
+// restless moves a mark after each time that it is read.
 type restless struct {
 	mark      string
 	neighbour *goredis.Client
@@ -512,7 +518,7 @@ func (r restless) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// TestAResetEndsWhileANeighbourMovesTheMark.
+// TestAResetEndsWhileANeighbourMovesTheMark checks that Reset gives up.
 func TestAResetEndsWhileANeighbourMovesTheMark(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -533,99 +539,7 @@ func TestAResetEndsWhileANeighbourMovesTheMark(t *testing.T) {
 	}
 }
 
-// rights are the commands that the message to a user without them names.
-func rights(t *testing.T) []string {
-	t.Helper()
-	_, list, _ := strings.Cut(noRight, "the commands ")
-	list, _, found := strings.Cut(list, ", on keys")
-	if !found {
-		t.Fatalf("%q names no commands", noRight)
-	}
-	return strings.Split(strings.Replace(list, " and ", ", ", 1), ", ")
-}
-
-// TestTheRightsThatAreNamedAreEnough, for all that a store does, and are few: the
-// user reaches no key of others.
-func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
-	t.Parallel()
-	server := testenv.RedisAlone(t)
-	user := []string{"ACL", "SETUSER", "croft", "on", ">secret", "resetkeys", "~croft:*", "resetchannels", "&croft:*", "-@all"}
-	for _, command := range rights(t) {
-		user = append(user, "+"+command)
-	}
-	if _, err := server.Ask(user...); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
-	defer cancel()
-	client := dialWith(t, server, &goredis.Options{Username: "croft", Password: "secret"})
-	st := New(client, nil)
-	t.Cleanup(func() { st.Close() })
-	mine := claim("rights/key", "ann")
-	must := func(req tenure.Request) {
-		t.Helper()
-		if a := one(ctx, st, req); a.Err != nil {
-			t.Errorf("%s: %v", req.Verb, a.Err)
-		}
-	}
-	must(mine)
-	must(then(tenure.Renew, mine))
-	report := then(tenure.Report, mine)
-	report.Progress = "half"
-	must(report)
-	woken, err := st.Watch(ctx, mine.Key)
-	if err != nil {
-		t.Fatalf("watching: %v", err)
-	}
-	if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) { // and stands in line
-		t.Errorf("a second claim: %v", a.Err)
-	}
-	must(then(tenure.Release, mine))
-	select {
-	case <-woken:
-	case <-ctx.Done():
-		t.Error("nobody was woken")
-	}
-	acts, err := st.Acts(ctx)
-	if err != nil {
-		t.Fatalf("listening: %v", err)
-	}
-	must(seize(mine.Key))
-	toldOf(t, acts, mine.Key)
-	if rec, err := st.Get(ctx, mine.Key); err != nil || len(rec.History) != 2 {
-		t.Errorf("Get: %d terms, %v", len(rec.History), err)
-	}
-	for _, prefix := range []string{"", "rights/"} {
-		n := 0
-		for _, err := range st.List(ctx, prefix) {
-			if n++; err != nil {
-				t.Errorf("a listing of %q: %v", prefix, err)
-			}
-		}
-		if n != 1 {
-			t.Errorf("a listing of %q yields %d", prefix, n)
-		}
-	}
-	if _, err := st.Now(ctx); err != nil {
-		t.Errorf("the time: %v", err)
-	}
-	var many []tenure.Request // enough for the index to be tidied
-	for n := range 40 {
-		many = append(many, claim(fmt.Sprint("rights/", n), "ann"))
-	}
-	for _, a := range st.Apply(ctx, many) {
-		if a.Err != nil {
-			t.Fatal(a.Err)
-		}
-	}
-	for _, args := range [][]any{{"get", "other"}, {"set", "other", "x"}, {"hset", "other", "f", "x"}, {"flushall"}, {"keys", "*"}, {"config", "get", "*"}} {
-		if err := client.Do(ctx, args...).Err(); err == nil || !strings.Contains(err.Error(), "NOPERM") {
-			t.Errorf("%v: %v, want no permission", args, err)
-		}
-	}
-}
-
-// TestAServerMustShowItsCertificate, and no URL says otherwise.
+// TestAServerMustShowItsCertificate checks that no URL turns this off.
 func TestAServerMustShowItsCertificate(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"rediss://localhost:1/0?skip_verify=true", "rediss://localhost:1/0?skip_verify=true&cluster=true"} {

@@ -4,8 +4,8 @@
 -- ARGV[1]  where the page begins: a cursor of ZSCAN
 --
 -- Returns where the next page begins ("0" if this is the last), and then the
--- members of this one. Returns "!" alone if the key is no index. Others may have
--- written to it: members that are longer than a key can be are left out.
+-- members of this one. Returns "!" alone if the key is no index. It leaves out
+-- members that are too long for a key: another program has added them.
 
 local page = redis.pcall('ZSCAN', KEYS[1], ARGV[1], 'COUNT', 1000)
 if page.err then

@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// waiter is a store with a connection of its own, as another process has it, and its watch of a key.
+// waiter is a store with a connection of its own, like one in another process,
+// and its watch of a key.
 type waiter struct {
 	*Store
 	t     *testing.T
@@ -27,7 +28,7 @@ type waiter struct {
 	asked atomic.Int64
 }
 
-// waits makes a waiter. It watches the key and has not asked.
+// waits makes a waiter. It watches the key but has not asked for it.
 func waits(t *testing.T, server *testenv.RedisServer, key, owner string) *waiter {
 	t.Helper()
 	w := &waiter{t: t, Store: New(dial(t, server), &Options{Prefix: server.Prefix()}), mine: claim(key, owner)}
@@ -56,7 +57,7 @@ func (w *waiter) ask() bool {
 	return a.Err == nil
 }
 
-// takes asks for the key, which must be free, and waits no more.
+// takes asks for the key, which must be free, and ends the watch.
 func (w *waiter) takes() {
 	w.t.Helper()
 	if !w.ask() {
@@ -92,7 +93,7 @@ func (w *waiter) wakes(why string) {
 	}
 }
 
-// sleeps makes sure that nothing has woken it up to now.
+// sleeps checks that nothing has woken it so far.
 func (w *waiter) sleeps(why string) {
 	w.t.Helper()
 	select {
@@ -102,7 +103,7 @@ func (w *waiter) sleeps(why string) {
 	}
 }
 
-// line is the length of a key's line.
+// line returns the length of a key's line.
 func line(t *testing.T, client *goredis.Client, st *Store, key string) int {
 	t.Helper()
 	text, err := client.HGet(t.Context(), st.names.record(key), "w").Result()
@@ -112,7 +113,8 @@ func line(t *testing.T, client *goredis.Client, st *Store, key string) int {
 	return len(text) / 16
 }
 
-// TestAReleaseWakesWhoseTurnItIs, and the others only if that one does not take the key.
+// TestAReleaseWakesWhoseTurnItIs checks that the others are woken only if that
+// waiter does not take the key.
 func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -126,14 +128,14 @@ func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	ann.release()
 	bob.wakes("it is his turn")
 	bob.takes()
-	if time.Since(released) < turns.Grace { // on a machine that busy she may have thought that he does not come
+	if time.Since(released) < turns.Grace { // on a very busy machine she may have been woken after the grace
 		cat.sleeps("it was bob's turn, and he has taken the key")
 	}
 	drained(cat)
 	bob.watchKey()
 	bob.release()
 	cat.wakes("it is her turn")
-	// She is stopped, or dead, and asks for nothing.
+	// She does not ask, like a process that is stopped or dead.
 	bob.wakes("he is not in line any more, and hears of everything")
 	if !ann.ask() {
 		t.Fatal("a wake-up reserves nothing: ann may have the key")
@@ -144,7 +146,9 @@ func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	bob.wakes("cat has been named and is not in line any more")
 }
 
-// TestWhoeverIsOvertakenKeepsItsPlace: somebody who was not in line asked first, and it is named again the next time; if it does not come, the next is.
+// TestWhoeverIsOvertakenKeepsItsPlace has a store that was not in line ask
+// first. The overtaken waiter is named again the next time. If it does not
+// come, the next one is.
 func TestWhoeverIsOvertakenKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -184,7 +188,8 @@ func drained(all ...*waiter) {
 	}
 }
 
-// TestOneWhoIsNamedAndDoesNotComeStallsNobody: whether it is stopped or its connection is dead, the next is woken after a moment.
+// TestOneWhoIsNamedAndDoesNotComeStallsNobody stops the named waiter, or cuts
+// its connection. The next is woken after a moment.
 func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 	t.Parallel()
 	for name, goes := range map[string]func(w *waiter){
@@ -218,7 +223,8 @@ func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 	}
 }
 
-// TestWhatIsHandedOnInABatchWakesNobody: a client that releases a key and grants it to the next of its own has not freed it.
+// TestWhatIsHandedOnInABatchWakesNobody has a client release a key and grant it
+// to its own next caller in one batch. The key was never free for others.
 func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -239,7 +245,8 @@ func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
 	bob.wakes("it is his turn")
 }
 
-// TestWhoeverWaitsNoMoreLeavesTheLine, also when its store is closed, and is not named.
+// TestWhoeverWaitsNoMoreLeavesTheLine checks that waiters that have left, or
+// whose store was closed, are not named.
 func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -265,7 +272,8 @@ func TestWhoeverWaitsNoMoreLeavesTheLine(t *testing.T) {
 	inLine(t, client, ann.Store, "line/leave", 0)
 }
 
-// TestALineIsBounded, and goes with its record.
+// TestALineIsBounded checks that a line has at most 64 waiters, and that lapsed
+// waiters leave it.
 func TestALineIsBounded(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -279,7 +287,8 @@ func TestALineIsBounded(t *testing.T) {
 	if a := one(ctx, st, mine); a.Err != nil {
 		t.Fatal(a.Err)
 	}
-	// No store here watches: its hub would use the id while it is changed.
+	// No store watches here, because its hub would use the id while the test
+	// changes it.
 	for n := range 100 {
 		st.id = fmt.Sprintf("store%03d", n)
 		placed, err := (&listener{store: st}).Enter(ctx, st.names.record(mine.Key))
@@ -290,7 +299,8 @@ func TestALineIsBounded(t *testing.T) {
 	if n := line(t, client, st, mine.Key); n != 64 {
 		t.Errorf("%d are in line, want 64", n)
 	}
-	// One who has not asked for long is passed over: nobody is named, and so everybody is.
+	// A waiter that has not asked for long is passed over. Then nobody is
+	// named, and all are woken.
 	clock.Advance(30 * time.Second)
 	heard := client.Subscribe(ctx, st.names.record(mine.Key))
 	defer heard.Close()
@@ -312,7 +322,8 @@ func TestALineIsBounded(t *testing.T) {
 	}
 }
 
-// TestEverybodyInLineIsServed: 16 stores hand a key on 200 times. Each has its turns, and nobody asks in vain but to stand in line.
+// TestEverybodyInLineIsServed has 16 stores hand a key on 200 times. Each gets
+// its turns, and asks in vain only to enter the line.
 func TestEverybodyInLineIsServed(t *testing.T) {
 	t.Parallel()
 	const stores, handOffs = 16, 200
@@ -324,7 +335,7 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 		served [stores]int
 		mu     sync.Mutex
 		taken  = make(chan struct{}) // closed when the key has been taken
-		late   atomic.Int64          // hand-offs for which somebody may have been passed over: the machine was too busy to come in time
+		late   atomic.Int64          // hand-offs in which a busy machine may have passed a waiter over
 	)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testenv.Patience) // a late hand-off takes more than a tenth of a second
 	defer cancel()
@@ -346,7 +357,7 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 				next := taken
 				mu.Unlock()
 				served[n]++
-				time.Sleep(2 * time.Millisecond) // its work: time for the one before to be back in line
+				time.Sleep(2 * time.Millisecond) // its work: time for the last holder to enter the line again
 				if done.Add(1) >= handOffs {
 					cancel()
 				}
@@ -354,7 +365,7 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 				released := time.Now()
 				select {
 				case <-next:
-					if time.Since(released) > turns.Grace/2 { // somebody else may have seen more of it
+					if time.Since(released) > turns.Grace/2 { // others may have waited longer
 						late.Add(1)
 					}
 				case <-ctx.Done():
@@ -371,20 +382,21 @@ func TestEverybodyInLineIsServed(t *testing.T) {
 		t.Fatalf("%d hand-offs, want %d: somebody was not woken", n, handOffs)
 	}
 	for n, times := range served {
-		if times+int(late.Load()) < handOffs/stores/4 { // who is slow to be back in line has fewer
+		if times+int(late.Load()) < handOffs/stores/4 { // a store that is slow to enter the line again has fewer turns
 			t.Errorf("store %d had the key %d times of %d, of which %d were late", n, times, handOffs, late.Load())
 		}
 	}
-	// Each asks to stand in line and again when it is its turn. If all were
-	// woken each time, there would be 16. At a late hand-off all are woken,
-	// and ask again to stand in line.
+	// Each store asks to enter the line, and again when it is its turn. If all
+	// were woken each time, there would be 16 requests. At a late hand-off all
+	// are woken, and ask to enter the line again.
 	if most := 6*handOffs + 2*stores*late.Load(); asked.Load() > most {
 		t.Errorf("%d requests for %d hand-offs, of which %d were late; want at most %d", asked.Load(), handOffs, late.Load(), most)
 	}
 	t.Logf("%.2f requests for each hand-off, %d of them late, served %v", float64(asked.Load())/handOffs, late.Load(), served)
 }
 
-// TestASubscriptionIsKeptForAWhile: whoever has had the key is often back in line soon, and two commands are saved each time.
+// TestASubscriptionIsKeptForAWhile checks that a store which soon waits again
+// needs no new subscription. That saves two commands each time.
 func TestASubscriptionIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -420,7 +432,8 @@ func TestASubscriptionIsKeptForAWhile(t *testing.T) {
 	})
 }
 
-// TestAReleaseSaysWhetherOthersWait, so that its client lets them go first.
+// TestAReleaseSaysWhetherOthersWait checks the answer by which a client lets
+// other stores go first.
 func TestAReleaseSaysWhetherOthersWait(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

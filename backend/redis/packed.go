@@ -14,15 +14,20 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// What the scripts write as one byte, in the order of apply.lua.
+// The words that apply.lua writes as one byte, by their numbers there.
 var (
 	states = [...]tenure.State{1: tenure.Free, tenure.Held, tenure.Reserved}
-	causes = [...]tenure.Cause{1: tenure.First, tenure.Released, tenure.Expired, tenure.Handoff, tenure.Operator, tenure.Cancelled, tenure.Recovery}
-	ends   = [...]tenure.End{"", tenure.EndReleased, tenure.EndFailed, tenure.EndExpired, tenure.EndTakenOver, tenure.EndSuperseded}
+	causes = [...]tenure.Cause{
+		1: tenure.First, tenure.Released, tenure.Expired, tenure.Handoff,
+		tenure.Operator, tenure.Cancelled, tenure.Recovery,
+	}
+	ends = [...]tenure.End{
+		"", tenure.EndReleased, tenure.EndFailed, tenure.EndExpired, tenure.EndTakenOver, tenure.EndSuperseded,
+	}
 )
 
-// The verbs of apply.lua. The last two are no transitions: they put the store
-// into the line of those who wait, and take it out.
+// The verbs of apply.lua. The last two do not change the record: they take the
+// store out of the line of waiters, and put it in.
 const (
 	acquire byte = iota + 1
 	renew
@@ -41,10 +46,10 @@ const (
 	withMore   = 2 // in the flag of a request: above, every and hold follow
 )
 
-// packing writes what apply.lua reads.
+// packing is a batch of requests in the format that apply.lua reads.
 type packing []byte
 
-// settings begins a batch.
+// settings writes the beginning of a batch.
 func (p *packing) settings(retention time.Duration, now int64, flags byte, id string) {
 	p.number(retention.Microseconds())
 	p.number(now)
@@ -63,7 +68,8 @@ func (p *packing) text(text string) {
 	*p = append(*p, text...)
 }
 
-// request writes a request. Of the secret only its fingerprint is sent. watching says of an acquire that the store watches the key.
+// request writes a request. It sends only the fingerprint of the secret.
+// watching says of an acquire that the store watches the key.
 func (p *packing) request(req *tenure.Request, watching bool) {
 	switch req.Verb {
 	case tenure.Renew:
@@ -76,14 +82,14 @@ func (p *packing) request(req *tenure.Request, watching bool) {
 		p.long(acquire, req, watching, req.TTL, req.Owner, req.Instance)
 	case tenure.Takeover:
 		p.long(takeover, req, false, req.TTL, req.Owner, req.Instance)
-	case tenure.Reserve: // for an owner, whichever its instance
+	case tenure.Reserve: // for any instance of the owner
 		p.long(reserve, req, false, req.TTL, req.Owner, "")
-	case tenure.Revoke: // for nobody
+	case tenure.Revoke: // the key has no owner after it
 		p.long(revoke, req, false, 0, "", "")
 	}
 }
 
-// short writes a request of a grant that there is.
+// short writes a request about an existing grant.
 func (p *packing) short(verb byte, req *tenure.Request, flag bool, ttl time.Duration, progress string) {
 	p.begin(verb, flag, req.Secret, ttl)
 	p.length(0)
@@ -93,7 +99,7 @@ func (p *packing) short(verb byte, req *tenure.Request, flag bool, ttl time.Dura
 
 // long writes a request for a new grant.
 func (p *packing) long(verb byte, req *tenure.Request, flag bool, ttl time.Duration, owner, instance string) {
-	guards := strings.Join(req.Guards, "\t") // which none of them can have
+	guards := strings.Join(req.Guards, "\t") // a guard contains no tab
 	every, hold, actor, note := req.Every, req.HoldFor, "", ""
 	if verb != acquire {
 		every, hold, actor, note = 0, 0, req.Actor, req.Note
@@ -125,16 +131,17 @@ func (p *packing) begin(verb byte, flag bool, secret tenure.Secret, ttl time.Dur
 	p.number(ttl.Microseconds())
 }
 
-// inLine writes that the store enters the line of a key, or leaves it.
+// inLine writes a request with the verb enter or leave.
 func (p *packing) inLine(verb byte) {
 	*p = append(*p, verb)
 	*p = append(*p, make([]byte, requestSize-1)...)
 }
 
-// requestSize is that of a request before its texts.
+// requestSize is the size of a request without its texts.
 const requestSize = 2 + grantSize + 8 + 2*2
 
-// packed reads what apply.lua writes. It remembers the first thing that is not as it should be, and then reads nothing more.
+// packed reads the formats that apply.lua writes. After the first failure, err
+// is set and all further values are zero.
 type packed struct {
 	rest string
 	err  error
@@ -152,7 +159,7 @@ func (p *packed) fail(err error) {
 	p.rest = ""
 }
 
-// take takes so many bytes; nothing if there are not that many.
+// take takes n bytes. It fails if there are fewer.
 func (p *packed) take(n int) string {
 	if n < 0 || len(p.rest) < n {
 		p.fail(errCutOff)
@@ -179,7 +186,7 @@ func (p *packed) length() int {
 
 func lengthAt(text string, at int) int { return int(text[at]) | int(text[at+1])<<8 }
 
-// count is a number of four bytes.
+// count takes a whole number of four bytes.
 func (p *packed) count() int64 { return int64(p.length()) | int64(p.length())<<16 }
 
 func (p *packed) number() int64 {
@@ -187,7 +194,8 @@ func (p *packed) number() int64 {
 	if b == "" {
 		return 0
 	}
-	f := math.Float64frombits(uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 | uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56)
+	f := math.Float64frombits(uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56)
 	if !(f >= -1<<53 && f <= 1<<53) {
 		p.fail(errForeign)
 		return 0
@@ -197,7 +205,7 @@ func (p *packed) number() int64 {
 
 func (p *packed) duration() time.Duration { return time.Duration(p.number()) * time.Microsecond }
 
-// time is a moment; 0 is none.
+// time takes a time. 0 means none.
 func (p *packed) time() time.Time {
 	n := p.number()
 	if n == 0 {
@@ -206,7 +214,7 @@ func (p *packed) time() time.Time {
 	return moment(n)
 }
 
-// moment is the scripts' time.
+// moment converts a time of the scripts.
 func moment(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
 // text takes a text with its length before it.
@@ -222,7 +230,7 @@ func (p *packed) grant() fence.Grant {
 
 const hexDigits = "0123456789abcdef"
 
-// nameOf is what a byte stands for.
+// nameOf takes a byte and returns the word that it stands for.
 func nameOf[T ~string](p *packed, names []T) T {
 	n := int(p.byte())
 	if n >= len(names) {
@@ -232,7 +240,8 @@ func nameOf[T ~string](p *packed, names []T) T {
 	return names[n]
 }
 
-// term takes what a record and a past term have in common, and the lengths of its texts.
+// term takes the fields that a record and a past term have in common, and the
+// lengths of their texts.
 func (p *packed) term() (t tenure.Term, every time.Duration, terms int64, words, guards int) {
 	t.Cause = nameOf(p, causes[:])
 	every, t.Token, t.Acquired, terms = p.duration(), fence.Token(p.number()), p.time(), p.count()
@@ -241,7 +250,8 @@ func (p *packed) term() (t tenure.Term, every time.Duration, terms int64, words,
 	return t, every, terms, p.length(), p.length()
 }
 
-// words takes owner, instance, actor and note. They are copied, or they would keep the whole reply.
+// words takes owner, instance, actor and note. It copies them: otherwise they
+// would keep the whole reply in memory.
 func (p *packed) words(size int) (owner, instance, actor, note string) {
 	w := packed{rest: strings.Clone(p.take(size))}
 	owner, instance, actor, note = w.text(), w.text(), w.text(), w.text()
@@ -251,7 +261,7 @@ func (p *packed) words(size int) (owner, instance, actor, note string) {
 	return owner, instance, actor, note
 }
 
-// pastTerm takes a term that is over.
+// pastTerm takes a term before the newest.
 func (p *packed) pastTerm() tenure.Term {
 	ended, began, finished := nameOf(p, ends[:]), nameOf(p, states[:]), p.time()
 	t, _, _, words, _ := p.term()
@@ -260,10 +270,10 @@ func (p *packed) pastTerm() tenure.Term {
 	return t
 }
 
-// record takes the record of a key, without its history; zero if there is none.
-// Its texts follow it, unless they are those that were asked for. A record that
-// is damaged is taken as a whole, too: the next answer begins behind it. The
-// script has looked at its lengths.
+// record takes the record of a key, without its history. It returns a zero
+// record if there is none. The texts follow the record, unless asked is the
+// request that has just set them. A damaged record is taken as a whole, too,
+// because the next answer begins after it. The script has checked its lengths.
 func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error) {
 	if p.rest != "" && p.rest[0] == 0 {
 		p.take(1)
@@ -275,13 +285,14 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 		texts = p.take(lengthAt(r.rest, 67) + lengthAt(r.rest, 118) + lengthAt(r.rest, 120))
 	}
 	rec := tenure.Record{Key: key, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
-	r.take(1 + 8) // whether somebody may wait, when it expires
+	r.take(1 + 8) // waited, expires
 	rec.Deadline, rec.Renewed, rec.TTL = r.time(), r.time(), r.duration()
-	r.number() // the moment before which it matters
+	r.number() // matters
 	rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time()
 	progress := r.length()
 	t, every, terms, words, guards := r.term()
-	rec.Cause, rec.Every, rec.Token, rec.Acquired, rec.Terms, rec.Grant = t.Cause, every, t.Token, t.Acquired, terms, t.Grant
+	rec.Cause, rec.Every, rec.Token = t.Cause, every, t.Token
+	rec.Acquired, rec.Terms, rec.Grant = t.Acquired, terms, t.Grant
 	if asked != nil {
 		rec.Owner, rec.Instance, rec.Guards = asked.Owner, asked.Instance, slices.Clone(asked.Guards)
 	} else {
@@ -298,15 +309,16 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 	return rec, nil
 }
 
-// awaited reports whether the record that comes next says that somebody may wait for its key.
+// awaited reports whether the next record says that stores may wait for its
+// key. It takes nothing.
 func (p *packed) awaited() bool {
 	return len(p.rest) > waitedAt && p.rest[0] != 0 && p.rest[waitedAt] == 1
 }
 
-// waitedAt is where a record says so, counted from 0.
+// waitedAt is the place of the byte "waited" in a record, counted from 0.
 const waitedAt = 2
 
-// newest is the record's own term.
+// newest makes the newest term from the record's fields.
 func newest(rec tenure.Record) tenure.Term {
 	t := tenure.Term{
 		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,

@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhatIsPackedIsRead, at the edges of what numbers and texts may be.
+// TestWhatIsPackedIsRead packs and reads the smallest and largest numbers and
+// texts.
 func TestWhatIsPackedIsRead(t *testing.T) {
 	t.Parallel()
 	texts := []string{"", "a", strings.Repeat("b", 31), strings.Repeat("c", 256), strings.Repeat("d", 1<<16-1), "\x00\xff"}
@@ -42,7 +43,8 @@ func TestWhatIsPackedIsRead(t *testing.T) {
 	}
 }
 
-// TestTheScriptAndGoAgreeOnSizes: apply.lua has them in its formats, too.
+// TestTheScriptAndGoAgreeOnSizes compares the sizes in Go with those in the
+// scripts.
 func TestTheScriptAndGoAgreeOnSizes(t *testing.T) {
 	t.Parallel()
 	mostWords := 8 + 3*tenure.MaxName + tenure.MaxText + tenure.MaxGuards*(tenure.MaxText+1) - 1 + tenure.MaxText
@@ -64,7 +66,7 @@ func TestTheScriptAndGoAgreeOnSizes(t *testing.T) {
 	}
 }
 
-// FuzzParseRecord: whatever is in Redis, it is read or refused.
+// FuzzParseRecord checks that any bytes from Redis are read or refused.
 func FuzzParseRecord(f *testing.F) {
 	f.Add("")
 	f.Add("nonsense")
@@ -81,7 +83,8 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-// TestGrantsThatBeginTheSameAreToldApart: the record looks grants of the past up by their first digits.
+// TestGrantsThatBeginTheSameAreToldApart checks grants with the same first
+// bytes, by which the script looks for them in the past.
 func TestGrantsThatBeginTheSameAreToldApart(t *testing.T) {
 	t.Parallel()
 	alike := map[string][]tenure.Request{}

@@ -15,11 +15,13 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/failures"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+// Get returns the record of a key with its history. Its error matches
+// fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
 func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return tenure.Record{}, err
@@ -27,7 +29,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return tenure.Record{}, err
 	}
-	read, err := await(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, []string{key}, true) })
+	read, err := wait.For(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, []string{key}, true) })
 	if err = errors.Join(append(read.damaged, err)...); err != nil {
 		return tenure.Record{}, store.Unknown(err)
 	}
@@ -37,8 +39,8 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return read.found[0], nil
 }
 
-// sound is what could be read, and an error that matches ErrDamaged for each of
-// the rest.
+// sound holds the values that could be read, and for each damaged one an error
+// that matches ErrDamaged.
 type sound[T any] struct {
 	found   []T
 	damaged []error
@@ -93,16 +95,17 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) (read 
 	return read, nil
 }
 
-// List yields the records whose key begins with prefix, without their history. A damaged record does not hide the
-// others: they are yielded first, the error last. A prefix with a namespace reads that namespace's index; a shorter one looks through all
-// keys of the database for indexes first.
+// List yields the records whose key begins with prefix, without their history.
+// A damaged record does not hide the others: the error comes last. If prefix
+// contains a whole namespace, List reads the index of that namespace. Otherwise
+// it first looks for indexes among all keys of the database.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		if err := s.usable(ctx); err != nil {
 			yield(tenure.Record{}, err)
 			return
 		}
-		keys, err := await(ctx, func() (sound[string], error) { return s.keys(ctx, prefix) })
+		keys, err := wait.For(ctx, func() (sound[string], error) { return s.keys(ctx, prefix) })
 		if err != nil {
 			yield(tenure.Record{}, store.Unknown(err))
 			return
@@ -114,7 +117,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 				yield(tenure.Record{}, err)
 				return
 			}
-			records, err := await(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, part, false) })
+			records, err := wait.For(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, part, false) })
 			if err != nil {
 				yield(tenure.Record{}, store.Unknown(err))
 				return
@@ -132,8 +135,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 	}
 }
 
-// keys are the keys with a prefix that the indexes know, in order. Some may have
-// left since.
+// keys returns the keys with a prefix that are in the indexes, in order. Some
+// of their records may have expired.
 func (s *Store) keys(ctx context.Context, prefix string) (read sound[string], err error) {
 	var indexes []string
 	if namespace, _, whole := strings.Cut(prefix, "/"); whole {
@@ -153,7 +156,7 @@ func (s *Store) keys(ctx context.Context, prefix string) (read sound[string], er
 	}
 	for len(indexes) > 0 {
 		if ctx.Err() != nil {
-			return read, over(ctx)
+			return read, wait.Ended(ctx)
 		}
 		pages, err := s.pages(ctx, indexes, cursors)
 		if err != nil {
@@ -162,13 +165,15 @@ func (s *Store) keys(ctx context.Context, prefix string) (read sound[string], er
 		var more, next []string
 		for i, page := range pages {
 			if page[0] == "!" {
-				read.damaged = append(read.damaged, fmt.Errorf("%w: the index %.200q is none; delete it from Redis", ErrDamaged, indexes[i]))
+				read.damaged = append(read.damaged, fmt.Errorf("%w: the index %.200q is none; delete it from Redis",
+					ErrDamaged, indexes[i]))
 				continue
 			}
 			for _, key := range page[1:] {
-				// A neighbour may have written to the index. Skip keys that no
-				// store lists there.
-				if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil && s.names.index(fence.Namespace(key)) == indexes[i] {
+				// Another program may have written to the index. Skip keys that
+				// no store lists there.
+				if strings.HasPrefix(key, prefix) && fence.CheckKey(key) == nil &&
+					s.names.index(fence.Namespace(key)) == indexes[i] {
 					read.found = append(read.found, key)
 				}
 			}
@@ -204,7 +209,7 @@ func (s *Store) pages(ctx context.Context, indexes, cursors []string) ([][]strin
 	return pages, nil
 }
 
-// indexes finds the indexes of the namespaces that begin with start, on every node.
+// indexes finds the indexes of namespaces that begin with start, on all nodes.
 func (s *Store) indexes(ctx context.Context, start string) ([]string, error) {
 	var mu sync.Mutex
 	var found []string
@@ -221,14 +226,16 @@ func (s *Store) indexes(ctx context.Context, start string) ([]string, error) {
 	}
 	var err error
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error { return scan(ctx, node) })
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
+			return scan(ctx, node)
+		})
 	} else {
 		err = scan(ctx, s.client)
 	}
 	return found, explain(err)
 }
 
-// Now is the server's clock; on a cluster that of any of its nodes.
+// Now returns the server's time. On a cluster it asks any node.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
@@ -236,7 +243,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if s.clock != nil {
 		return tenure.Time(s.clock()), nil
 	}
-	now, err := await(ctx, func() (time.Time, error) { return s.client.Time(ctx).Result() })
+	now, err := wait.For(ctx, func() (time.Time, error) { return s.client.Time(ctx).Result() })
 	if err != nil {
 		return time.Time{}, store.Unknown(explain(err))
 	}

@@ -1,9 +1,13 @@
--- Reads records of one namespace, each as it stands now.
+-- Reads records of one namespace. apply.lua describes their format.
 --
--- KEYS       the records
--- ARGV       the time in place of the server's ("" but in tests), the retention, "1" to read the terms before the newest as well
+-- KEYS     the records
+-- ARGV[1]  the time to use instead of the server's ("" outside of tests)
+-- ARGV[2]  the retention
+-- ARGV[3]  "1" to read the terms before the newest as well
 --
--- Returns for each key the record, with the terms before it (see apply.lua); "" if there is none.
+-- Returns for each key the fields of its record, joined: r, x, and the terms
+-- that were asked for. It returns "" if there is no record, and "!" if another
+-- program has written the key.
 
 local clock = redis.call('TIME')
 local now = tonumber(ARGV[1]) or clock[1] * 1000000 + clock[2]
@@ -18,16 +22,18 @@ for i, key in ipairs(KEYS) do
   local kept = redis.pcall('HMGET', key, unpack(fields))
   local parts = {}
   if kept.err and not string.find(kept.err, 'WRONGTYPE', 1, true) then
-    return kept -- it may not be read, here or by this user, which says nothing of it
-  elseif kept.err then -- of another type
+    return kept -- for example, this user may not read the key: nothing is known of the record
+  elseif kept.err then -- the key is no hash
     parts[1] = '!'
   else
-    local gone = false -- its time to leave has come, whether or not it has expired yet
+    local gone = false -- no claim needs it any more, whether or not it has expired yet
     if kept[1] and #kept[1] > 68 then
       local _, _, _, _, deadline, renewed, _, matters = struct.unpack('<BBBddddd', kept[1])
       gone = math.max(matters, deadline, renewed) + retention <= now
     end
-    for field = 1, #fields do -- another program may have written to the hash, and the reader's memory is not its own
+    -- Another program may have written to the hash. Do not fill the caller's
+    -- memory with longer fields than apply.lua writes.
+    for field = 1, #fields do
       local most = field == 1 and 122 or field == 2 and 19223 or 2048
       if kept[field] and #kept[field] > most then gone, parts[1] = true, '!' end
     end

@@ -23,14 +23,16 @@ var readSource string
 //go:embed keys.lua
 var keysSource string
 
-// The scripts are made when they are first needed: it takes milliseconds, and most programs that can speak to Redis do not.
+// The scripts are made when they are first needed. That takes milliseconds, and
+// most programs that link this package never use it.
 var (
 	applyScript = sync.OnceValue(func() *script { return newScript(applySource) })
 	readScript  = sync.OnceValue(func() *script { return newScript(readSource) })
 	keysScript  = sync.OnceValue(func() *script { return newScript(keysSource) })
 )
 
-// named replaces the names in a script by what they stand for, as its lines "--# NAME 1, OTHER '>d'" say.
+// named replaces the names in a script by their values. Lines like
+// "--# NAME 1, OTHER '>d'" define them. It removes these lines.
 func named(source string) string {
 	var (
 		namesLine  = regexp.MustCompile(`(?m)^--# .*\n`)
@@ -51,7 +53,8 @@ func named(source string) string {
 	})
 }
 
-// script is a Lua script that is sent by its hash, and in full to a server that does not have it yet.
+// script is a Lua script. It is sent by its hash, and in full to a server that
+// does not know it yet.
 type script struct{ source, hash string }
 
 func newScript(source string) *script {
@@ -60,30 +63,32 @@ func newScript(source string) *script {
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-// call is one run of a script. Its command is made anew for every try.
+// call is one run of a script. Every try makes a new command.
 type call[T goredis.Cmder] struct {
 	script *script
-	args   []any // EVALSHA, hash, how many keys, keys, arguments
+	args   []any // EVALSHA, hash, the number of keys, keys, arguments
 	make   func(ctx context.Context, args ...any) T
-	once   bool // it must not be sent again by the client: a reply that is lost is a matter for the caller
-	cmd    T
+	once   bool // the client must not send it again if the reply is lost
+	cmd    T    // of the last try
 }
 
-// newCall makes room for keys and arguments.
+// newCall makes a call without its keys and arguments, and reserves room for
+// them. The caller appends them to args.
 func newCall[T goredis.Cmder](s *script, make_ func(ctx context.Context, args ...any) T, keys, arguments int) *call[T] {
 	c := &call[T]{script: s, make: make_, args: make([]any, 3, 3+keys+arguments)}
 	c.args[0], c.args[1], c.args[2] = "evalsha", s.hash, keys
 	return c
 }
 
-// send is one try. A server that does not know the script has done nothing.
+// send sends the call once. If the server does not know the script, nothing
+// happens there.
 func (c *call[T]) send(ctx context.Context, on sender) {
 	c.cmd = c.make(ctx, c.args...)
 	var cmd goredis.Cmder = c.cmd
 	if c.once {
 		cmd = untried{cmd}
 	}
-	_ = on.Process(ctx, cmd) // the command has its error
+	_ = on.Process(ctx, cmd) // the error is also in the command
 }
 
 // sender is a client or a pipeline.
@@ -91,13 +96,14 @@ type sender interface {
 	Process(ctx context.Context, cmd goredis.Cmder) error
 }
 
-// untried is a command that the client does not send again by itself.
+// untried is a command that go-redis does not send again by itself.
 type untried struct{ goredis.Cmder }
 
-// NoRetry says so to go-redis.
+// NoRetry forbids go-redis to try again.
 func (untried) NoRetry() bool { return true }
 
-// unknown reports whether the server does not know the script, and sees to it that the next try brings it along.
+// unknown reports whether the server did not know the script. If so, the next
+// send includes the whole script.
 func (c *call[T]) unknown() bool {
 	if err := c.cmd.Err(); err == nil || !goredis.HasErrorPrefix(err, "NOSCRIPT") {
 		return false
@@ -106,14 +112,15 @@ func (c *call[T]) unknown() bool {
 	return true
 }
 
-// run makes one call.
+// run sends the call, and once more if the server does not know the script.
 func (c *call[T]) run(ctx context.Context, on sender) {
 	if c.send(ctx, on); c.unknown() {
 		c.send(ctx, on)
 	}
 }
 
-// runAll makes calls that do not depend on each other in one round trip, or in two if a server does not know the script.
+// runAll sends calls that do not depend on each other in one round trip, or in
+// two if a server does not know the script.
 func runAll[T goredis.Cmder](ctx context.Context, client goredis.UniversalClient, calls []*call[T]) {
 	if len(calls) == 1 {
 		calls[0].run(ctx, client)
@@ -135,59 +142,26 @@ func runAll[T goredis.Cmder](ctx context.Context, client goredis.UniversalClient
 	}
 }
 
-// replied reports whether an error is the server's answer, rather than that there was none.
+// replied reports whether an error is the server's reply. Otherwise there was
+// no reply.
 func replied(err error) bool {
 	var said goredis.Error
 	return errors.As(err, &said)
 }
 
-// await calls f, and leaves it behind when ctx ends: go-redis watches deadlines at best, and cancellations not at all. f must touch nothing of the caller's.
-func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	if ctx.Done() == nil {
-		return f()
-	}
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		select {
-		case r := <-done: // both at once: what is known counts
-			return r.value, r.err
-		default:
-		}
-		var none T
-		return none, over(ctx)
-	}
-}
+// noRight is the advice for a user without the necessary permissions.
+const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, " +
+	"zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, " +
+	"on keys and channels that begin with the store's prefix; with ?wait= it also needs the command wait; " +
+	"for a guard it also needs the commands exists and hstrlen, those of the guarded writes, and the guarded keys"
 
-// over is why ctx has ended: its error, and its cause if that says more.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// noRight is for a user who lacks one.
-const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, hset, hdel, del, pexpireat, pttl, zadd, zrem, zscan, zrangebyscore, zrevrange, publish, pubsub, subscribe, unsubscribe, ping and scan, on keys and channels that begin with the store's prefix"
-
-// advice says what to do about what Redis answers, by the answer's first word.
+// advice says what to do about errors of Redis, by the words they begin with.
 var advice = []struct{ code, meaning string }{
 	{"NOAUTH", "give a password in the URL"},
 	{"WRONGPASS", "the user or the password is wrong"},
 	{"NOPERM", noRight},
-	{"The user executing the script", noRight}, // of a command in it
-	{"ACL failure in script", noRight},         // since Redis 7.2
+	{"The user executing the script", noRight}, // about a command in a script
+	{"ACL failure in script", noRight},         // the same since Redis 7.2
 	{"READONLY", "this server is a replica; connect to its primary"},
 	{"OOM", "the server is out of memory; raise maxmemory"},
 	{"LOADING", "the server is reading its data; ask again"},
@@ -202,7 +176,7 @@ var advice = []struct{ code, meaning string }{
 	{"unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it"},
 }
 
-// explain adds to what Redis answers what to do about it.
+// explain adds advice to an error of Redis.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -215,8 +189,8 @@ func explain(err error) error {
 	return fmt.Errorf("redis: %w", err)
 }
 
-// begins reports whether Redis's answer begins with code. Redis 6 and older put
-// the answer of a command in a script behind words of their own.
+// begins reports whether an error of Redis begins with code. Redis 6 and older
+// put other words before the error of a command in a script.
 func begins(err error, code string) bool {
 	return goredis.HasErrorPrefix(err, code) || strings.Contains(err.Error(), ": -"+code+" ")
 }

@@ -16,44 +16,50 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
-// ErrClosed is why a store that has been closed answers nothing.
+// ErrClosed is matched by the errors of a store that is closed.
 var ErrClosed = errors.New("the store is closed; open it again")
 
 // Options of a store. The zero value is good.
 type Options struct {
-	// Prefix is what the names of all its keys begin with; default [DefaultPrefix]. Stores with different prefixes share nothing.
+	// Prefix begins the names of all Redis keys of the store; default
+	// [DefaultPrefix]. Stores with different prefixes share nothing.
 	Prefix string
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention]. Use the same in all clients of one store.
+	// Retention is how long a record outlives its last use; default
+	// [store.DefaultRetention]. Use the same in all clients of one store.
 	Retention time.Duration
-	// WaitReplicas is how many replicas must have confirmed a change before it is answered; default 0. A change they have not confirmed in time is
-	// answered as unknown. It costs a round trip between the servers, and does not make a failover safe: it makes a loss rarer.
+	// WaitReplicas is how many replicas must confirm a change before the store
+	// answers; default 0. If they do not confirm in time, the outcome is
+	// unknown. It costs a round trip between the servers. It does not make a
+	// failover safe: it makes a loss rarer.
 	WaitReplicas int
-	// WaitTimeout bounds that; default 1 s. Keep it below the client's read timeout.
+	// WaitTimeout is how long the store waits for these replicas; default 1 s.
+	// Keep it below the client's read timeout.
 	WaitTimeout time.Duration
 }
 
 // Store keeps leases in Redis. Its methods are safe for concurrent use.
 type Store struct {
 	client    goredis.UniversalClient
-	owned     bool // opened from a URL, and closed with the store
+	owned     bool // the store has opened the client, and closes it
 	names     naming
 	retention time.Duration
 	wait      int
 	waitFor   time.Duration
-	bounded   bool        // a call of the client ends soon, also if the server hangs
+	bounded   bool        // a call of the client ends within seconds even if the server hangs
 	slow      atomic.Bool // the server was not prompt the last time
 
-	id          string // of this store among those who wait
+	id          string // identifies this store among the waiters of a key
 	flags       byte   // for apply.lua
 	apply, read *script
-	clock       func() time.Time // in place of the server's; nil but in tests
+	clock       func() time.Time // replaces the server's clock in tests; nil otherwise
 
 	hub      *turns.Hub
 	listener *listener
-	unfit    error // why this client cannot carry a store
+	unfit    error // why a store cannot use this client; nil if it can
 	closed   atomic.Bool
 	closing  sync.Once
 	failed   error
@@ -67,8 +73,13 @@ var (
 	_ store.Pipelined = (*Store)(nil)
 )
 
-// New makes a store of a client, which stays the caller's: Close leaves it open. Give it ContextTimeoutEnabled, and the end of a context is noticed soon also while the server hangs; otherwise it may be noticed only
-// after the client's read timeout. With a Ring nothing is answered: it does not keep a key where it is. o may be nil.
+// New makes a store on the caller's client. Close leaves the client open. o may
+// be nil.
+//
+// Set ContextTimeoutEnabled on the client. Without it, a call to a hanging
+// server may notice the end of its context only after the client's read
+// timeout. A store on a Ring answers nothing, because a Ring may move a key to
+// another server.
 func New(client goredis.UniversalClient, o *Options) *Store {
 	if o == nil {
 		o = &Options{}
@@ -91,13 +102,13 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 		s.waitFor = time.Second
 	}
 	if s.wait > 0 {
-		s.flags += rewrite // WAIT counts what a connection has written
+		s.flags += rewrite // WAIT covers only writes of its own connection
 	}
 	if _, ok := client.(*goredis.Client); !ok {
 		s.flags += clustered
 	}
 	s.unfit = unfit(client)
-	s.slow.Store(true) // until it has shown otherwise
+	s.slow.Store(true) // until it has answered promptly
 	s.listener = newListener(s)
 	s.hub = turns.NewHub(s.listener)
 	return s
@@ -109,10 +120,11 @@ func init() {
 	}
 }
 
-// openURL opens a store and a client of its own.
+// openURL opens a store with a client of its own.
 func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	bad := func(format string, args ...any) (store.Store, error) {
-		return nil, fmt.Errorf("%w store URL %q: %s", fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%w store URL %q: %s",
+			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
 	if u.Fragment != "" {
 		return bad("what follows # names a guarded value, a store has none")
@@ -142,17 +154,19 @@ func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	return s, nil
 }
 
-// own are the options in a URL's query that are not go-redis's.
+// own lists the parameters of a URL that go-redis does not know.
 var own = []string{"prefix", "retention", "wait", "cluster"}
 
-// splitQuery takes this package's options out of a URL.
+// splitQuery takes this package's parameters out of a URL.
 func splitQuery(u *url.URL) (rest *url.URL, mine url.Values, err error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, nil, errors.New("what follows the question mark cannot be read")
 	}
-	if query.Has("skip_verify") { // go-redis would then believe every server that it is the right one
-		return nil, nil, errors.New("skip_verify is not taken: without it the password goes to whoever answers; add the server's CA to those of this machine, or name its file in SSL_CERT_FILE")
+	if query.Has("skip_verify") { // go-redis would trust any server
+		return nil, nil, errors.New("skip_verify is refused: " +
+			"with it, any server that answers would get the password; remove it, " +
+			"and add the server's CA to those of this machine, or name its file in SSL_CERT_FILE")
 	}
 	mine = url.Values{}
 	for _, name := range own {
@@ -166,10 +180,12 @@ func splitQuery(u *url.URL) (rest *url.URL, mine url.Values, err error) {
 	return &cut, mine, nil
 }
 
-// readTimeout is how long a client that is opened from a URL waits for a reply, unless the URL says read_timeout.
+// readTimeout is how long a client that is opened from a URL waits for a reply,
+// unless the URL has read_timeout.
 const readTimeout = 2 * time.Second
 
-// connect makes a client. Nothing is sent yet: a server that is down when the program starts may be up when it is needed.
+// connect makes a client. It sends nothing: a server that is down when the
+// program starts may be up when it is needed.
 func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 	if cluster {
 		o, err := goredis.ParseClusterURL(u.String())
@@ -185,13 +201,14 @@ func connect(u *url.URL, cluster bool) (goredis.UniversalClient, error) {
 		return nil, fmt.Errorf("%s; write %s://USER:PASSWORD@HOST:PORT/DB", unread(u, err), u.Scheme)
 	}
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
-	o.DialerRetries = 1 // commands are tried again as it is
+	o.DialerRetries = 1 // go-redis already retries commands
 	o.ContextTimeoutEnabled = true
 	return goredis.NewClient(o), nil
 }
 
-// unread is why go-redis cannot read a URL. It quotes the path or the query. An
-// "@" in them is mostly the end of a password that is not encoded.
+// unread says why go-redis cannot read a URL. Its error quotes the path or the
+// query. An "@" in them is mostly the end of a password that is not encoded,
+// and must not be shown.
 func unread(u *url.URL, err error) string {
 	if strings.Contains(u.Path, "@") || strings.Contains(u.RawQuery, "%40") { // splitQuery has encoded the query
 		return "its path or query cannot be read; encode the password"
@@ -199,10 +216,12 @@ func unread(u *url.URL, err error) string {
 	return trimName(err)
 }
 
-// Pipelines says that a second batch is worth sending beside the first: see [store.Pipelined].
+// Pipelines reports that sending a second batch while the first is in flight is
+// worth it: see [store.Pipelined].
 func (s *Store) Pipelines() bool { return true }
 
-// Close ends all watches, and the client if the store was opened from a URL. It releases no lease.
+// Close ends all watches, and closes the client if the store was opened from a
+// URL. It releases no lease.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
@@ -215,9 +234,10 @@ func (s *Store) Close() error {
 }
 
 // errRing is why a Ring is refused.
-var errRing = errors.New("redis: a Ring gives a key to another server as soon as its own is slow to answer, and that one knows nothing of it; use a client of one server, of Sentinel or of a cluster")
+var errRing = errors.New("redis: a Ring gives a key to another server as soon as its own is slow to answer, " +
+	"and that one knows nothing of it; use a client of one server, of Sentinel or of a cluster")
 
-// unfit is why neither leases nor marks can be kept with a client, or nil.
+// unfit returns why leases and marks cannot be kept with a client, or nil.
 func unfit(client goredis.UniversalClient) error {
 	if _, ok := client.(*goredis.Ring); ok {
 		return errRing
@@ -225,13 +245,14 @@ func unfit(client goredis.UniversalClient) error {
 	return nil
 }
 
-// usable is the error of a call that need not be tried.
+// usable returns an error if the client is unfit, ctx has ended or the store is
+// closed. The error matches [store.ErrUnknown].
 func (s *Store) usable(ctx context.Context) error {
 	if s.unfit != nil {
 		return store.Unknown(s.unfit)
 	}
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

@@ -21,7 +21,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestConformanceOnACluster: every namespace lives on one node, and batches and listings over several nodes keep the laws, too.
+// TestConformanceOnACluster runs the suite on a cluster. A namespace lives on
+// one node. Batches and listings over several nodes keep the laws, too.
 func TestConformanceOnACluster(t *testing.T) {
 	t.Parallel()
 	var addrs []string
@@ -56,7 +57,8 @@ func TestConformanceOnACluster(t *testing.T) {
 	})
 }
 
-// TestGuardOnACluster: a value and its mark live on one node, with a tag or without.
+// TestGuardOnACluster checks that a value and its mark live on one node, with a
+// tag or without.
 func TestGuardOnACluster(t *testing.T) {
 	t.Parallel()
 	var addrs []string
@@ -81,7 +83,8 @@ func TestGuardOnACluster(t *testing.T) {
 	}
 }
 
-// trips counts what is sent to the server, apart from what a new connection begins with.
+// trips counts the commands that go to the server, without those that begin a
+// new connection.
 type trips struct{ n atomic.Int64 }
 
 func (c *trips) count(cmd goredis.Cmder) {
@@ -102,7 +105,8 @@ func (c *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 	return func(ctx context.Context, cmds []goredis.Cmder) error { c.count(cmds[0]); return next(ctx, cmds) }
 }
 
-// TestABatchIsOneRoundTrip, of one or of many, whatever the mix, refusals and several namespaces included.
+// TestABatchIsOneRoundTrip checks batches of all sizes and mixes, with refusals
+// and with several namespaces.
 func TestABatchIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -140,7 +144,8 @@ func TestABatchIsOneRoundTrip(t *testing.T) {
 	once("a mixed batch", batch...)
 }
 
-// TestRequestsOnOneKeyKeepTheirOrderOverChunks.
+// TestRequestsOnOneKeyKeepTheirOrderOverChunks sends a batch in which several
+// scripts have requests on one key.
 func TestRequestsOnOneKeyKeepTheirOrderOverChunks(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -161,7 +166,8 @@ func TestRequestsOnOneKeyKeepTheirOrderOverChunks(t *testing.T) {
 	}
 }
 
-// TestAServerThatForgotItsScriptsIsTaughtAgain.
+// TestAServerThatForgotItsScriptsIsTaughtAgain checks that the client sends the
+// whole script then.
 func TestAServerThatForgotItsScriptsIsTaughtAgain(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
@@ -178,7 +184,8 @@ func TestAServerThatForgotItsScriptsIsTaughtAgain(t *testing.T) {
 	}
 }
 
-// TestADamagedRecordSpoilsNothingBesideIt: nothing is decided from it and nothing is written over it.
+// TestADamagedRecordSpoilsNothingBesideIt checks that the store decides nothing
+// by a damaged record and does not overwrite it.
 func TestADamagedRecordSpoilsNothingBesideIt(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -209,7 +216,8 @@ func TestADamagedRecordSpoilsNothingBesideIt(t *testing.T) {
 	}
 }
 
-// TestARefusalAfterATakeoverSaysWho, although answers carry no history otherwise.
+// TestARefusalAfterATakeoverSaysWho checks that this answer carries the
+// history, as no other does.
 func TestARefusalAfterATakeoverSaysWho(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -222,7 +230,7 @@ func TestARefusalAfterATakeoverSaysWho(t *testing.T) {
 	}
 }
 
-// TestAStoreIsOpenedByURL and refuses what it cannot honour.
+// TestAStoreIsOpenedByURL checks good URLs, and that bad ones are refused.
 func TestAStoreIsOpenedByURL(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -261,11 +269,11 @@ func TestAStoreIsOpenedByURL(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehind: forty thousand keys come and go, hundreds are waited
-// for, and the server and the client are as they were.
+// TestNothingIsLeftBehind lets forty thousand keys come and go, with hundreds
+// of waiters. Afterwards the server and the client are as before.
 func TestNothingIsLeftBehind(t *testing.T) {
 	server := testenv.RedisAlone(t)
-	const pool = 2 // which are kept when they are not in use
+	const pool = 2 // idle connections that the client keeps
 	client, ctx := dialWith(t, server, &goredis.Options{PoolSize: pool}), t.Context()
 	st := New(client, &Options{Retention: time.Second})
 	t.Cleanup(func() { st.Close() })
@@ -306,7 +314,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			part(few, 20)
 		}
 	}
-	some(keys[:4000]) // so that what stays once is there: connections, scripts, buffers
+	some(keys[:4000]) // so that connections, scripts and buffers are there
 	settle := func(want *footprint) footprint {
 		var last footprint
 		testenv.Eventually(t, "all is as it was", func() error {
@@ -316,20 +324,20 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		return last
 	}
 	before := settle(nil)
-	before.connections = pool + 2 // that of the watches, and one that go-redis dials ahead
+	before.connections = pool + 2 // the connection of the watches, and one that go-redis dials ahead
 	some(keys)
 	after := settle(&before)
 	runtime.KeepAlive(keys)
 	t.Logf("before: %+v, after: %+v", before, after)
 }
 
-// topics are the channels that a store is subscribed to.
+// topics returns the channels that a store is subscribed to.
 func topics(st *Store) []string {
 	waited, unused := st.hub.Keys()
 	return append(waited, unused...)
 }
 
-// footprint is what a store takes up.
+// footprint is what a store takes up in Redis and in this process.
 type footprint struct {
 	records, goroutines, connections, topics int
 	heap                                     uint64
@@ -343,7 +351,8 @@ func footprintOf(ctx context.Context, client *goredis.Client, st *Store) footpri
 	return footprint{int(client.DBSize(ctx).Val()), runtime.NumGoroutine(), listed, len(topics(st)), m.HeapAlloc}
 }
 
-// within says what is left over, compared with an earlier footprint if there is one. A leak of a few bytes for each key would be megabytes.
+// within returns an error if the footprint is larger than an earlier one. A
+// leak of a few bytes for each key would be megabytes.
 func (f footprint) within(want *footprint) error {
 	switch {
 	case f.records != 0 || f.topics != 0:
@@ -358,7 +367,8 @@ func (f footprint) within(want *footprint) error {
 	return nil
 }
 
-// TestTheIndexIsTidiedAsItIsUsed: in a namespace that never rests, members of records that have left do not pile up.
+// TestTheIndexIsTidiedAsItIsUsed checks that members whose records have expired
+// do not pile up in a busy namespace.
 func TestTheIndexIsTidiedAsItIsUsed(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
@@ -376,12 +386,15 @@ func TestTheIndexIsTidiedAsItIsUsed(t *testing.T) {
 			}
 		}
 	}
-	if n := client.ZCard(ctx, st.names.index("tidy")).Val(); n > 200 { // about one in sixteen looks, at as many as were written since
+	// About one batch in sixteen looks at as many members as were added since.
+	if n := client.ZCard(ctx, st.names.index("tidy")).Val(); n > 200 {
 		t.Errorf("a key is used every minute and kept for an hour: %d of 500 are in the index", n)
 	}
 }
 
-// TestANameThatAnotherProgramUsesStopsNobodyElse: when its record would have expired, the index is tidied all the same.
+// TestANameThatAnotherProgramUsesStopsNobodyElse has another program use the
+// name of a record. The index is tidied all the same when that record would
+// have expired.
 func TestANameThatAnotherProgramUsesStopsNobodyElse(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

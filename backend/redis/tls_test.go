@@ -9,8 +9,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestAnImpostorGetsNothing: neither a password nor a command goes to a server
-// that does not prove its name.
+// TestAnImpostorGetsNothing checks that neither a password nor a command goes
+// to a server that does not prove its name.
 func TestAnImpostorGetsNothing(t *testing.T) {
 	t.Parallel()
 	ask := func(query string) testenv.Call {

@@ -12,31 +12,31 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 const (
-	// taken is what apply.lua says of a key that has been granted.
+	// taken is the message of apply.lua about a key that has been granted.
 	taken = "held"
-	// idSize is that of a store's id.
+	// idSize is the size of a store's id.
 	idSize = 8
-	// checkEvery is how often the connection is asked whether it still has its
-	// channels.
+	// checkEvery is how often the listener checks its subscriptions.
 	checkEvery = 15 * time.Second
 )
 
-// newID makes the name of a store among those who wait.
+// newID makes the id of a store among the waiters of a key.
 func newID() string {
 	id := make([]byte, idSize)
 	_, _ = rand.Read(id) // never fails: crypto/rand aborts the program instead
 	return string(id)
 }
 
-// Watch wakes when it is this store's turn to have the key, and a moment later
-// if whoever's turn it was has not taken it: see package internal/turns. All
-// watches of a store share one connection. It reconnects by itself, and then
-// wakes everybody, because nobody knows what was missed.
+// Watch returns a channel that receives when it is this store's turn to have
+// the key. If it is another store's turn and that store does not take the key,
+// the channel receives a moment later: see package internal/turns.
+//
+// All watches of a store share one connection. It reconnects by itself, and
+// then wakes all waiters, because messages may have been missed.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -46,37 +46,27 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	c, err := s.hub.Watch(ctx, s.names.record(key))
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return c, nil
 }
 
-// Acts tells of operators' acts on keys of the store, over the connection that
-// all watches share. It is a hint: acts are missed while that connection is made
-// anew.
+// Acts returns a channel that receives the keys that operators act on. It uses
+// the connection that all watches share, and misses acts while that connection
+// is down.
 func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
 	keys, err := s.hub.Listen(ctx, s.names.acts())
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return keys, nil
 }
 
-// cannotWatch is why a watch did not begin.
-func cannotWatch(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		err = over(ctx)
-	case errors.Is(err, turns.ErrEnded):
-		err = ErrClosed
-	}
-	return store.Unknown(err)
-}
-
-// stood takes note of whether an acquire left the store in line.
+// stood tells the hub whether an acquire was granted, or has put the store into
+// the line of waiters.
 func (s *Store) stood(name string, req *tenure.Request, said verdict) {
 	switch {
 	case req.Verb != tenure.Acquire:
@@ -87,37 +77,39 @@ func (s *Store) stood(name string, req *tenure.Request, said verdict) {
 	}
 }
 
-// listener is the driver of a store's hub. It has the one pub/sub connection,
-// whose channels are the records' names, and that of operators' acts.
+// listener is the driver of a store's hub: see package internal/turns. It has
+// the store's one pub/sub connection. The channels are the names of records,
+// and the channel of operators' acts.
 //
 // The server may forbid the channel of acts and allow those of keys. It then
-// refuses every command that names it, also if that subscribes to keys, too. So
-// the listener asks about it by itself, and gives it up when a check of it has
-// no answer until the next check.
+// refuses every command that names the channel of acts, even one that also
+// subscribes to keys. So the listener asks about that channel in a command of
+// its own. It gives the channel up if a check of it has no answer by the time
+// of the next check.
 type listener struct {
 	store *Store
-	every time.Duration // checkEvery but in tests
+	every time.Duration // checkEvery outside of tests
 	acts  string        // the channel of acts
 	ended chan struct{}
 	done  sync.WaitGroup
 
-	// The hub makes one call at a time that uses these.
-	mayWatch bool // the server has let this user subscribe to keys,
-	mayHear  bool // and to acts
+	// The hub makes the calls that use these one at a time.
+	mayWatch bool // the server allows this user to subscribe to keys
+	mayHear  bool // the server allows this user to subscribe to acts
 
 	mu      sync.Mutex
 	conn    *goredis.PubSub // opened for the first watch
-	checked string          // the channel of the last check that has no answer yet
-	due     int             // how many channels there should be
-	over    bool
+	checked string          // the channel of the last check, until the server answers
+	due     int             // how many channels the server should report
+	over    bool            // the listener is closed
 }
 
 func newListener(s *Store) *listener {
 	return &listener{store: s, every: checkEvery, acts: s.names.acts(), ended: make(chan struct{})}
 }
 
-// Subscribe subscribes to a channel. The server's confirmation comes later, as
-// a message.
+// Subscribe subscribes to a channel. The server confirms it later, by a
+// message.
 func (l *listener) Subscribe(ctx context.Context, name string) error {
 	allowed := &l.mayWatch
 	if name == l.acts {
@@ -130,8 +122,8 @@ func (l *listener) Subscribe(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// Not under the caller's context: go-redis remembers the channel also when
-	// it fails, and subscribes when it reconnects.
+	// The end of the caller's context must not matter: go-redis remembers the
+	// channel even if this fails, and subscribes when it reconnects.
 	ctx = context.WithoutCancel(ctx)
 	if err := conn.Subscribe(ctx, name); err != nil {
 		_ = conn.Unsubscribe(ctx, name)
@@ -140,16 +132,17 @@ func (l *listener) Subscribe(ctx context.Context, name string) error {
 	return nil
 }
 
-// Unsubscribe ends a subscription. If that cannot be sent now, the channel is
-// not subscribed to after the next connection.
+// Unsubscribe ends a subscription. If the command cannot be sent, the
+// subscription ends with the present connection.
 func (l *listener) Unsubscribe(name string) {
 	if conn, err := l.open(); err == nil {
 		_ = conn.Unsubscribe(context.Background(), name)
 	}
 }
 
-// ask asks the server whether this user may subscribe, until it has said so.
-// go-redis keeps a refusal to itself, and the watch would wait for ever.
+// ask asks the server whether this user may subscribe, unless the server has
+// allowed it before. go-redis hides a refusal, and the watch would wait for
+// ever.
 func (l *listener) ask(ctx context.Context, name string, allowed *bool) error {
 	if *allowed {
 		return nil
@@ -160,11 +153,12 @@ func (l *listener) ask(ctx context.Context, name string, allowed *bool) error {
 	if replied(err) {
 		return explain(err)
 	}
-	*allowed = err == nil // otherwise it cannot be reached now, which is another matter
+	*allowed = err == nil // else the server is out of reach: ask again the next time
 	return nil
 }
 
-// open returns the connection. It listens from the first time on.
+// open returns the connection. The first call opens it and starts the two
+// goroutines.
 func (l *listener) open() (*goredis.PubSub, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,8 +195,8 @@ func (l *listener) open() (*goredis.PubSub, error) {
 	return l.conn, nil
 }
 
-// hear takes a message. Strangers may publish, too: on the channel of acts, what
-// cannot be a key is ignored.
+// hear handles a message. Other programs may publish, too: it ignores acts on
+// invalid keys.
 func (l *listener) hear(name, word string) {
 	hub := l.store.hub
 	switch {
@@ -219,10 +213,10 @@ func (l *listener) hear(name, word string) {
 	}
 }
 
-// check subscribes to a channel once more, because the server then says how many
-// the connection has. A server that is busy with a script refuses to subscribe;
-// go-redis keeps that to itself, and a connection made at such a time would be
-// silent for as long as it lasts.
+// check subscribes to one channel once more, because the server then reports
+// how many channels the connection has. That matters because a server that is
+// busy with a script refuses to subscribe, and go-redis hides it. Without the
+// check, a connection made at such a time would stay silent.
 func (l *listener) check() {
 	l.store.hub.InOrder(func() {
 		l.mu.Lock()
@@ -237,7 +231,7 @@ func (l *listener) check() {
 		waited, unused := l.store.hub.Keys()
 		name := ""
 		for _, name = range waited {
-			if name == l.acts { // any will do, and this one may be forbidden by now
+			if name == l.acts { // prefer this one: it may be forbidden by now
 				break
 			}
 		}
@@ -250,7 +244,8 @@ func (l *listener) check() {
 	})
 }
 
-// confirm notes that the server has begun to send, on so many channels.
+// confirm handles the server's confirmation of a subscription. channels is how
+// many the connection has.
 func (l *listener) confirm(name string, channels int) {
 	l.mu.Lock()
 	check, due := name == l.checked, l.due
@@ -258,27 +253,38 @@ func (l *listener) confirm(name string, channels int) {
 		l.checked = ""
 	}
 	l.mu.Unlock()
-	// Also if the check finds all channels: the subscription may never have been
-	// confirmed, or this is a new connection's and not the check's. It costs the
-	// waiters of one key a request, and none while acts are listened to.
+	// Tell the hub even if this answers a check. The subscription may never
+	// have been confirmed before, or this is the confirmation of a new
+	// connection. It costs the waiters of one key a request, or nothing if the
+	// check was about acts.
 	l.store.hub.Opened(name)
 	if check && channels < due {
 		l.done.Go(l.resubscribe)
 	}
 }
 
-// resubscribe subscribes to everything once more.
+// resubscribe subscribes to everything once more: to the keys in one command,
+// and to acts in another, which the server may refuse.
 func (l *listener) resubscribe() {
 	l.store.hub.InOrder(func() {
-		waited, unused := l.store.hub.Keys()
 		conn, err := l.open()
-		if names := slices.Concat(waited, unused); err == nil && len(names) > 0 {
-			_ = conn.Subscribe(context.Background(), names...)
+		if err != nil {
+			return
+		}
+		waited, unused := l.store.hub.Keys()
+		names := slices.Concat(waited, unused)
+		keys := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == l.acts })
+		if len(keys) > 0 {
+			_ = conn.Subscribe(context.Background(), keys...)
+		}
+		if len(keys) < len(names) {
+			_ = conn.Subscribe(context.Background(), l.acts)
 		}
 	})
 }
 
-// Enter puts the store into the line of a key, or keeps its place there.
+// Enter puts the store into the line of a key, or confirms its place there. It
+// reports whether the store is in the line.
 func (l *listener) Enter(ctx context.Context, name string) (placed bool, err error) {
 	c := l.inLine(enter, name)
 	runAll(ctx, l.store.client, []*call[*goredis.StringCmd]{c})
@@ -297,7 +303,7 @@ func (l *listener) StepOut(ctx context.Context, names []string) {
 	runAll(ctx, l.store.client, calls)
 }
 
-// inLine makes a call that only moves the store in a line.
+// inLine makes a call with the verb enter or leave.
 func (l *listener) inLine(verb byte, name string) *call[*goredis.StringCmd] {
 	s := l.store
 	c := newCall(s.apply, goredis.NewStringCmd, 2, 1)
@@ -309,7 +315,7 @@ func (l *listener) inLine(verb byte, name string) *call[*goredis.StringCmd] {
 	return c
 }
 
-// close ends the connection, after the hub has ended.
+// close ends the hub, then the connection and its goroutines.
 func (l *listener) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// deaf is a hook of a client that loses the replies to scripts while it is told to: the server has carried them out.
+// deaf is a hook of a client that loses the replies to scripts while told to.
+// The server has carried them out.
 type deaf struct{ atomic.Bool }
 
 func (*deaf) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -37,7 +38,7 @@ func (*deaf) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Proce
 	return next
 }
 
-// inLine waits until so many are in a key's line.
+// inLine waits until a key's line has this many waiters.
 func inLine(t *testing.T, client *goredis.Client, st *Store, key string, want int) {
 	t.Helper()
 	testenv.Eventually(t, fmt.Sprintf("%d are in line", want), func() error {
@@ -48,7 +49,9 @@ func inLine(t *testing.T, client *goredis.Client, st *Store, key string, want in
 	})
 }
 
-// TestAPlaceNobodyKnowsOfIsGivenUpAsWell: the reply that tells of it was lost, and everybody else would be kept waiting when it is named.
+// TestAPlaceNobodyKnowsOfIsGivenUpAsWell loses the reply that says that the
+// store is in line. The store must leave the line all the same: all others
+// would wait when it is named.
 func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 	t.Parallel()
 	for name, goes := range map[string]func(w *waiter){
@@ -77,12 +80,13 @@ func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 	}
 }
 
-// leaving is a context that ends just after somebody has seen, for the second time, that it has not.
+// leaving is a context that ends just after its user has seen, for the second
+// time, that it has not ended.
 type leaving struct {
 	context.Context
 	seen   *atomic.Int64
 	cancel context.CancelFunc
-	gone   chan struct{} // closed when whoever waited has gone
+	gone   chan struct{} // closed when the waiter has gone
 }
 
 func (c leaving) Err() error {
@@ -94,7 +98,8 @@ func (c leaving) Err() error {
 	return err
 }
 
-// TestAWatchThatEndsAsItBeginsIsNotKept: nobody would ever end it, and its store would stand in line for nobody.
+// TestAWatchThatEndsAsItBeginsIsNotKept checks that such a watch leaves no
+// subscription and no place in the line. Nobody would ever end them.
 func TestAWatchThatEndsAsItBeginsIsNotKept(t *testing.T) {
 	t.Parallel()
 	w := waits(t, testenv.Redis(t), "watch/leaving", "ann")
@@ -106,7 +111,7 @@ func TestAWatchThatEndsAsItBeginsIsNotKept(t *testing.T) {
 	ctx := leaving{inner, &atomic.Int64{}, cancel, make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
-		_, _ = w.Watch(ctx, w.mine.Key) // it begins by seeing that its context has not ended
+		_, _ = w.Watch(ctx, w.mine.Key) // Watch begins by checking that its context has not ended
 		close(ctx.gone)
 		close(done)
 	}()
@@ -120,7 +125,8 @@ func TestAWatchThatEndsAsItBeginsIsNotKept(t *testing.T) {
 	})
 }
 
-// told is a connection that notes when it was refused a subscription because the server is busy.
+// told is a connection that notes when the busy server has refused it a
+// subscription.
 type told struct {
 	net.Conn
 	asks    *atomic.Bool
@@ -142,7 +148,8 @@ func (c told) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestAWatchOutlivesABusyServer: the connection was lost and made anew while the server did not let anybody subscribe, and says so to nobody.
+// TestAWatchOutlivesABusyServer makes a new connection while the server lets
+// nobody subscribe. go-redis hides the refusal.
 func TestAWatchOutlivesABusyServer(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)

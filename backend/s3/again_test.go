@@ -20,11 +20,11 @@ import (
 )
 
 // TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain: the next write has removed
-// its payload, so a manifest that names the payload again would name nothing.
-// The write is not told as refused either: it was made, and it counted.
+// its payload, so a manifest that names it again would name nothing. The write
+// is not reported as refused either: it was made, and it counted.
 func TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
-	mine := stamp(10, 1, 0) // unnumbered: the same owner may write as often as it likes
+	mine := stamp(10, 1, 0) // unnumbered: its owner may write again and again
 	for name, next := range map[string]fence.Stamp{"by its owner": mine, "by a newer owner": stamp(11, 2, 0)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +56,8 @@ func TestAWriteThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestALostReplyAtTheEndOfALargeUpload is resolved by looking for the object.
+// TestALostReplyAtTheEndOfALargeUpload: the guard looks for the object to find
+// out what happened.
 func TestALostReplyAtTheEndOfALargeUpload(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -64,7 +65,7 @@ func TestALostReplyAtTheEndOfALargeUpload(t *testing.T) {
 	g := openGuard(t, server, gate.client(server), objectName(server))
 	g.partSize, g.noCopy = 5<<20, true
 	large := bytes.Repeat([]byte("x"), g.partSize+1)
-	gate.code = "NoSuchUpload" // as servers say that forget an upload when it is done
+	gate.code = "NoSuchUpload" // some servers forget an upload when it is complete
 	var asked atomic.Int64
 	gate.during(func(r *http.Request) (int, bool) {
 		if r.Method != http.MethodPost || !r.URL.Query().Has("uploadId") {
@@ -84,7 +85,8 @@ func TestALostReplyAtTheEndOfALargeUpload(t *testing.T) {
 	}
 }
 
-// TestASourceThatIsCutShortIsNotTakenForWhole: a download that breaks off says so by an error that is almost io.EOF.
+// TestASourceThatIsCutShortIsNotTakenForWhole: a broken download ends
+// with io.ErrUnexpectedEOF, not with io.EOF.
 func TestASourceThatIsCutShortIsNotTakenForWhole(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -104,7 +106,8 @@ func TestASourceThatIsCutShortIsNotTakenForWhole(t *testing.T) {
 	}
 }
 
-// TestADeleteThatIsDeliveredTwiceTakesNothingFromANewHolder where the service knows the condition, as Amazon's and the test's do.
+// TestADeleteThatIsDeliveredTwiceTakesNothingFromANewHolder: this holds if the
+// service knows the condition, as Amazon and the test server do.
 func TestADeleteThatIsDeliveredTwiceTakesNothingFromANewHolder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -123,7 +126,7 @@ func TestADeleteThatIsDeliveredTwiceTakesNothingFromANewHolder(t *testing.T) {
 		}
 		response.Body.Close()
 		s.must(one(ctx, s.bob, mine))
-		return 0, false // the second
+		return 0, false // passes on the second DELETE
 	})
 	if _, err := s.ann.Sweep(ctx); err != nil {
 		t.Fatal(err)
@@ -133,8 +136,9 @@ func TestADeleteThatIsDeliveredTwiceTakesNothingFromANewHolder(t *testing.T) {
 	}
 }
 
-// TestADeleteWithoutItsConditionWhereThatIsUnknown: a service that refuses to read it is asked without.
-func TestADeleteWithoutItsConditionWhereThatIsUnknown(t *testing.T) {
+// TestADeleteIsSentAgainWithoutAnUnknownCondition: if a service refuses the
+// condition, the DELETE is sent without it.
+func TestADeleteIsSentAgainWithoutAnUnknownCondition(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.old("drop/k")
@@ -153,7 +157,9 @@ func TestADeleteWithoutItsConditionWhereThatIsUnknown(t *testing.T) {
 	}
 }
 
-// TestAFaultDuringTheProbeIsNoVerdict: neither does a lost reply or a busy moment make an endpoint look as if it ignored conditions, nor does one that cannot delete at all pass for one that refuses to delete late.
+// TestAFaultDuringTheProbeIsNoVerdict: after a lost reply or in a busy moment
+// the probe does not claim that an endpoint ignores conditions. And it does not
+// pass an endpoint that cannot delete at all.
 func TestAFaultDuringTheProbeIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -162,7 +168,7 @@ func TestAFaultDuringTheProbeIsNoVerdict(t *testing.T) {
 	}
 	for name, fault := range faults {
 		if fault.status == http.StatusPreconditionFailed {
-			continue // that is a verdict
+			continue // this status is a verdict
 		}
 		for step := 1; step <= 4; step++ {
 			t.Run(fmt.Sprintf("%s at write %d", name, step), func(t *testing.T) {
@@ -195,14 +201,14 @@ func TestAFaultDuringTheProbeIsNoVerdict(t *testing.T) {
 	})
 }
 
-// TestAnEmptyArtifactIsContent, as every other.
+// TestAnEmptyArtifactIsContent: empty content is content like any other.
 func TestAnEmptyArtifactIsContent(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	client, key, ctx := dial(server), objectName(server), t.Context()
 	g := openGuard(t, server, client, key)
 	g.partSize = 5 << 20
-	for token, size := range []int{0, g.partSize} { // and what fills a part to its end
+	for token, size := range []int{0, g.partSize} { // empty, and exactly one part
 		want := strings.Repeat("x", size)
 		if err := write(ctx, g, stamp(10, 1, uint64(token+1)), want); err != nil {
 			t.Fatal(err)
@@ -222,7 +228,9 @@ func TestAnEmptyArtifactIsContent(t *testing.T) {
 	}
 }
 
-// TestARekeyThatMayHaveBeenFollowedIsNotMadeAgain: it would shut out whoever has come to the new key since, and forget where the object came from.
+// TestARekeyThatMayHaveBeenFollowedIsNotMadeAgain: a second rekey would shut
+// out an owner that has come to the new key since. It would also lose the
+// object's old key.
 func TestARekeyThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -255,7 +263,8 @@ func TestARekeyThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// caching is a client behind a cache, which answers with what it has kept for a minute.
+// caching is a client behind a cache that answers with responses of a minute
+// ago.
 type caching struct {
 	next awss3.HTTPClient
 	on   atomic.Bool
@@ -272,8 +281,9 @@ func (c *caching) Do(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// TestNothingIsDatedByWhatACacheHasKept: a lease would be over before its holder believes.
-func TestNothingIsDatedByWhatACacheHasKept(t *testing.T) {
+// TestACachedResponseTellsNoTime: otherwise a lease would end before its
+// holder believes.
+func TestACachedResponseTellsNoTime(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	cache := &caching{}

@@ -25,20 +25,23 @@ import (
 	"github.com/croft-dev/croft/internal/objects"
 )
 
-// grain is how far the Date of a response may be behind: servers that make the header once a second for all responses exist.
+// grain is how far the Date of a response may be behind. Some servers make the
+// header once a second for all responses.
 const grain = 2 * time.Second
 
-// bucket is a bucket and what this client knows of its service.
+// bucket is a bucket, and what this client knows about its service.
 type bucket struct {
 	client *awss3.Client
 	name   string
 	clock  *objects.Clock
-	// versioned says that the bucket keeps old versions, as a response has shown.
+	// versioned is set once a response has shown that the bucket keeps old
+	// versions.
 	versioned *atomic.Bool
-	pageSize  *int32 // of listings; nil, but in tests: the service's own
+	pageSize  *int32 // of listings; nil means the service's own; set in tests
 }
 
-// newBucket makes the client fit for conditional writes. The caller's client stays as it is.
+// newBucket makes a client for conditional writes. It does not change the
+// caller's client.
 func newBucket(client *awss3.Client, name string) *bucket {
 	b := &bucket{name: name, clock: objects.NewClock(grain, clock.System()), versioned: &atomic.Bool{}}
 	options := client.Options()
@@ -46,25 +49,28 @@ func newBucket(client *awss3.Client, name string) *bucket {
 		options.HTTPClient = frozen(usual) // before New, which may put a copy in its place
 	}
 	b.client = awss3.New(options, func(o *awss3.Options) {
-		o.ExpressCredentials = nil // the default one belongs to one client, and would be made another's
+		o.ExpressCredentials = nil // it belongs to the caller's client; New would bind it to this one
 		if c, ok := o.HTTPClient.(*http.Client); ok {
 			mine := *c
-			mine.CheckRedirect = stay
+			mine.CheckRedirect = noRedirect
 			o.HTTPClient = &mine
 		}
 		o.HTTPClient = observer{o.HTTPClient, b}
-		o.Retryer = retry.AddWithMaxBackoffDelay(o.Retryer, 500*time.Millisecond) // of reads: whoever waits for a lease is told soon that it is not known
-		// Servers that are not Amazon's refuse what they do not know: chunked bodies with a checksum behind them.
+		// For reads: a caller that waits for a lease should soon learn that the
+		// outcome is unknown.
+		o.Retryer = retry.AddWithMaxBackoffDelay(o.Retryer, 500*time.Millisecond)
+		// Some servers other than Amazon's refuse chunked bodies with a
+		// trailing checksum.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})
 	return b
 }
 
-// pools has what frozen returned for each of the SDK's clients that is in use.
+// pools has the result of frozen for each of the SDK's clients in use.
 var pools sync.Map // of aws.HTTPClient by weak.Pointer[awshttp.BuildableClient]
 
-// frozen is the *http.Client that one of the SDK's clients would make. All
+// frozen returns the *http.Client that one of the SDK's clients would make. All
 // stores and guards of a client get the same one, and share its connections.
 func frozen(usual *awshttp.BuildableClient) aws.HTTPClient {
 	name := weak.Make(usual)
@@ -75,12 +81,12 @@ func frozen(usual *awshttp.BuildableClient) aws.HTTPClient {
 	return pool.(aws.HTTPClient)
 }
 
-// stay makes a client give out a redirect instead of following it. A signed
-// request is for the server that was asked. A presigned one has its signature in
-// its URL, which the next host would be told as the referrer.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect makes a client return a redirect instead of following it. A signed
+// request is meant for the server that was asked. A presigned request has its
+// signature in its URL, and the next host would see that as the referrer.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// observer learns from every response.
+// observer reads the date and the version from every response.
 type observer struct {
 	next awss3.HTTPClient
 	*bucket
@@ -100,30 +106,36 @@ func (o observer) Do(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// authentic tells answers of the service from what a proxy or balancer before it says by its own clock.
+// authentic reports whether the service itself made a response. A proxy or
+// balancer in front of it uses its own clock.
 func authentic(status int) bool {
 	return status/100 == 2 || status == http.StatusNotFound || status == http.StatusPreconditionFailed
 }
 
-// once keeps the SDK from sending a request twice by itself: the second try of a conditional write that had succeeded would be told that another was faster.
-func once(o *awss3.Options) { o.Retryer = aws.NopRetryer{} }
+// noRetry keeps the SDK from sending a request twice. If the first copy of a
+// conditional write had succeeded, the second would be told that another was
+// faster.
+func noRetry(o *awss3.Options) { o.Retryer = aws.NopRetryer{} }
 
-// object is what was read.
+// object is an object as it was read.
 type object struct {
 	data []byte
 	tag  string
-	// date is when the response was made, by the service's clock and in whole seconds; modified when the object was written.
+	// date is when the response was made, on the service's clock and in whole
+	// seconds. modified is when the object was written.
 	date, modified time.Time
 }
 
-// errAbsent: there is no such object. What was read has its date all the same.
+// errAbsent: there is no such object. get returns the date of the response all
+// the same.
 var errAbsent = errors.New("no such object")
 
-// errNoDate: expiry cannot be judged.
-var errNoDate = errors.New("the service's responses have no Date header, by which leases expire, or come from a cache; make whatever stands before it pass responses on as they are and keep none")
+// errNoDate: without a date the store cannot judge expiry.
+var errNoDate = errors.New("the service's responses have no Date header, by which leases expire," +
+	" or come from a cache; make whatever stands before it pass responses on as they are and keep none")
 
-// get reads a small object. It cuts off one that is longer than
-// [objects.MaxBody], behind the byte that shows so.
+// get reads a small object. It reads at most one byte more than
+// [objects.MaxBody], which shows that the object is too long.
 func (b *bucket) get(ctx context.Context, name string) (object, error) {
 	out, err := b.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &b.name, Key: &name})
 	if err != nil {
@@ -156,7 +168,9 @@ func dateIn(m middleware.Metadata) (time.Time, bool) {
 	return dated(response.Header)
 }
 
-// dated is when a response was made. What a cache has kept says so by its age: to go by its date would be to set a deadline in the past of whoever believes in it.
+// dated returns when a response was made. A response from a cache has an Age.
+// Its date is in the past, and a deadline set by it would be too early for its
+// holder.
 func dated(header http.Header) (time.Time, bool) {
 	if age := header.Get("Age"); age != "" && age != "0" {
 		return time.Time{}, false
@@ -165,28 +179,39 @@ func dated(header http.Header) (time.Time, bool) {
 	return date, err == nil
 }
 
-// put writes an object once: if it is still the one with this tag, or if there is none when the tag is empty. The error is the SDK's.
+// put writes an object, with one request. If tag is empty, there must be no
+// object. Otherwise the object must still have this tag. The error is the
+// SDK's.
 func (b *bucket) put(ctx context.Context, name, tag string, data []byte) (string, error) {
-	in := &awss3.PutObjectInput{Bucket: &b.name, Key: &name, Body: bytes.NewReader(data), ContentType: aws.String("application/json")}
+	in := &awss3.PutObjectInput{
+		Bucket: &b.name, Key: &name, Body: bytes.NewReader(data), ContentType: aws.String("application/json"),
+	}
 	if tag == "" {
 		in.IfNoneMatch = aws.String("*")
 	} else {
 		in.IfMatch = &tag
 	}
-	out, err := b.client.PutObject(ctx, in, once)
+	out, err := b.client.PutObject(ctx, in, noRetry)
 	if err != nil {
 		return "", err
 	}
 	return aws.ToString(out.ETag), nil
 }
 
-// tries bounds how often a request is sent that the service has put off.
+// tries bounds how often a request is sent if the service asks to wait.
 const tries = 6
 
-// swap writes an object in place of the one with a tag, or of none, and returns the new one's tag. It returns errOvertaken if that was not the object any more: this write has not taken
-// effect and will not; or errEclipsed if it may have taken effect and been followed by another's. data must differ from whatever was there before: the same condition then holds for one of its copies at most, and what is read back tells whose it is.
+// swap replaces the object that has this tag, or creates it if tag is empty. It
+// returns the new tag.
+//
+// It returns errOvertaken if the object has changed: this write has not taken
+// effect, and will not. It returns errEclipsed if this write may have taken
+// effect before another followed.
+//
+// data must differ from all earlier content. Then the condition holds for at
+// most one copy of the request, and reading the object back shows whose it is.
 func (b *bucket) swap(ctx context.Context, name, tag string, data []byte) (string, error) {
-	doubt := false // whether a copy may have taken effect
+	doubt := false // a copy of the request may have taken effect
 	for try := 0; ; try++ {
 		written, err := b.put(ctx, name, tag, data)
 		if err == nil {
@@ -200,13 +225,15 @@ func (b *bucket) swap(ctx context.Context, name, tag string, data []byte) (strin
 			if !doubt {
 				return "", errOvertaken
 			}
-			// It may be one's own first copy that was faster.
+			// Perhaps the first copy of this very write was faster.
 		case absent:
 			if tag != "" && !doubt {
-				return "", errOvertaken // deleted since
+				return "", errOvertaken // the object was deleted
 			}
 		case busy, slow:
-			doubt = true // the service itself has not done it, but a gateway before it may speak for itself
+			// The service has not done it. But the answer may come from a
+			// gateway in front of it, which cannot know.
+			doubt = true
 			if try+1 < tries {
 				if err := objects.Pause(ctx, try); err != nil {
 					return "", err
@@ -230,7 +257,9 @@ func (b *bucket) swap(ctx context.Context, name, tag string, data []byte) (strin
 	}
 }
 
-// settle reads what has become of a write that may or may not have taken effect: its tag if it has, errEclipsed if another's is there now, neither if nothing has changed yet.
+// settle reads the object after a write with an unknown outcome. It returns the
+// tag if the write has taken effect, and errEclipsed if another write has
+// followed. It returns neither if nothing has changed yet.
 func (b *bucket) settle(ctx context.Context, name, tag string, data []byte) (string, error) {
 	now, err := b.get(ctx, name)
 	switch {
@@ -249,9 +278,10 @@ func (b *bucket) settle(ctx context.Context, name, tag string, data []byte) (str
 }
 
 var (
-	// errOvertaken: another has changed the object since it was read.
+	// errOvertaken: another write has changed the object since it was read.
 	errOvertaken = errors.New("another was faster")
-	// errEclipsed is an errOvertaken of a write that may have been made before the other's.
+	// errEclipsed is an errOvertaken of a write that may have taken effect
+	// before the other one.
 	errEclipsed = fmt.Errorf("the reply was lost, and now %w", errOvertaken)
 )
 
@@ -267,7 +297,7 @@ func (b *bucket) now(ctx context.Context) (time.Time, error) {
 	return time.Time{}, errNoDate
 }
 
-// span is the service's time without asking, or by asking if it is not known.
+// span returns the service's time: computed if possible, otherwise by asking.
 func (b *bucket) span(ctx context.Context) (earliest, latest time.Time, err error) {
 	if earliest, latest, known := b.clock.Span(); known {
 		return earliest, latest, nil

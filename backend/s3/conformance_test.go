@@ -14,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// dial is a client of a server.
+// dial makes a client of a server.
 func dial(server *testenv.S3Server, change ...func(*awss3.Options)) *awss3.Client {
 	return awss3.New(awss3.Options{
 		Region: server.Region(), BaseEndpoint: aws.String(server.Endpoint), UsePathStyle: true,
@@ -28,7 +28,7 @@ func open(tb testing.TB, server *testenv.S3Server, client *awss3.Client, o Optio
 	if o.Prefix == "" {
 		o.Prefix = server.Prefix()
 	}
-	o.sweepEvery, o.pageSize = -1, 20 // nothing by chance, and every crowd on several pages
+	o.sweepEvery, o.pageSize = -1, 20 // no random sweeps, and long listings have several pages
 	st, err := Open(tb.Context(), client, server.Bucket, &o)
 	if err != nil {
 		tb.Fatal(err)
@@ -60,7 +60,7 @@ func wipe(tb testing.TB, server *testenv.S3Server, client *awss3.Client) {
 	}
 }
 
-// place is an empty store on the shared server, under a clock that the suite moves.
+// place makes an empty store on the shared server. The suite moves its clock.
 func place(tb testing.TB) storetest.Harness {
 	server := testenv.S3(tb)
 	client, clock := dial(server), storetest.NewClock()
@@ -75,13 +75,15 @@ func place(tb testing.TB) storetest.Harness {
 	}
 }
 
-// TestConformance holds the store to every law of a lease store.
+// TestConformance runs the whole suite of lease stores.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, place)
 }
 
-// TestConformanceOnTheServersClock does the same, as far as time has a part in it, as clients do it: the time is the server's, in whole seconds, and the suite waits for it.
+// TestConformanceOnTheServersClock runs the checks in which time has a part, as
+// clients see it. The time is the server's, in whole seconds, and the suite
+// waits for it.
 func TestConformanceOnTheServersClock(t *testing.T) {
 	t.Parallel()
 	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {

@@ -11,13 +11,13 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// claim asks for a key for longer than any test takes, on however busy a
-// machine.
+// claim makes a request for a lease that is longer than any test takes, even on
+// a busy machine.
 func claim(key, owner string) tenure.Request {
 	return tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: owner, TTL: time.Hour}
 }
 
-// then is another request of the same grant.
+// then makes another request of the same grant.
 func then(verb tenure.Verb, mine tenure.Request) tenure.Request {
 	return tenure.Request{Verb: verb, Key: mine.Key, Secret: mine.Secret, Progress: "half"}
 }
@@ -26,7 +26,7 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// TestRequestsOfEveryOperation: they cost money.
+// TestRequestsOfEveryOperation: it counts them, because they cost money.
 func TestRequestsOfEveryOperation(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)

@@ -15,36 +15,47 @@ import (
 	"github.com/croft-dev/croft/store/cas"
 )
 
-// dropping is how a record is deleted on services whose deletes know no condition.
+// dropping deletes records on services without conditional deletes.
 //
-// A plain delete would be sent after a look at the record, and could arrive after somebody has been granted the key. So the look is made binding: the record is replaced, on condition
-// that it is still the old one, by an announcement. The delete that follows is signed for a short time, counted from the announcement by the service's own clock: a process that was
-// stopped in between, or a network that holds a request back, cannot make it arrive later, for the service refuses it then. Only when that time has passed, and a good while for the service
-// to do what it had accepted, may a record be put in the announcement's place. Whoever wants the key meanwhile waits: mostly for the moment until the delete is done.
+// With a plain DELETE, a client would look at the record and then send the
+// request. The request could arrive after somebody else was granted the key. So
+// the client first replaces the record by an announcement, on condition that
+// the record is still the old one.
+//
+// The DELETE that follows is signed for a short time, counted from the
+// announcement by the service's own clock. After that the service refuses it.
+// So it cannot arrive late, even if the process was stopped in between or the
+// network held the request back.
+//
+// A record may take the place of the announcement only after that time, and
+// after a good while in which the service can finish accepted requests. A
+// client that wants the key meanwhile waits. Mostly it waits for a moment,
+// until the object is deleted.
 type dropping struct {
-	within time.Duration // of the announcement a delete is accepted
-	lapse  time.Duration // after it, none is under way any more
-	// unconditional leaves the tag out of the delete, as a service does that does not know the condition: for tests of what holds even then.
+	within time.Duration // how long after the announcement the service accepts the DELETE
+	lapse  time.Duration // after this time no DELETE is under way any more
+	// unconditional leaves the tag out of the DELETE, for tests. It shows what
+	// holds on a service that does not know the condition.
 	unconditional bool
 }
 
 func newDropping() dropping { return dropping{within: 10 * time.Second, lapse: 30 * time.Second} }
 
-// lapsed reports whether what was announced can no longer be deleted.
+// lapsed reports whether the announced deletion can no longer happen.
 func (d dropping) lapsed(announced *objects.Dropped, date time.Time) bool {
 	return !date.Before(announced.At.Add(d.lapse))
 }
 
-// Drop announces the deletion of a version, and deletes it.
+// Drop announces the deletion of a version, and then deletes it.
 func (r *register) Drop(ctx context.Context, key string, old cas.Version) error {
 	r.memory.Forget(key)
 	return r.remove(ctx, r.layout.Record(key), key, string(old))
 }
 
-// bury does the same with an announcement that nobody has followed up.
-func (r *register) bury(ctx context.Context, name string, o object) {
+// finishDrop deletes an object whose announced deletion did not happen.
+func (r *register) finishDrop(ctx context.Context, name string, o object) {
 	if body, err := r.layout.Read(name, o.data); err == nil && body.Dropped != nil && !r.versioned.Load() {
-		_ = r.remove(ctx, name, body.Dropped.Key, o.tag) // the next sweep meets it again
+		_ = r.remove(ctx, name, body.Dropped.Key, o.tag) // if it fails, the next sweep tries again
 	}
 }
 
@@ -64,24 +75,31 @@ func (r *register) remove(ctx context.Context, name, key, tag string) error {
 		}
 		return err
 	}
-	// From here on nothing is remembered of the key. An announcement that stays behind is found by the next sweep.
+	// From here on the store has no record of the key. The next sweep removes
+	// an announcement that stays behind.
 	if r.versioned.Load() {
-		// There a delete would only put a marker over the versions, and servers disagree whether an object can be created over that. The announcement is smaller than what
-		// a marker hides, and gives way to the next record.
+		// Here a DELETE would only add a marker on top of the old versions.
+		// Servers differ in whether an object can be created over a marker. So
+		// the announcement stays, which is small, and the next record replaces
+		// it.
 		return nil
 	}
-	// Signed for the time that the announcement names, however late it is. The tag is for networks that deliver a request twice: where the service knows the condition, the second copy takes nothing from
-	// whoever came after the first.
+	// The DELETE is signed for the time in the announcement, however late it is
+	// now. The tag is for networks that deliver a request twice. If the service
+	// knows the condition, the second copy deletes nothing of a new holder.
 	if r.drop.unconditional {
 		announced = ""
 	}
-	if status, err := r.deleteWithin(ctx, name, announced, at, r.drop.within); err == nil && status == http.StatusNotImplemented {
+	status, err := r.deleteWithin(ctx, name, announced, at, r.drop.within)
+	if err == nil && status == http.StatusNotImplemented {
 		_, _ = r.deleteWithin(ctx, name, "", at, r.drop.within)
 	}
 	return nil
 }
 
-// deleteWithin sends a delete that the service accepts only for a short time after a moment of its own clock, and returns the status of its answer. It is sent once. tag may be empty.
+// deleteWithin sends a DELETE that the service accepts only for a short time
+// after at, on its own clock. It is sent once. tag may be empty. It returns the
+// status of the answer.
 func (b *bucket) deleteWithin(ctx context.Context, name, tag string, at time.Time, within time.Duration) (int, error) {
 	request, err := b.signDelete(ctx, name, tag, at, within)
 	if err != nil {
@@ -91,11 +109,13 @@ func (b *bucket) deleteWithin(ctx context.Context, name, tag string, at time.Tim
 	if err != nil {
 		return 0, b.explain(err)
 	}
-	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // so that the connection can be reused
 	return response.StatusCode, response.Body.Close()
 }
 
-func (b *bucket) signDelete(ctx context.Context, name, tag string, at time.Time, within time.Duration) (*http.Request, error) {
+func (b *bucket) signDelete(
+	ctx context.Context, name, tag string, at time.Time, within time.Duration,
+) (*http.Request, error) {
 	in := &awss3.DeleteObjectInput{Bucket: &b.name, Key: &name}
 	if tag != "" {
 		in.IfMatch = &tag
@@ -120,17 +140,21 @@ func (b *bucket) signDelete(ctx context.Context, name, tag string, at time.Time,
 	return request, nil
 }
 
-// signedAt signs for another time than this machine's.
+// signedAt signs for a given time instead of this machine's.
 type signedAt struct {
 	awss3.HTTPPresignerV4
 	at time.Time
 }
 
-func (s signedAt) PresignHTTP(ctx context.Context, credentials aws.Credentials, r *http.Request, payloadHash, service, region string, _ time.Time, options ...func(*v4.SignerOptions)) (string, http.Header, error) {
+func (s signedAt) PresignHTTP(
+	ctx context.Context, credentials aws.Credentials, r *http.Request, payloadHash, service, region string,
+	_ time.Time, options ...func(*v4.SignerOptions),
+) (string, http.Header, error) {
 	return s.HTTPPresignerV4.PresignHTTP(ctx, credentials, r, payloadHash, service, region, s.at, options...)
 }
 
-// awaitDrop waits until an announced deletion has happened or can no longer happen. Then the key is to be read again.
+// awaitDrop waits until an announced deletion has happened or can no longer
+// happen. It then returns ErrConflict, so that the caller reads the key again.
 func (r *register) awaitDrop(ctx context.Context, name, tag string) error {
 	for try := 0; ; try++ {
 		if err := objects.Pause(ctx, min(try, 3)); err != nil {

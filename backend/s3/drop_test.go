@@ -26,23 +26,25 @@ func (s *scene) old(key string) {
 	s.clock.Advance(2 * store.DefaultRetention)
 }
 
-// hastily lets announcements count for a short time, so that a test can wait for their end, and deletes rest on nothing else.
+// hastily shortens the times of announcements, so that a test can wait for
+// them. The deletes have no condition.
 func (s *scene) hastily(within, lapse time.Duration) { s.announcing(dropping{within, lapse, true}) }
 
-// announcing says how both clients drop records.
+// announcing sets how both clients drop records.
 func (s *scene) announcing(how dropping) {
 	for _, st := range []*Store{s.ann, s.bob} {
 		st.reg.drop = how
 	}
 }
 
-// lateDelete lets ann drop a record while her DELETE is held up on the way until bob has been granted the key. It returns what became of his lease.
+// lateDelete lets ann drop a record. Her DELETE is held up on the way until bob
+// has been granted the key. It returns nil if bob still has his lease.
 func (s *scene) lateDelete() error {
 	ctx, mine := s.t.Context(), claim("drop/k", "bob")
 	s.old(mine.Key)
 	s.slow.set(func(r *http.Request) (int, bool) {
 		if r.Method == http.MethodDelete {
-			s.must(one(ctx, s.bob, mine)) // as soon as he may
+			s.must(one(ctx, s.bob, mine)) // waits until he may
 		}
 		return 0, false
 	})
@@ -52,7 +54,8 @@ func (s *scene) lateDelete() error {
 	return owned(ctx, s.bob, mine)
 }
 
-// TestADeleteThatIsLateTakesNothingFromANewHolder: the service refuses it, because it was signed for a short time.
+// TestADeleteThatIsLateTakesNothingFromANewHolder: the service refuses it,
+// because it was signed for a short time.
 func TestADeleteThatIsLateTakesNothingFromANewHolder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -61,13 +64,14 @@ func TestADeleteThatIsLateTakesNothingFromANewHolder(t *testing.T) {
 		t.Errorf("the record was dropped under its holder: %v", err)
 	}
 	broken := newScene(t)
-	broken.hastily(time.Hour, 0) // as a plain delete: good for long, and nobody waits for it
+	broken.hastily(time.Hour, 0) // like a plain DELETE: valid for long, and nobody waits for it
 	if err := broken.lateDelete(); err == nil {
 		t.Error("a plain delete that is late does no harm: the test shows nothing")
 	}
 }
 
-// TestAnAnnouncedDeletionIsWaitedFor, and the key granted as soon as it has happened.
+// TestAnAnnouncedDeletionIsWaitedFor: the key is granted as soon as the
+// deletion has happened.
 func TestAnAnnouncedDeletionIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -100,7 +104,8 @@ func TestAnAnnouncedDeletionIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAnAnnouncementLeftBehindIsInNobodysWay: the next sweep removes it, or somebody takes its place.
+// TestAnAnnouncementLeftBehindIsInNobodysWay: the next sweep removes it, or the
+// next record replaces it.
 func TestAnAnnouncementLeftBehindIsInNobodysWay(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -123,7 +128,7 @@ func TestAnAnnouncementLeftBehindIsInNobodysWay(t *testing.T) {
 	}
 	mine := claim("drop/taken", "bob")
 	s.must(one(ctx, s.bob, mine))
-	s.hastily(time.Hour, 2*time.Second) // on a busy machine, too, the next delete comes in time
+	s.hastily(time.Hour, 2*time.Second) // long enough for the next DELETE on a busy machine
 	testenv.Eventually(t, "the other one is swept", func() error {
 		_, err := s.bob.Sweep(ctx)
 		if names := s.objects(); err == nil && len(names) != 1 {
@@ -136,7 +141,7 @@ func TestAnAnnouncementLeftBehindIsInNobodysWay(t *testing.T) {
 	}
 }
 
-// objects lists the records' objects.
+// objects lists the objects of all records.
 func (s *scene) objects() (names []string) {
 	s.t.Helper()
 	for page, err := range s.bob.reg.list(s.t.Context(), s.bob.reg.layout.Records()) {
@@ -150,7 +155,8 @@ func (s *scene) objects() (names []string) {
 	return names
 }
 
-// TestASweepReadsOnlyWhatIsOld: reading a hundred thousand records to find that they are young would cost more than keeping them.
+// TestASweepReadsOnlyWhatIsOld: reading a hundred thousand young records would
+// cost more than keeping them.
 func TestASweepReadsOnlyWhatIsOld(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -172,7 +178,8 @@ func TestASweepReadsOnlyWhatIsOld(t *testing.T) {
 	}
 }
 
-// TestADamagedRecordIsNamedAndLeftAlone.
+// TestADamagedRecordIsNamedAndLeftAlone: the error names the object, and
+// nothing overwrites it.
 func TestADamagedRecordIsNamedAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -197,7 +204,8 @@ func TestADamagedRecordIsNamedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAVersionedBucketForgetsAndBeginsAgain: there the announcement stays, and gives way to the next record.
+// TestAVersionedBucketForgetsAndBeginsAgain: there the announcement stays, and
+// the next record replaces it.
 func TestAVersionedBucketForgetsAndBeginsAgain(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3Alone(t)
@@ -233,7 +241,7 @@ func TestAVersionedBucketForgetsAndBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestASweepTakesTheTrialsOfDeadProbes, and no others.
+// TestASweepTakesTheTrialsOfDeadProbes: and no others.
 func TestASweepTakesTheTrialsOfDeadProbes(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)

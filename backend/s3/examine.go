@@ -13,52 +13,50 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 )
 
-// Examine tells how fit the bucket is to keep leases: `croft doctor` prints it. Conditions are tried anew. What these credentials do not let one see is said, too.
+// Examine reports how fit the bucket is for leases. `croft doctor` prints the
+// findings. Examine tries the conditions again. It also reports the checks for
+// which these credentials lack a permission.
 func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	tried, err := r.probe(ctx, r.layout.Trial())
 	if err != nil && !errors.Is(err, ErrPreconditions) {
 		return nil, store.Unknown(err)
 	}
-	findings := []store.Finding{r.place(), r.credentials(ctx), r.conditions(err)}
+	findings := []store.Finding{r.location(), r.credentials(ctx), r.conditions(err)}
 	if err == nil {
 		findings = append(findings, r.clocks(ctx), dates(tried))
 	}
 	return append(findings, r.versioning(ctx), r.lifecycle(ctx), r.keys(ctx)), nil
 }
 
-func finding(check string, level store.Level, seen, advice string) store.Finding {
-	if level == store.OK {
-		advice = ""
-	}
-	return store.Finding{Check: check, Level: level, Seen: seen, Advice: advice}
-}
-
-func (r *register) place() store.Finding {
-	return finding("bucket", store.OK, fmt.Sprintf("%s, region %s", r, r.client.Options().Region), "")
+func (r *register) location() store.Finding {
+	return examine.Found("bucket", store.OK, fmt.Sprintf("%s, region %s", r, r.client.Options().Region), "")
 }
 
 func (r *register) credentials(ctx context.Context) store.Finding {
 	const check = "credentials"
 	provider := r.client.Options().Credentials
 	if provider == nil {
-		return finding(check, store.Warn, "none: requests are anonymous", "give the client credentials of its own")
+		return examine.Found(check, store.Warn,
+			"none: requests are anonymous", "give the client credentials of its own")
 	}
 	found, err := provider.Retrieve(ctx)
 	if err != nil {
-		return finding(check, store.Bad, err.Error(), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with ?profile=, or run where a role is attached")
+		return examine.Found(check, store.Bad, err.Error(), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"+
+			" name a profile with ?profile=, or run where a role is attached")
 	}
 	seen := fmt.Sprintf("access key %s, from %s", masked(found.AccessKeyID), found.Source)
 	if found.CanExpire {
 		seen += fmt.Sprintf(", until %s", found.Expires.UTC().Format(time.RFC3339))
 	}
-	return finding(check, store.OK, seen, "")
+	return examine.Found(check, store.OK, seen, "")
 }
 
-// masked shows enough of an access key to tell it from others.
+// masked shows only enough of an access key to tell it from others.
 func masked(id string) string {
 	if len(id) <= 8 {
 		return strings.Repeat("*", len(id))
@@ -68,9 +66,12 @@ func masked(id string) string {
 
 func (r *register) conditions(err error) store.Finding {
 	if err != nil {
-		return finding("conditions", store.Bad, err.Error(), "use a server that honours If-Match and If-None-Match on PUT, or another kind of store")
+		return examine.Found("conditions", store.Bad, err.Error(),
+			"use a server that honours If-Match and If-None-Match on PUT, or another kind of store")
 	}
-	return finding("conditions", store.OK, "PUT honours If-None-Match and If-Match, and a late DELETE is refused, tried just now: leases and guards are consistent", "")
+	return examine.Found("conditions", store.OK,
+		"PUT honours If-None-Match and If-Match, and a late DELETE is refused,"+
+			" tried just now: leases and guards are consistent", "")
 }
 
 func (r *register) clocks(ctx context.Context) store.Finding {
@@ -78,25 +79,30 @@ func (r *register) clocks(ctx context.Context) store.Finding {
 	before := time.Now()
 	date, err := r.now(ctx)
 	if err != nil {
-		return finding(check, store.Warn, err.Error(), "ask again")
+		return examine.Found(check, store.Warn, err.Error(), "ask again")
 	}
 	took := time.Since(before)
-	offset := before.Sub(date) // as if its fraction of a second were none
-	seen := fmt.Sprintf("this machine's clock and the service's differ by %s, as far as whole seconds show", offset.Truncate(time.Second))
+	offset := before.Sub(date) // the date has no fraction of a second
+	seen := fmt.Sprintf("this machine's clock and the service's differ by %s, as far as whole seconds show",
+		offset.Truncate(time.Second))
 	if offset.Abs() > grain+time.Second+took {
-		return finding(check, store.Warn, seen, "leases go by the service's clock and are not harmed, but beyond 15 minutes requests are refused: run NTP")
+		return examine.Found(check, store.Warn, seen, "leases go by the service's clock and are not harmed,"+
+			" but beyond 15 minutes requests are refused: run NTP")
 	}
-	return finding(check, store.OK, seen, "")
+	return examine.Found(check, store.OK, seen, "")
 }
 
-// dates compares the two clocks that a service shows: that of the response and that of the object written just before.
+// dates compares two clocks of a service: that of the response, and that of the
+// object written just before.
 func dates(tried object) store.Finding {
 	apart := tried.date.Sub(tried.modified)
-	seen := fmt.Sprintf("the Date of a response and the Last-Modified of what was written before it are %s apart", apart)
+	seen := fmt.Sprintf("the Date of a response and the Last-Modified of what was written before it are %s apart",
+		apart)
 	if apart > 2*grain+5*time.Second || apart < -2*grain {
-		return finding("dates", store.Bad, seen, "leases may end early: whatever stands before the service must pass its Date on, and its nodes need the same time")
+		return examine.Found("dates", store.Bad, seen, "leases may end early: whatever stands before the service"+
+			" must pass its Date on, and its nodes need the same time")
 	}
-	return finding("dates", store.OK, seen, "")
+	return examine.Found("dates", store.OK, seen, "")
 }
 
 func (r *register) versioning(ctx context.Context) store.Finding {
@@ -104,19 +110,24 @@ func (r *register) versioning(ctx context.Context) store.Finding {
 	out, err := r.client.GetBucketVersioning(ctx, &awss3.GetBucketVersioningInput{Bucket: &r.name})
 	switch {
 	case err != nil:
-		return unseen(check, err, "s3:GetBucketVersioning", "where it is on, every renewal leaves an old version that is paid for")
+		return unseen(check, err, "s3:GetBucketVersioning",
+			"where it is on, every renewal leaves an old version that is paid for")
 	case out.Status == types.BucketVersioningStatusEnabled:
-		return finding(check, store.Warn, "on: every renewal leaves an old version that is paid for", "add a lifecycle rule that expires noncurrent versions and lone delete markers under "+r.layout.Prefix()+" after a day")
+		return examine.Found(check, store.Warn, "on: every renewal leaves an old version that is paid for",
+			"add a lifecycle rule that expires noncurrent versions and lone delete markers under "+
+				r.layout.Prefix()+" after a day")
 	}
-	return finding(check, store.OK, "off", "")
+	return examine.Found(check, store.OK, "off", "")
 }
 
-// unseen is about what cannot be asked for.
+// unseen is the finding about a check that failed: the server does not have it,
+// or the credentials lack a permission.
 func unseen(check string, err error, right, why string) store.Finding {
 	if status, _ := answerOf(err); status == http.StatusNotImplemented {
-		return finding(check, store.OK, "this server has none", "")
+		return examine.Found(check, store.OK, "this server has none", "")
 	}
-	return finding(check, store.Warn, "cannot be seen: "+firstLine(err), "allow "+right+", or make sure by hand: "+why)
+	return examine.Found(check, store.Warn,
+		"cannot be seen: "+firstLine(err), "allow "+right+", or make sure by hand: "+why)
 }
 
 func firstLine(err error) string {
@@ -129,33 +140,42 @@ func firstLine(err error) string {
 
 func (r *register) lifecycle(ctx context.Context) store.Finding {
 	const check = "lifecycle"
-	out, err := r.client.GetBucketLifecycleConfiguration(ctx, &awss3.GetBucketLifecycleConfigurationInput{Bucket: &r.name})
+	out, err := r.client.GetBucketLifecycleConfiguration(ctx,
+		&awss3.GetBucketLifecycleConfigurationInput{Bucket: &r.name})
 	if _, code := answerOf(err); code == "NoSuchLifecycleConfiguration" {
-		return finding(check, store.OK, "no rules", "")
+		return examine.Found(check, store.OK, "no rules", "")
 	}
 	if err != nil {
-		return unseen(check, err, "s3:GetLifecycleConfiguration", "a rule that expires objects forgets leases, and a rule that archives them makes them unreadable")
+		return unseen(check, err, "s3:GetLifecycleConfiguration",
+			"a rule that expires objects forgets leases, and a rule that archives them makes them unreadable")
 	}
 	return judgeRules(r.layout.Records(), out.Rules)
 }
 
-// judgeRules looks for rules that take records away.
+// judgeRules looks for lifecycle rules that delete or archive records.
 func judgeRules(records string, rules []types.LifecycleRule) store.Finding {
 	const check = "lifecycle"
-	worst := finding(check, store.OK, fmt.Sprintf("%d rules, none of which touches what leases rest on", len(rules)), "")
+	worst := examine.Found(check, store.OK,
+		fmt.Sprintf("%d rules, none of which touches what leases rest on", len(rules)), "")
 	for _, rule := range rules {
 		prefix := rulePrefix(rule)
-		if rule.Status != types.ExpirationStatusEnabled || !strings.HasPrefix(records, prefix) && !strings.HasPrefix(prefix, records) {
+		if rule.Status != types.ExpirationStatusEnabled ||
+			!strings.HasPrefix(records, prefix) && !strings.HasPrefix(prefix, records) {
 			continue
 		}
 		name := fmt.Sprintf("rule %q on prefix %q", aws.ToString(rule.ID), prefix)
 		switch {
 		case len(rule.Transitions) > 0:
-			return finding(check, store.Bad, name+" archives records: they can then not be read", "leave "+records+" out of it")
+			return examine.Found(check, store.Bad, name+" archives records: they can then not be read",
+				"leave "+records+" out of it")
 		case rule.Expiration != nil && rule.Expiration.Date != nil:
-			return finding(check, store.Bad, name+" deletes all records on a date, and with them who holds what", "leave "+records+" out of it")
+			return examine.Found(check, store.Bad, name+" deletes all records on a date, and with them who holds what",
+				"leave "+records+" out of it")
 		case rule.Expiration != nil && aws.ToInt32(rule.Expiration.Days) > 0:
-			worst = finding(check, store.Warn, fmt.Sprintf("%s deletes records %d days after they were last written, whatever they say: leases with a longer TTL, holds and periods are forgotten", name, *rule.Expiration.Days),
+			worst = examine.Found(check, store.Warn,
+				fmt.Sprintf("%s deletes records %d days after they were last written,"+
+					" whatever they say: leases with a longer TTL, holds and periods are forgotten",
+					name, *rule.Expiration.Days),
 				"leave "+records+" out of it: Croft deletes what it no longer needs by itself")
 		}
 	}
@@ -176,12 +196,12 @@ func (r *register) keys(ctx context.Context) store.Finding {
 	n := 0
 	for _, err := range r.Scan(ctx) {
 		if errors.Is(err, cas.ErrDamaged) {
-			return finding("keys", store.Bad, err.Error(), "delete what is named, if the key may be forgotten")
+			return examine.Found("keys", store.Bad, err.Error(), "delete what is named, if the key may be forgotten")
 		}
 		if err != nil {
-			return finding("keys", store.Warn, err.Error(), "ask again")
+			return examine.Found("keys", store.Warn, err.Error(), "ask again")
 		}
 		n++
 	}
-	return finding("keys", store.OK, strconv.Itoa(n), "")
+	return examine.Found("keys", store.OK, strconv.Itoa(n), "")
 }

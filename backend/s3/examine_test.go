@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-func examine(t *testing.T, st *Store) map[string]store.Finding {
+func examined(t *testing.T, st *Store) map[string]store.Finding {
 	t.Helper()
 	findings, err := st.Examine(t.Context())
 	if err != nil {
@@ -29,7 +29,7 @@ func examine(t *testing.T, st *Store) map[string]store.Finding {
 	return by
 }
 
-// TestAGoodBucketIsFoundGood, and its credentials are not given away.
+// TestAGoodBucketIsFoundGood: and the findings do not show its credentials.
 func TestAGoodBucketIsFoundGood(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3Alone(t)
@@ -37,7 +37,7 @@ func TestAGoodBucketIsFoundGood(t *testing.T) {
 	if a := one(t.Context(), st, claim("k", "ann")); a.Err != nil {
 		t.Fatal(a.Err)
 	}
-	by := examine(t, st)
+	by := examined(t, st)
 	for _, check := range []string{"bucket", "credentials", "conditions", "clock", "dates", "versioning", "lifecycle", "keys"} {
 		if f := by[check]; f.Level != store.OK {
 			t.Errorf("%s: %+v", check, f)
@@ -53,23 +53,23 @@ func TestAGoodBucketIsFoundGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := examine(t, st)["versioning"]; f.Level != store.Warn {
+	if f := examined(t, st)["versioning"]; f.Level != store.Warn {
 		t.Errorf("versioning is on: %+v", f)
 	}
 }
 
-// TestAnEndpointThatIgnoresConditionsIsFoundBad even if the store was opened without a trial.
+// TestAnEndpointThatIgnoresConditionsIsFoundBad: also if the store was opened
+// without a trial.
 func TestAnEndpointThatIgnoresConditionsIsFoundBad(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	g := newGateway(t, server)
 	g.strip = []string{"If-Match"}
-	if f := examine(t, open(t, server, g.client(server), Options{SkipProbe: true}))["conditions"]; f.Level != store.Bad || !strings.Contains(f.Seen, "If-Match") {
+	if f := examined(t, open(t, server, g.client(server), Options{SkipProbe: true}))["conditions"]; f.Level != store.Bad || !strings.Contains(f.Seen, "If-Match") {
 		t.Errorf("%+v", f)
 	}
 }
 
-// TestLifecycleRulesThatTakeRecordsAwayAreFound.
 func TestLifecycleRulesThatTakeRecordsAwayAreFound(t *testing.T) {
 	rule := func(prefix string, change func(*types.LifecycleRule)) types.LifecycleRule {
 		r := types.LifecycleRule{ID: aws.String("r"), Status: types.ExpirationStatusEnabled, Filter: &types.LifecycleRuleFilter{Prefix: &prefix}}

@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/backend/s3"
 )
 
-// A job that runs on several machines, with nothing between them but a bucket: one of them does it, and what it writes is refused once another has taken over.
+// A job runs on several machines that share only a bucket. One of them does the
+// work. Its writes are refused once another machine has taken over.
 func Example() {
 	ctx := context.Background()
 	cfg, err := config.LoadDefaultConfig(ctx)

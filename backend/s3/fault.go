@@ -14,16 +14,16 @@ import (
 	"github.com/croft-dev/croft/internal/objects"
 )
 
-// fault is what an error of a request means for it.
+// fault says what an error means for its request.
 type fault int
 
 const (
-	unsure    fault = iota // no answer, or one that says nothing: it may have been done
+	unsure    fault = iota // no answer, or an unclear one: the request may have taken effect
 	overtaken              // 412: the condition does not hold
 	absent                 // 404: there is no such object
-	busy                   // 409: another request on the same object was under way; nothing was done, ask again
-	slow                   // 429, 503: too many requests; nothing was done, ask again later
-	refused                // anything else that will not go away by asking again
+	busy                   // 409: another request on this object was under way; not done, ask again
+	slow                   // 429, 503: too many requests; not done, ask again later
+	refused                // anything else: asking again does not help
 )
 
 func faultOf(err error) fault {
@@ -45,7 +45,7 @@ func faultOf(err error) fault {
 	return refused
 }
 
-// prevented reports an error from before the request was sent.
+// prevented reports whether the error happened before the request was sent.
 func prevented(err error) bool {
 	var signing interface{ SigningError() }
 	return errors.As(err, &signing) || noCredentials(err)
@@ -56,7 +56,8 @@ func noCredentials(err error) bool {
 	return strings.Contains(text, "get credentials") || strings.Contains(text, "retrieve credentials")
 }
 
-// answerOf is the status and the code of the service's answer; 0 if there was none.
+// answerOf returns the status and the code of the service's answer. The status
+// is 0 if there was none.
 func answerOf(err error) (status int, code string) {
 	var response *smithyhttp.ResponseError
 	if errors.As(err, &response) {
@@ -69,7 +70,7 @@ func answerOf(err error) (status int, code string) {
 	return status, code
 }
 
-// dateOf is when an answer that is an error was made.
+// dateOf returns when an error response was made.
 func dateOf(err error) (time.Time, bool) {
 	return dated(headerOf(err))
 }
@@ -82,19 +83,20 @@ func headerOf(err error) http.Header {
 	return response.Response.Header
 }
 
-// The reasons for which a service turns a client away, to match with errors.Is.
+// The reasons for which a service refuses a client, to match with errors.Is.
 var (
-	// ErrDenied: the credentials are missing, wrong, or not allowed to do what is needed.
+	// ErrDenied: the credentials are missing, wrong, or lack a permission.
 	ErrDenied = errors.New("access denied")
-	// ErrRegion: the bucket is in another region than the requests are for.
+	// ErrRegion: the requests are for another region than the bucket's.
 	ErrRegion = errors.New("wrong region")
-	// ErrClock: this machine's clock is so far off that the service refuses its requests.
+	// ErrClock: this machine's clock is so wrong that the service refuses its
+	// requests.
 	ErrClock = errors.New("this machine's clock is wrong")
 	// ErrNoBucket: there is no such bucket.
 	ErrNoBucket = errors.New("no such bucket")
 )
 
-// explain says what is wrong and what to do about it. The SDK's error stays within.
+// explain says what is wrong and what to do about it. It wraps the SDK's error.
 func (b *bucket) explain(err error) error {
 	objects.HideQuery(err)
 	status, code := answerOf(err)
@@ -105,22 +107,31 @@ func (b *bucket) explain(err error) error {
 		if date, ok := dateOf(err); ok {
 			off = fmt.Sprintf(" by %s", time.Since(date).Abs().Round(time.Second))
 		}
-		return fmt.Errorf("%w%s: %s refuses requests that are dated so differently; set the clock, for example by NTP: %w", ErrClock, off, where, err)
+		return fmt.Errorf("%w%s: %s refuses requests that are dated so differently;"+
+			" set the clock, for example by NTP: %w", ErrClock, off, where, err)
 	case code == "NoSuchBucket", status == http.StatusNotFound && code == "NotFound":
 		return fmt.Errorf("%w: %s; create it, or correct its name or the endpoint: %w", ErrNoBucket, where, err)
-	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect, code == "AuthorizationHeaderMalformed", code == "PermanentRedirect", code == "IllegalLocationConstraintException":
+	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect,
+		code == "AuthorizationHeaderMalformed", code == "PermanentRedirect",
+		code == "IllegalLocationConstraintException":
 		region := headerOf(err).Get("X-Amz-Bucket-Region")
 		advice := "add the bucket's own as ?region= to the URL"
 		if region != "" {
 			advice = fmt.Sprintf("the bucket is in %s: add ?region=%s to the URL", region, region)
 		}
-		return fmt.Errorf("%w: requests to %s were made for %q; %s: %w", ErrRegion, where, b.client.Options().Region, advice, err)
-	case code == "InvalidAccessKeyId", code == "SignatureDoesNotMatch", code == "ExpiredToken", code == "InvalidToken", code == "TokenRefreshRequired":
-		return fmt.Errorf("%w: %s does not know or no longer accepts these credentials (%s); renew them: %w", ErrDenied, where, code, err)
+		return fmt.Errorf("%w: requests to %s were made for %q; %s: %w",
+			ErrRegion, where, b.client.Options().Region, advice, err)
+	case code == "InvalidAccessKeyId", code == "SignatureDoesNotMatch", code == "ExpiredToken",
+		code == "InvalidToken", code == "TokenRefreshRequired":
+		return fmt.Errorf("%w: %s does not know or no longer accepts these credentials (%s); renew them: %w",
+			ErrDenied, where, code, err)
 	case status == http.StatusForbidden, status == http.StatusUnauthorized:
-		return fmt.Errorf("%w: %s; allow s3:GetObject, s3:PutObject and s3:DeleteObject on the objects and s3:ListBucket on the bucket (without the last, a missing object looks like a forbidden one): %w", ErrDenied, where, err)
+		return fmt.Errorf("%w: %s; allow s3:GetObject, s3:PutObject and s3:DeleteObject on the objects and"+
+			" s3:ListBucket on the bucket (without the last, a missing object looks like a forbidden one): %w",
+			ErrDenied, where, err)
 	case status == 0 && prevented(err):
-		return fmt.Errorf("%w: no credentials for %s were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with ?profile=, or run where a role is attached: %w", ErrDenied, where, err)
+		return fmt.Errorf("%w: no credentials for %s were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"+
+			" name a profile with ?profile=, or run where a role is attached: %w", ErrDenied, where, err)
 	case faultOf(err) == slow:
 		return fmt.Errorf("%s asks for fewer requests; use a longer TTL or fewer keys at a time: %w", where, err)
 	case status == 0:
@@ -129,7 +140,7 @@ func (b *bucket) explain(err error) error {
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// where names the bucket as a user would look for it.
+// where names the bucket for messages.
 func (b *bucket) where() string {
 	if endpoint := aws.ToString(b.client.Options().BaseEndpoint); endpoint != "" {
 		return fmt.Sprintf("bucket %s at %s", b.name, endpoint)

@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// faults are what a gateway does to one request: answer it with a status, or have it done and lose the reply.
+// faults are what a gateway does to one request: it answers with a status, or
+// it passes the request on and loses the reply.
 var faults = map[string]struct {
 	status int
 	lost   bool
@@ -24,7 +25,7 @@ var faults = map[string]struct {
 	"409": {409, false}, "412": {412, false}, "429": {429, false}, "500": {500, false}, "503": {503, false}, "a lost reply": {0, true},
 }
 
-// nth applies a fault to the nth request of those that count.
+// nth applies a fault to the nth of the counted requests.
 func nth(n int, status int, lost bool, counts func(*http.Request) bool) func(*http.Request) (int, bool) {
 	var asked atomic.Int64
 	return func(r *http.Request) (int, bool) {
@@ -35,8 +36,9 @@ func nth(n int, status int, lost bool, counts func(*http.Request) bool) func(*ht
 	}
 }
 
-// TestAFaultAtAnyStepOfALeaseLeavesOneTruth: whatever the service says to whichever request, and whether it did what it was asked or not, asking again finds out, nobody is granted twice, and a conflict is
-// never taken for a holder.
+// TestAFaultAtAnyStepOfALeaseLeavesOneTruth: each request in turn fails,
+// whether it was carried out or not. Asking again finds out. Nobody is granted
+// twice, and a conflict is never taken for a holder.
 func TestAFaultAtAnyStepOfALeaseLeavesOneTruth(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -70,7 +72,7 @@ func TestAFaultAtAnyStepOfALeaseLeavesOneTruth(t *testing.T) {
 	}
 }
 
-// TestALostReplyIsResolvedByReadingBack within the one call, as often as not.
+// TestALostReplyIsResolvedByReadingBack: mostly within the same call.
 func TestALostReplyIsResolvedByReadingBack(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -86,7 +88,9 @@ func TestALostReplyIsResolvedByReadingBack(t *testing.T) {
 	}
 }
 
-// TestARenewalThatMayHaveBeenFollowedIsNotRefused: it was made, its reply was lost, and another has taken over since. Of a renewal nothing is left to tell that by.
+// TestARenewalThatMayHaveBeenFollowedIsNotRefused: it was made, its reply was
+// lost, and another client has taken over since. The record no longer shows the
+// renewal.
 func TestARenewalThatMayHaveBeenFollowedIsNotRefused(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -118,7 +122,8 @@ func TestARenewalThatMayHaveBeenFollowedIsNotRefused(t *testing.T) {
 	}
 }
 
-// TestAServerKilledBetweenRequestAndReply has done it or not; both are found out when it is back.
+// TestAServerKilledBetweenRequestAndReply: the server has carried out the
+// request or not. The client finds out when the server is back.
 func TestAServerKilledBetweenRequestAndReply(t *testing.T) {
 	t.Parallel()
 	for _, done := range []bool{true, false} {
@@ -165,7 +170,8 @@ func TestAServerKilledBetweenRequestAndReply(t *testing.T) {
 	}
 }
 
-// TestAFaultAtAnyStepOfAWriteLeavesWholeContent: the old or the new, and the new if the write said so.
+// TestAFaultAtAnyStepOfAWriteLeavesWholeContent: the old content or the new,
+// and the new if the write succeeded.
 func TestAFaultAtAnyStepOfAWriteLeavesWholeContent(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -204,7 +210,8 @@ func TestAFaultAtAnyStepOfAWriteLeavesWholeContent(t *testing.T) {
 	}
 }
 
-// TestRightsAreNamedWhenTheyAreMissing in the middle of a lease, too, and are no answer about it.
+// TestRightsAreNamedWhenTheyAreMissing: also in the middle of a lease. The
+// error then says nothing about the lease.
 func TestRightsAreNamedWhenTheyAreMissing(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)

@@ -19,19 +19,28 @@ import (
 
 // GuardOptions are the choices in opening a guard. Nil means all defaults.
 type GuardOptions struct {
-	// NoCopy leaves out the plain copy for readers that do not know of the guard: half the storage, and two requests less for a write. Read with [Guard.Open] then.
+	// NoCopy makes no plain copy for readers that do not know of the guard.
+	// That saves half the storage, and two requests for each write. Read with
+	// [Guard.Open] then.
 	NoCopy bool
-	// SkipProbe opens the guard without making sure that the endpoint honours conditional writes. Nothing is guarded where it does not.
+	// SkipProbe opens the guard without a trial of conditional writes. If the
+	// endpoint does not honour them, nothing is guarded.
 	SkipProbe bool
 }
 
 // Guard is a guarded object: each admitted write replaces its content.
 //
-// The content is what its manifest KEY.fence says, and [Guard.Open] reads it: the old or the new, verified by its hash. The object KEY itself is a copy for ordinary readers, made after the commit and checked again: it
-// may be behind for a moment, and if its writer dies in that moment, until the next write. Writes to KEY that do not go through the guard are not checked, and the next guarded write replaces them.
+// The manifest KEY.fence says what the content is. [Guard.Open] reads it, the
+// old content or the new, and verifies its hash. The object KEY itself is a
+// copy for ordinary readers. It is made after the commit, and then the manifest
+// is checked again. It may be behind for a moment. If its writer dies in that
+// moment, it is behind until the next write. Writes to KEY without the guard
+// are not checked, and the next guarded write replaces them.
 //
-// All methods are safe for concurrent use, also from several processes. An error that matches [store.ErrUnknown] leaves open whether the call took effect; with a numbered stamp (Seq) it is safe to write again, a
-// write that has been made is then refused as repeated.
+// All methods are safe for concurrent use, also from several processes. After
+// an error that matches [store.ErrUnknown] the call may or may not have taken
+// effect. With a numbered stamp (Seq) it is safe to write again: a write that
+// was made is then refused as repeated.
 type Guard struct {
 	*bucket
 	key    string
@@ -42,7 +51,7 @@ type Guard struct {
 	partSize    int
 	largestCopy int64
 	leftoverAge time.Duration
-	sweepOneIn  int // writes; 0: none
+	sweepOneIn  int // on average one write in so many also sweeps; 0: none
 }
 
 var (
@@ -55,7 +64,10 @@ const (
 	payloadFolder  = ".fence.d/"
 )
 
-// OpenGuard opens the guard of an object, which need not exist yet. The client stays the caller's. Unless the bucket has lately been found to honour conditional writes, that is tried first. o may be nil.
+// OpenGuard opens the guard of an object, which need not exist yet. It does not
+// change the caller's client. It first tries whether the bucket honours
+// conditional writes, unless the bucket has passed the trial lately. o may be
+// nil.
 func OpenGuard(ctx context.Context, client *awss3.Client, bucketName, key string, o *GuardOptions) (*Guard, error) {
 	if o == nil {
 		o = &GuardOptions{}
@@ -63,10 +75,14 @@ func OpenGuard(ctx context.Context, client *awss3.Client, bucketName, key string
 	if err := checkTarget(bucketName, key); err != nil {
 		return nil, err
 	}
-	g := &Guard{bucket: newBucket(client, bucketName), key: key, noCopy: o.NoCopy, partSize: partSize, largestCopy: largestCopy, leftoverAge: 24 * time.Hour, sweepOneIn: sweepOneIn}
+	g := &Guard{
+		bucket: newBucket(client, bucketName), key: key, noCopy: o.NoCopy, partSize: partSize,
+		largestCopy: largestCopy, leftoverAge: 24 * time.Hour, sweepOneIn: sweepOneIn,
+	}
 	g.target = g.url()
 	if !o.SkipProbe {
-		// Beside the object, where whoever may write it may write.
+		// Beside the object: a client that may write the object may probably
+		// write there, too.
 		layout, err := objects.NewLayout(path.Join(path.Dir(key), ".croft"))
 		if err != nil {
 			return nil, err
@@ -78,7 +94,7 @@ func OpenGuard(ctx context.Context, client *awss3.Client, bucketName, key string
 	return g, nil
 }
 
-// checkTarget reports what is wrong with the name of an object that is to be guarded, or nil.
+// checkTarget returns an error if an object of this name cannot be guarded.
 func checkTarget(bucketName, key string) error {
 	bad := func(why string) error {
 		return fmt.Errorf("%w target: bucket %q, object %.80q: %s", fence.ErrInvalid, bucketName, key, why)
@@ -97,7 +113,7 @@ func checkTarget(bucketName, key string) error {
 	return err
 }
 
-// url is the URL under which others open the same guard.
+// url returns the URL under which others open the same guard.
 func (g *Guard) url() string {
 	query := url.Values{}
 	options := g.client.Options()
@@ -148,10 +164,10 @@ func openGuardURL(ctx context.Context, u *url.URL) (guard.Guard, error) {
 	return g, nil
 }
 
-// Target is a URL under which others open the same guard.
+// Target returns a URL under which others open the same guard.
 func (g *Guard) Target() string { return g.target }
 
-// Close lets go of connections if the guard was opened from a URL.
+// Close closes connections if the guard was opened from a URL.
 func (g *Guard) Close() error {
 	if g.close != nil {
 		g.close()
@@ -173,16 +189,20 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	return now.Mark, nil
 }
 
-// Rekeyed tells of the last Rekey; zero if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (Rekeyed, error) {
+// Rekeyed tells of the last Rekey or Reset. It is zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	now, err := g.read(ctx)
-	if err != nil || now.manifest.Rekeyed == nil {
-		return Rekeyed{}, err
+	if err != nil {
+		return guard.Rekeyed{}, unknown(err)
+	}
+	if now.manifest.Rekeyed == nil {
+		return guard.Rekeyed{}, nil
 	}
 	return *now.manifest.Rekeyed, nil
 }
 
-// Raise advances the mark without writing: two requests. The object need not exist.
+// Raise advances the mark without writing content: two requests. The object
+// need not exist.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return fence.Mark{}, err
@@ -195,7 +215,8 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error
 	})
 }
 
-// Rekey moves the object to another key; the manifest keeps who did so, when and why, until the next Rekey.
+// Rekey moves the object to another key. The manifest keeps the actor, the time
+// and the note until the next Rekey.
 func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -203,7 +224,8 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
 }
 
-// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+// Reset takes back a mark whose token was made up. The manifest keeps the
+// actor, as for Rekey.
 func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
@@ -211,15 +233,19 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 
-// move moves the mark as a law says, and keeps who did so and why.
-func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
-	var made Rekeyed // as it was tried the last time
+// move moves the mark as law says, and keeps the actor and the note.
+func (g *Guard) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (fence.Mark, error) {
+	var made guard.Rekeyed // as this call last tried to write it
 	return g.change(ctx, func(now seen) (manifest, error) {
 		next := now.manifest
-		if next.Rekeyed != nil && *next.Rekeyed == made { // the reply was lost, and another has followed: to do it again would shut that one out
+		// The reply was lost, and another change has followed. Moving the mark
+		// again would shut out the owner that has come since.
+		if next.Rekeyed != nil && *next.Rekeyed == made {
 			return next, nil
 		}
-		next.Rekeyed = &Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
+		next.Rekeyed = &guard.Rekeyed{From: now.Mark.Key, Actor: actor, Note: note, At: now.date}
 		made = *next.Rekeyed
 		var err error
 		next.Mark, err = law(now.Mark)

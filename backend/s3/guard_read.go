@@ -15,13 +15,16 @@ import (
 
 var _ guard.Reader = (*Guard)(nil)
 
-// ErrContentDamaged is matched by the error about content whose hash is not the one that was committed.
+// ErrContentDamaged is matched by the error about content whose hash is not the
+// committed one.
 var ErrContentDamaged = errors.New("the content is not what was committed")
 
-// Open reads the content that the manifest names, and verifies it by its hash: the content of the newest admitted write, whatever the plain copy shows. An object that has never been written through a guard is
-// read as it is. Its error matches fs.ErrNotExist if there is no content.
+// Open reads the content that the manifest names, and verifies its hash. That
+// is the content of the newest admitted write, even if the plain copy differs.
+// An object that no guard has written is read as it is. If there is no content,
+// the error matches fs.ErrNotExist.
 func (g *Guard) Open(ctx context.Context) (*Reader, error) {
-	missing := "" // the payload that was not there at the last look
+	missing := "" // the payload that the last try did not find
 	for {
 		now, err := g.read(ctx)
 		if err != nil {
@@ -43,13 +46,14 @@ func (g *Guard) Open(ctx context.Context) (*Reader, error) {
 		case now.Payload == nil:
 			return nil, fmt.Errorf("%s: %w", g.target, fs.ErrNotExist)
 		case missing == name:
-			return nil, fmt.Errorf("%w: %s names %s, which is gone; write again", ErrManifestDamaged, g.manifestName(), name)
+			return nil, fmt.Errorf("%w: %s names %s, which is gone; write again",
+				ErrManifestDamaged, g.manifestName(), name)
 		}
-		missing = name // replaced since the manifest was read, and removed
+		missing = name // another write may have replaced and removed it
 	}
 }
 
-// verified compares what is read with what was committed.
+// verified compares the content that is read with the committed size and hash.
 type verified struct {
 	io.ReadCloser
 	hash hash.Hash
@@ -61,8 +65,10 @@ func (v *verified) Read(buf []byte) (int, error) {
 	n, err := v.ReadCloser.Read(buf)
 	v.hash.Write(buf[:n])
 	v.size += int64(n)
-	if errors.Is(err, io.EOF) && (v.size != v.want.Size || hex.EncodeToString(v.hash.Sum(nil)) != v.want.SHA256) {
-		return n, fmt.Errorf("%w: %s has %d bytes with another hash than its manifest says; write again", ErrContentDamaged, v.want.Name, v.size)
+	if errors.Is(err, io.EOF) &&
+		(v.size != v.want.Size || hex.EncodeToString(v.hash.Sum(nil)) != v.want.SHA256) {
+		return n, fmt.Errorf("%w: %s has %d bytes with another hash than its manifest says; write again",
+			ErrContentDamaged, v.want.Name, v.size)
 	}
 	return n, err
 }

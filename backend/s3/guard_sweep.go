@@ -9,9 +9,12 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// Sweep removes what writes have left behind that died: uploads that nobody finished, and payloads that no manifest names, when they are a day old. It returns how many. Writes do this by themselves now and then.
+// Sweep removes what dead writers have left behind, when it is a day old:
+// unfinished uploads, and payloads that no manifest names. It returns how many.
+// Writes sweep by themselves now and then.
 //
-// A writer that has been stopped for longer than that cannot commit what was removed: its manifest has changed since, and it sees how old its upload is.
+// A writer that was stopped for longer than a day cannot commit a removed
+// payload. Its manifest has changed since, and it checks the age of its upload.
 func (g *Guard) Sweep(ctx context.Context) (removed int, err error) {
 	removed, err = g.sweepUploads(ctx)
 	if err != nil {
@@ -47,7 +50,9 @@ func (g *Guard) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// touch replaces the manifest by itself, so that whoever has read it has to read it again. It does nothing if all that is old is the present content.
+// touch replaces the manifest by an equal one with a new nonce. So writers that
+// have read it must read it again. It does nothing if only the present content
+// is old.
 func (g *Guard) touch(ctx context.Context, old []string) (seen, error) {
 	for {
 		if ctx.Err() != nil {
@@ -70,25 +75,30 @@ func (g *Guard) touch(ctx context.Context, old []string) (seen, error) {
 	}
 }
 
-// sweepUploads ends multipart uploads that nobody will.
+// sweepUploads aborts multipart uploads that nobody will finish.
 func (g *Guard) sweepUploads(ctx context.Context) (removed int, err error) {
 	now, err := g.now(ctx)
 	if err != nil {
 		return 0, err
 	}
-	pages := awss3.NewListMultipartUploadsPaginator(g.client, &awss3.ListMultipartUploadsInput{Bucket: &g.name, Prefix: &g.key})
+	pages := awss3.NewListMultipartUploadsPaginator(g.client,
+		&awss3.ListMultipartUploadsInput{Bucket: &g.name, Prefix: &g.key})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return removed, g.explain(err)
 		}
 		for _, u := range page.Uploads {
-			// Of payloads, and of the plain copy of what is large. The prefix may be a neighbour's, too.
+			// Only uploads of payloads, and of large plain copies. Another
+			// object's name may begin with the same prefix.
 			name := aws.ToString(u.Key)
-			if name != g.key && !strings.HasPrefix(name, g.key+payloadFolder) || now.Sub(aws.ToTime(u.Initiated)) <= g.leftoverAge {
+			if name != g.key && !strings.HasPrefix(name, g.key+payloadFolder) ||
+				now.Sub(aws.ToTime(u.Initiated)) <= g.leftoverAge {
 				continue
 			}
-			_, err := g.client.AbortMultipartUpload(ctx, &awss3.AbortMultipartUploadInput{Bucket: &g.name, Key: u.Key, UploadId: u.UploadId})
+			_, err := g.client.AbortMultipartUpload(ctx, &awss3.AbortMultipartUploadInput{
+				Bucket: &g.name, Key: u.Key, UploadId: u.UploadId,
+			})
 			if status, code := answerOf(err); err != nil && code != "NoSuchUpload" && status != 404 {
 				return removed, g.explain(err)
 			}

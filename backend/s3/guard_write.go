@@ -16,12 +16,17 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// ErrCopyBehind is matched when a write has been committed, as Guard.Open shows, and the plain copy could not be made. Write again, or call Refresh.
+// ErrCopyBehind is matched when a write has been committed, as Guard.Open
+// shows, but the plain copy could not be made. Write again, or call Refresh.
 var ErrCopyBehind = errors.New("the write is committed, but its plain copy could not be made")
 
-// Write replaces the content with what r yields, if the stamp is admitted when all of it has been read. What is large is uploaded in parts while it is read: three of at least 8 MiB are in memory at a time.
+// Write reads all of r, and then replaces the content if the stamp is admitted.
+// Large content is uploaded in parts while it is read. Three parts of at least
+// 8 MiB are in memory at a time.
 //
-// A stamp that is refused before anything has been read is told so at once. An aborted write leaves nothing that counts; what it could not remove, [Guard.Sweep] does.
+// If the stamp is refused already, Write says so before it reads anything. An
+// aborted write leaves nothing that counts. If it cannot remove its payload,
+// [Guard.Sweep] does so later.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
 	if err := stamp.CheckNow(); err != nil {
 		return guard.Receipt{}, err
@@ -43,7 +48,9 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 	}
 	receipt, replaced, err := g.commit(ctx, stamp, now, content, began)
 	if err != nil {
-		if !errors.Is(err, store.ErrUnknown) { // otherwise the manifest may name it; if it does not, a sweep finds it
+		// If the outcome is unknown, the manifest may name the payload. If it
+		// does not, a sweep removes it.
+		if !errors.Is(err, store.ErrUnknown) {
 			g.forget(content.Name)
 		}
 		return receipt, err
@@ -57,24 +64,29 @@ func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guar
 		g.forget(replaced.Name)
 	}
 	if g.sweepOneIn > 0 && rand.IntN(g.sweepOneIn) == 0 {
-		_, _ = g.Sweep(ctx) // whoever calls Sweep meets its errors
+		_, _ = g.Sweep(ctx) // errors are for callers of Sweep
 	}
 	return receipt, nil
 }
 
-// sweepOneIn is how rarely a write looks for what others have left.
+// sweepOneIn is how many writes there are for one sweep, on average.
 const sweepOneIn = 32
 
-// commit makes content what the manifest says, if the stamp is admitted, and returns the payload that it was before.
-func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content *payload, began time.Time) (guard.Receipt, *payload, error) {
+// commit makes the manifest name content, if the stamp is admitted. It returns
+// the payload that the manifest named before.
+func (g *Guard) commit(
+	ctx context.Context, stamp fence.Stamp, now seen, content *payload, began time.Time,
+) (guard.Receipt, *payload, error) {
 	adopted := false
 	for {
 		if ctx.Err() != nil {
 			return guard.Receipt{}, nil, store.Unknown(context.Cause(ctx))
 		}
-		// A sweep takes what is old for left behind. It says so in the manifest first, so either this is noticed here or the swap fails.
+		// A sweep removes old payloads that no manifest names. It replaces the
+		// manifest first. So either this check notices, or the swap fails.
 		if age := now.date.Sub(began); age > g.leftoverAge/2 {
-			return guard.Receipt{}, nil, fmt.Errorf("the write took %s, after which its upload may have been swept away; write again, and faster", age)
+			return guard.Receipt{}, nil, fmt.Errorf("the write took %s,"+
+				" after which its upload may have been swept away; write again, and faster", age)
 		}
 		next := now.manifest
 		next.Payload = content
@@ -94,20 +106,23 @@ func (g *Guard) commit(ctx context.Context, stamp fence.Stamp, now seen, content
 		if !errors.Is(err, errOvertaken) {
 			return guard.Receipt{}, nil, unknown(err)
 		}
-		doubt := errors.Is(err, errEclipsed) // whether it may have been committed and followed by another's
+		doubt := errors.Is(err, errEclipsed) // it may have been committed before another write
 		if now, err = g.read(ctx); err != nil {
 			return guard.Receipt{}, nil, unknown(err)
 		}
-		if now.Payload != nil && now.Payload.Name == content.Name { // it was committed, and the fence has been raised since
+		// It was committed, and the fence has been raised since.
+		if now.Payload != nil && now.Payload.Name == content.Name {
 			return guard.Receipt{Mark: now.Mark, Bytes: content.Size, Adopted: adopted}, nil, nil
 		}
-		if doubt { // then whoever followed has removed the payload, and a manifest must not name it again
+		// The write that followed has then removed the payload, so no manifest
+		// may name it again.
+		if doubt {
 			return guard.Receipt{}, nil, store.Unknown(followed(now.Mark, stamp))
 		}
 	}
 }
 
-// followed says that a later write hides the outcome of this one. The error does
+// followed is the error if a later write hides the outcome of this one. It does
 // not match a refusal, even if the write would be refused now: a refusal
 // promises that nothing was written.
 func followed(newest fence.Mark, stamp fence.Stamp) error {
@@ -129,21 +144,27 @@ func (b *bucket) exists(ctx context.Context, name string) (bool, error) {
 	return false, b.explain(err)
 }
 
-// Refresh makes the plain copy what the manifest says: for a copy that a writer died before making.
+// Refresh makes the plain copy equal to the content. It is for a copy whose
+// writer died before making it.
 func (g *Guard) Refresh(ctx context.Context) error {
 	now, err := g.read(ctx)
-	if err != nil || now.Payload == nil {
-		return err
+	if err == nil && now.Payload != nil {
+		err = g.refresh(ctx, now.Payload)
 	}
-	return g.refresh(ctx, now.Payload)
+	if err != nil {
+		return unknown(err)
+	}
+	return nil
 }
 
-// refresh copies a payload to the plain key, and looks at the manifest again: if that names another by now, this copy may have come after the copy of that one, and is made good. So the last
-// copy to arrive is followed by a look that finds nothing newer.
+// refresh copies a payload to the plain key, and then reads the manifest again.
+// If the manifest names another payload by now, this copy may have overwritten
+// that one's, and refresh copies again. So the last copy to arrive is always
+// followed by a look that finds nothing newer.
 func (g *Guard) refresh(ctx context.Context, content *payload) error {
 	for {
 		err := g.copyTo(ctx, content, g.key)
-		if err != nil && faultOf(err) != absent { // absent: replaced, and removed by whoever did
+		if err != nil && faultOf(err) != absent { // absent: another write has replaced and removed it
 			return g.explain(err)
 		}
 		now, readErr := g.read(ctx)
@@ -155,19 +176,20 @@ func (g *Guard) refresh(ctx context.Context, content *payload) error {
 		case now.Payload.Name != content.Name:
 			content = now.Payload
 		case err != nil:
-			return fmt.Errorf("%w: %s names %s, which is gone; write again", ErrManifestDamaged, g.manifestName(), content.Name)
+			return fmt.Errorf("%w: %s names %s, which is gone; write again",
+				ErrManifestDamaged, g.manifestName(), content.Name)
 		default:
 			return nil
 		}
 	}
 }
 
-// Reader is the content of a guarded object at one moment. If it is not what was
-// committed, its last Read returns an error that matches ErrContentDamaged
-// instead of io.EOF.
+// Reader is the content of a guarded object at one moment. If the hash is not
+// the committed one, the last Read returns an error that matches
+// ErrContentDamaged instead of io.EOF.
 type Reader = guard.Content
 
-// open is a GET of a whole object.
+// open reads a whole object with one GET.
 func (g *Guard) open(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	out, err := g.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &g.name, Key: &name})
 	if err != nil {

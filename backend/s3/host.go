@@ -22,5 +22,6 @@ func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
 	if err != nil || a.bucket != s.reg.name || a.endpoint != aws.ToString(s.reg.client.Options().BaseEndpoint) {
 		return nil, guard.ErrElsewhere
 	}
-	return OpenGuard(ctx, s.reg.client, a.bucket, a.path, &GuardOptions{NoCopy: u.Query().Get("copy") == "off", SkipProbe: true})
+	return OpenGuard(ctx, s.reg.client, a.bucket, a.path,
+		&GuardOptions{NoCopy: u.Query().Get("copy") == "off", SkipProbe: true})
 }

@@ -25,10 +25,10 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// The neighbour of these tests may write to some objects of the bucket. It must
+// In these tests a neighbour may write to some objects of the bucket. It must
 // not be able to use the rights of others on the rest.
 
-// plant puts an object in the bucket, as everybody with the right can.
+// plant puts an object into the bucket, as the neighbour can.
 func plant(tb testing.TB, server *testenv.S3Server, name string, data []byte, change ...func(*awss3.PutObjectInput)) {
 	tb.Helper()
 	in := &awss3.PutObjectInput{Bucket: &server.Bucket, Key: &name, Body: bytes.NewReader(data)}
@@ -41,8 +41,8 @@ func plant(tb testing.TB, server *testenv.S3Server, name string, data []byte, ch
 }
 
 // TestAPlantedManifestIsNoOrder: a writer deletes the payload that it replaces,
-// and a reader reads the one it finds. A manifest that names another object as
-// its payload would make them do that with their own rights.
+// and a reader reads the payload that the manifest names. A planted manifest
+// that names another object must not make them do so with their own rights.
 func TestAPlantedManifestIsNoOrder(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -86,7 +86,7 @@ func TestAPlantedManifestIsNoOrder(t *testing.T) {
 	}
 }
 
-// TestAnImpossibleMarkAdmitsNobody.
+// TestAnImpossibleMarkAdmitsNobody: the manifest counts as damaged.
 func TestAnImpossibleMarkAdmitsNobody(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -107,8 +107,8 @@ func TestAnImpossibleMarkAdmitsNobody(t *testing.T) {
 	}
 }
 
-// TestAPlantedNoteKeepsNoStoreClosed: the probe leaves a note in the bucket, and
-// tries again where the note is none.
+// TestAPlantedNoteKeepsNoStoreClosed: the probe leaves a note in the bucket. If
+// the note is no valid one, the store tries again.
 func TestAPlantedNoteKeepsNoStoreClosed(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -125,7 +125,8 @@ func TestAPlantedNoteKeepsNoStoreClosed(t *testing.T) {
 	}
 }
 
-// TestPlantedRecordsDecideNothing: whatever lies under the name of a record.
+// TestPlantedRecordsDecideNothing: whatever object lies under the name of a
+// record.
 func TestPlantedRecordsDecideNothing(t *testing.T) {
 	t.Parallel()
 	server, clock := testenv.S3(t), storetest.NewClock()
@@ -151,7 +152,7 @@ func TestPlantedRecordsDecideNothing(t *testing.T) {
 }
 
 // TestADeletionToComeIsDamage: a claim waits for an announced deletion. Nobody
-// can have announced one that is to come.
+// can have announced one with a time in the future.
 func TestADeletionToComeIsDamage(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -180,8 +181,8 @@ func TestADeletionToComeIsDamage(t *testing.T) {
 	}
 }
 
-// TestASignedRequestFollowsNobody: a server that redirects is not the one that
-// the request was signed for, and it gets the content, too.
+// TestASignedRequestFollowsNobody: a signed request is meant for one server. If
+// that server redirects it, no other server may get the request or its content.
 func TestASignedRequestFollowsNobody(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "croft")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
@@ -219,7 +220,8 @@ func TestASignedRequestFollowsNobody(t *testing.T) {
 	})
 }
 
-// TestStoresOfOneClientShareItsConnections, whatever the client's defaults.
+// TestStoresOfOneClientShareItsConnections: for all defaults modes of the
+// client.
 func TestStoresOfOneClientShareItsConnections(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []aws.DefaultsMode{aws.DefaultsModeLegacy, aws.DefaultsModeStandard} {
@@ -245,8 +247,8 @@ func TestStoresOfOneClientShareItsConnections(t *testing.T) {
 	}
 }
 
-// TestASignatureIsInNoError: a presigned URL has it in its query, with the
-// session token.
+// TestASignatureIsInNoError: the query of a presigned URL has the signature and
+// the session token.
 func TestASignatureIsInNoError(t *testing.T) {
 	t.Parallel()
 	client := awss3.New(awss3.Options{

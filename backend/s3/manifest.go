@@ -9,18 +9,21 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store"
 )
 
-// manifest is the commit point of a guarded object: whoever replaces it, on condition that it is still the one that was read, has written.
+// manifest is the commit point of a guarded object. A write is made when its
+// manifest replaces the old one, on condition that the old one has not changed
+// since it was read.
 type manifest struct {
 	Format int `json:"croft"`
-	// Nonce is fresh in every write, so that no ETag comes back.
-	Nonce   string     `json:"nonce"`
-	Mark    fence.Mark `json:"mark"`
-	Payload *payload   `json:"payload,omitempty"` // nil before the first guarded write
-	Rekeyed *Rekeyed   `json:"rekeyed,omitempty"`
+	// Nonce is new in every write, so that no ETag comes back.
+	Nonce   string         `json:"nonce"`
+	Mark    fence.Mark     `json:"mark"`
+	Payload *payload       `json:"payload,omitempty"` // nil before the first guarded write
+	Rekeyed *guard.Rekeyed `json:"rekeyed,omitempty"`
 }
 
 // payload is the content: an object that is never changed.
@@ -30,18 +33,11 @@ type payload struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Rekeyed is what a guard keeps of its last Rekey.
-type Rekeyed struct {
-	From  string    `json:"from"`
-	Actor string    `json:"actor"`
-	Note  string    `json:"note"`
-	At    time.Time `json:"at"`
-}
-
-// ErrManifestDamaged is matched by the error about a manifest that no guard has written. Nothing is admitted then.
+// ErrManifestDamaged is matched by the error about a manifest that no guard has
+// written. The guard then admits nothing.
 var ErrManifestDamaged = errors.New("the manifest is damaged")
 
-// seen is a manifest as it was read: its tag is empty if there is none yet.
+// seen is a manifest as it was read. Its tag is empty if there is none yet.
 type seen struct {
 	manifest
 	tag  string
@@ -58,7 +54,8 @@ func (g *Guard) read(ctx context.Context) (seen, error) {
 	}
 	s := seen{tag: o.tag, date: o.date}
 	damaged := func(why string) (seen, error) {
-		return seen{}, fmt.Errorf("%w: %s: %s; once no old writer lives, delete it and raise the fence with the present owner's stamp", ErrManifestDamaged, g.manifestName(), why)
+		return seen{}, fmt.Errorf("%w: %s: %s; once no old writer lives, delete it and raise the fence"+
+			" with the present owner's stamp", ErrManifestDamaged, g.manifestName(), why)
 	}
 	if len(o.data) > objects.MaxBody {
 		return damaged("it is larger than any manifest")
@@ -69,24 +66,26 @@ func (g *Guard) read(ctx context.Context) (seen, error) {
 	case s.Format < 1 || s.Nonce == "":
 		return damaged("no guard has written it")
 	case s.Format > objects.Format:
-		return seen{}, fmt.Errorf("%s has format %d, this version knows %d: a newer version of Croft writes there; upgrade this one", g.manifestName(), s.Format, objects.Format)
+		return seen{}, fmt.Errorf("%s has format %d, this version knows %d: a newer version of Croft writes there;"+
+			" upgrade this one", g.manifestName(), s.Format, objects.Format)
 	case s.Mark.Check() != nil:
 		return damaged("it holds an impossible mark")
 	case s.Payload != nil && !g.owns(s.Payload):
-		// Writers delete the payload they replace, and copy the one they find.
+		// Writers delete the payload that they replace, and copy the payload
+		// that they find.
 		return damaged(fmt.Sprintf("it names %.200q, which is no payload of this object", s.Payload.Name))
 	}
 	return s, nil
 }
 
-// owns reports whether a payload is one that this guard's writers made. The
-// manifest is as trustworthy as everybody who may write to it.
+// owns reports whether writers of this guard could have made a payload. A
+// stranger may have written the manifest.
 func (g *Guard) owns(p *payload) bool {
 	name, ok := strings.CutPrefix(p.Name, g.key+payloadFolder)
 	return ok && name != "" && !strings.Contains(name, "/") && len(p.SHA256) == 64 && p.Size >= 0
 }
 
-// replace commits a manifest in place of one that was read.
+// replace commits a manifest in place of old.
 func (g *Guard) replace(ctx context.Context, old seen, next manifest) (seen, error) {
 	next.Format, next.Nonce = objects.Format, objects.NewNonce()
 	data, err := json.MarshalIndent(next, "", "  ")
@@ -100,7 +99,8 @@ func (g *Guard) replace(ctx context.Context, old seen, next manifest) (seen, err
 	return seen{manifest: next, tag: tag}, nil
 }
 
-// change moves the mark, and nothing else. What does not move it is not written.
+// change changes the manifest without new content. It writes nothing if to
+// changes nothing.
 func (g *Guard) change(ctx context.Context, to func(seen) (manifest, error)) (fence.Mark, error) {
 	for {
 		if ctx.Err() != nil {

@@ -19,11 +19,13 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// simple is the design that suggests itself: the mark is metadata of the object, and a write is conditional on the ETag that was read with it. It is here to show why the guard is another.
+// simple is the obvious design: the mark is metadata of the object, and a write
+// is conditional on the ETag that was read with it. It shows why the guard has
+// another design.
 type simple struct {
 	*bucket
 	key  string
-	seen func() // after the HEAD, before the PUT
+	seen func() // runs after the HEAD, before the PUT
 }
 
 func (s simple) mark(ctx context.Context) (fence.Mark, string, error) {
@@ -48,7 +50,7 @@ func (s simple) write(ctx context.Context, stamp fence.Stamp, text string) error
 	if s.seen != nil {
 		s.seen()
 	}
-	_, err := s.client.PutObject(ctx, in, once)
+	_, err := s.client.PutObject(ctx, in, noRetry)
 	return err
 }
 
@@ -61,7 +63,10 @@ func (s simple) raise(ctx context.Context, stamp fence.Stamp) error {
 	return s.write(ctx, stamp, string(data))
 }
 
-// TestARaiseBetweenAStaleWritersLookAndItsWrite is the race that rules out simpler designs: neither a raise nor a rewrite of identical bytes changes an ETag, so a stale writer's PUT with If-Match still finds what it read.
+// TestARaiseBetweenAStaleWritersLookAndItsWrite is the race that rules out
+// simpler designs. Neither a raise nor a rewrite of identical bytes changes an
+// ETag. So a stale writer's PUT with If-Match still finds the ETag that it has
+// read.
 func TestARaiseBetweenAStaleWritersLookAndItsWrite(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -101,7 +106,9 @@ func TestARaiseBetweenAStaleWritersLookAndItsWrite(t *testing.T) {
 	}
 }
 
-// overtakenBy lets a newer owner act between a stale writer's look at the manifest and its commit, and returns what the stale writer was told. With strip, its writes lose that condition on their way.
+// overtakenBy lets a newer owner act between a stale writer's look at the
+// manifest and its commit. It returns the stale writer's error. strip names
+// conditions that its writes lose on the way.
 func overtakenBy(t *testing.T, server *testenv.S3Server, key, overtake string, strip ...string) error {
 	t.Helper()
 	ctx, gate := t.Context(), newGateway(t, server)
@@ -134,12 +141,13 @@ func overtakenBy(t *testing.T, server *testenv.S3Server, key, overtake string, s
 	return write(ctx, stale, stamp(10, 1, 0), "stale")
 }
 
-// TestTheLastCopyIsTheNewestContent: copies of several writers arrive in any order, and each looks again.
+// TestTheLastCopyIsTheNewestContent: the copies of several writers arrive in
+// any order, and each writer looks again.
 func TestTheLastCopyIsTheNewestContent(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	client, key, ctx := dial(server), objectName(server), t.Context()
-	// The slow writer's copy arrives after that of a newer one.
+	// The slow writer's copy arrives after that of a newer writer.
 	gate := newGateway(t, server)
 	slow, newer := openGuard(t, server, gate.client(server), key), openGuard(t, server, client, key)
 	var first sync.Once
@@ -174,7 +182,7 @@ func TestTheLastCopyIsTheNewestContent(t *testing.T) {
 	if got, _, err := plain(ctx, client, server.Bucket, key); err != nil || string(got) != string(want) || string(got) != "of token 31" {
 		t.Errorf("the plain copy is %q, the content %q, %v", got, want, err)
 	}
-	// A copy that was never made.
+	// The copy was never made.
 	if _, err := client.DeleteObject(ctx, &awss3.DeleteObjectInput{Bucket: &server.Bucket, Key: &key}); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +194,8 @@ func TestTheLastCopyIsTheNewestContent(t *testing.T) {
 	}
 }
 
-// TestASweepRemovesWhatDeadWritersLeft, and nothing else; a writer that it took for dead commits nothing.
+// TestASweepRemovesWhatDeadWritersLeft: and nothing else. A writer that the
+// sweep took for dead cannot commit.
 func TestASweepRemovesWhatDeadWritersLeft(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -196,10 +205,10 @@ func TestASweepRemovesWhatDeadWritersLeft(t *testing.T) {
 	if err := write(ctx, g, stamp(10, 1, 0), "content"); err != nil {
 		t.Fatal(err)
 	}
-	// A writer that died during its upload, and one that died before its commit.
+	// One writer died during its upload, and one before its commit.
 	dead := g.key + payloadFolder + "dead"
 	neighbour := key + " and more"
-	for _, name := range []string{dead, key, neighbour} { // of a payload, of the plain copy, of somebody else
+	for _, name := range []string{dead, key, neighbour} { // a payload, the plain copy, another object
 		if _, err := client.CreateMultipartUpload(ctx, &awss3.CreateMultipartUploadInput{Bucket: &server.Bucket, Key: &name}); err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +219,8 @@ func TestASweepRemovesWhatDeadWritersLeft(t *testing.T) {
 	if n, err := g.Sweep(ctx); n != 0 || err != nil {
 		t.Errorf("%d removed that are not a day old, %v", n, err)
 	}
-	// One that is stopped for longer than a sweep takes for dead, between its upload and its commit.
+	// One writer is stopped between its upload and its commit, for longer than
+	// the sweep waits.
 	gate := newGateway(t, server)
 	stopped := openGuard(t, server, gate.client(server), key)
 	stopped.leftoverAge, g.leftoverAge = time.Second, time.Second
@@ -247,7 +257,7 @@ func TestASweepRemovesWhatDeadWritersLeft(t *testing.T) {
 	}
 }
 
-// ending does something when it has yielded its text.
+// ending calls last after it has yielded its text.
 type ending struct {
 	text string
 	last func()
@@ -263,7 +273,8 @@ func (e *ending) Read(buf []byte) (int, error) {
 	return n, nil
 }
 
-// TestAnAbortedUploadLeavesNothing: neither a reader that breaks in the middle of a large one, nor a refusal at its end.
+// TestAnAbortedUploadLeavesNothing: neither after a reader that breaks in the
+// middle of a large upload, nor after a refusal at its end.
 func TestAnAbortedUploadLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -299,7 +310,8 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// TestAServerKilledDuringAnUploadKeepsTheOldContent, and the writer learns that it is not known.
+// TestAServerKilledDuringAnUploadKeepsTheOldContent: and the writer gets an
+// unknown outcome.
 func TestAServerKilledDuringAnUploadKeepsTheOldContent(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3Alone(t)
@@ -323,7 +335,6 @@ func TestAServerKilledDuringAnUploadKeepsTheOldContent(t *testing.T) {
 	}
 }
 
-// TestAWriteSweepsNowAndThen.
 func TestAWriteSweepsNowAndThen(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// address is what a URL says: s3://bucket/path?endpoint=…
+// address is a parsed URL: s3://bucket/path?endpoint=…
 type address struct {
 	bucket, path string
 	endpoint     string
@@ -31,13 +31,16 @@ type address struct {
 	retention    time.Duration
 }
 
-// form is how a URL is written, for messages.
-const form = "write s3://BUCKET/PATH, with ?region=, ?endpoint=https://HOST, ?path_style=true|false, ?profile= or ?probe=off if need be"
+// form shows how to write a URL. Error messages use it.
+const form = "write s3://BUCKET/PATH, with ?region=, ?endpoint=https://HOST, ?path_style=true|false," +
+	" ?profile= or ?probe=off if need be"
 
-// parse reads a URL. kind is what it names, for messages; more are options besides those of every URL.
+// parse reads a URL. kind is "store URL" or "target", for error messages. more
+// are allowed options besides those of every URL.
 func parse(u *url.URL, kind string, more ...string) (address, error) {
 	bad := func(format string, args ...any) (address, error) {
-		return address{}, fmt.Errorf("%w %s %q: %s; %s", fence.ErrInvalid, kind, store.Redact(u.String()), fmt.Sprintf(format, args...), form)
+		return address{}, fmt.Errorf("%w %s %q: %s; %s",
+			fence.ErrInvalid, kind, store.Redact(u.String()), fmt.Sprintf(format, args...), form)
 	}
 	switch {
 	case u.User != nil:
@@ -55,18 +58,20 @@ func parse(u *url.URL, kind string, more ...string) (address, error) {
 	}
 	a := address{bucket: u.Host, path: strings.TrimPrefix(u.Path, "/")}
 	for name, values := range query {
-		known := slices.Contains([]string{"endpoint", "region", "profile", "path_style", "probe"}, name) || slices.Contains(more, name)
+		known := slices.Contains([]string{"endpoint", "region", "profile", "path_style", "probe"}, name) ||
+			slices.Contains(more, name)
 		if !known || len(values) != 1 {
 			return bad("parameter %q is unknown or given twice", name)
 		}
 		switch value := values[0]; name {
 		case "endpoint":
 			a.endpoint = value
-			if e, err := url.Parse(value); err != nil || (e.Scheme != "http" && e.Scheme != "https") || e.Host == "" || e.User != nil {
+			if e, err := url.Parse(value); err != nil || (e.Scheme != "http" && e.Scheme != "https") ||
+				e.Host == "" || e.User != nil {
 				return bad("endpoint %q is not the URL of a server", store.Redact(value))
 			}
 			if !query.Has("path_style") {
-				a.pathStyle = true // hardly any server but Amazon's has a host name for every bucket
+				a.pathStyle = true // few servers but Amazon's have a host name for every bucket
 			}
 		case "region":
 			a.region = value
@@ -90,14 +95,16 @@ func parse(u *url.URL, kind string, more ...string) (address, error) {
 	return a, nil
 }
 
-// ErrNoRegion: a client needs one, for Amazon's endpoints.
+// errNoRegion: a client for Amazon's endpoints needs a region.
 var errNoRegion = fmt.Errorf("%w: none is configured; set AWS_REGION, or add ?region= to the URL", ErrRegion)
 
-// connect makes a client, with credentials found the usual way: environment, profile, role. Nothing is sent yet.
+// connect makes a client. It finds credentials the usual way: environment,
+// profile, role. It sends nothing yet.
 func (a address) connect(ctx context.Context) (*awss3.Client, func(), error) {
 	transport := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConnsPerHost = 64
-		t.ResponseHeaderTimeout = 30 * time.Second // of a server that hangs; whoever waits less says so by the context
+		// For a server that hangs. Callers with less patience use the context.
+		t.ResponseHeaderTimeout = 30 * time.Second
 	})
 	options := []func(*config.LoadOptions) error{config.WithHTTPClient(transport)}
 	if a.region != "" {
@@ -108,13 +115,14 @@ func (a address) connect(ctx context.Context) (*awss3.Client, func(), error) {
 	}
 	loaded, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: the AWS configuration cannot be used; look at the profile and at ~/.aws/config: %w", ErrDenied, err)
+		return nil, nil, fmt.Errorf("%w: the AWS configuration cannot be used;"+
+			" look at the profile and at ~/.aws/config: %w", ErrDenied, err)
 	}
 	if loaded.Region == "" && a.endpoint == "" && loaded.BaseEndpoint == nil {
 		return nil, nil, errNoRegion
 	}
 	if loaded.Region == "" {
-		loaded.Region = "us-east-1" // what servers that have no regions are called
+		loaded.Region = "us-east-1" // the usual name for servers without regions
 	}
 	own, closeIdle := closable(loaded.HTTPClient)
 	client := awss3.NewFromConfig(loaded, func(o *awss3.Options) {
@@ -127,18 +135,19 @@ func (a address) connect(ctx context.Context) (*awss3.Client, func(), error) {
 	return client, closeIdle, nil
 }
 
-// closable is a client as AWS's configuration made it, and what closes its idle
-// connections.
+// closable returns a client like the one in AWS's configuration, and a function
+// that closes its idle connections.
 func closable(c awss3.HTTPClient) (awss3.HTTPClient, func()) {
 	usual, ok := c.(*awshttp.BuildableClient)
-	if !ok { // never: connect has given this kind to the configuration
+	if !ok { // never: connect has put this type into the configuration
 		return c, func() {}
 	}
 	t := usual.GetTransport()
 	return &http.Client{Transport: t, Timeout: usual.GetTimeout()}, t.CloseIdleConnections
 }
 
-// unknown marks errors of opening that say nothing about the place: it could not be asked.
+// unknown marks errors of opening that only say that the service could not be
+// asked.
 func unknown(err error) error {
 	for _, known := range []error{ErrPreconditions, ErrDenied, ErrRegion, ErrClock, ErrNoBucket, fence.ErrInvalid} {
 		if errors.Is(err, known) {

@@ -16,17 +16,21 @@ import (
 	"github.com/croft-dev/croft/internal/objects"
 )
 
-// ErrPreconditions is matched when an endpoint does not honour the conditions of a request. Two clients would then be granted one lease, so it is refused.
+// ErrPreconditions is matched if an endpoint ignores the conditions of
+// requests. Two clients could then be granted one lease, so the store is not
+// opened.
 var ErrPreconditions = errors.New("conditional writes are not honoured")
 
 // PreconditionError says which condition an endpoint ignores.
 type PreconditionError struct {
-	// Where names the bucket and the endpoint, Condition what was asked, Seen what came of it.
+	// Where names the bucket and the endpoint. Condition is the tried
+	// condition. Seen says what happened.
 	Where, Condition, Seen string
 }
 
 func (e *PreconditionError) Error() string {
-	return fmt.Sprintf("%v by %s: a request with %s %s. Two clients would be granted one lease; use a server that honours it, or another kind of store", ErrPreconditions, e.Where, e.Condition, e.Seen)
+	return fmt.Sprintf("%v by %s: a request with %s %s. Two clients would be granted one lease;"+
+		" use a server that honours it, or another kind of store", ErrPreconditions, e.Where, e.Condition, e.Seen)
 }
 
 // Is makes every PreconditionError match ErrPreconditions.
@@ -35,27 +39,32 @@ func (e *PreconditionError) Is(target error) bool { return target == ErrPrecondi
 // probeAge is how long a good result counts.
 const probeAge = 7 * 24 * time.Hour
 
-// probed remembers the buckets that this process has tried or read a result of.
+// probed has the buckets that this process has tried, or whose earlier result
+// it has read.
 var probed sync.Map
 
-// probeMark is what is left in the bucket for the next process.
+// probeMark is the result that a trial leaves in the bucket for the next
+// process.
 type probeMark struct {
 	Croft    int       `json:"croft"`
 	Endpoint string    `json:"endpoint"`
 	Honoured []string  `json:"honoured"`
-	At       time.Time `json:"at"` // by the service's clock
+	At       time.Time `json:"at"` // on the service's clock
 }
 
-// conditions are what is tried: those of a PUT, and that a DELETE is refused when the time for which it was signed is over.
+// conditions are tried by a probe: those of a PUT, and that the service refuses
+// a DELETE after the time for which it was signed.
 var conditions = []string{"If-None-Match: *", "If-Match", "X-Amz-Expires"}
 
-// endpoint names what requests go through.
+// endpoint names the endpoint and the region of requests.
 func (b *bucket) endpoint() string {
 	o := b.client.Options()
 	return aws.ToString(o.BaseEndpoint) + " " + o.Region
 }
 
-// check makes sure that this very endpoint honours conditions: once in a process, and by what the bucket says of an earlier trial if that is not too old.
+// check makes sure that this endpoint honours conditions. It does so once in a
+// process. It accepts the result of an earlier trial in the bucket if that is
+// not too old.
 func (b *bucket) check(ctx context.Context, layout objects.Layout) error {
 	id := b.endpoint() + " " + b.name
 	if _, known := probed.Load(id); known {
@@ -66,7 +75,8 @@ func (b *bucket) check(ctx context.Context, layout objects.Layout) error {
 	switch {
 	case err == nil:
 		var mark probeMark
-		if json.Unmarshal(o.data, &mark) == nil && mark.Croft == objects.Format && mark.Endpoint == b.endpoint() && len(mark.Honoured) == len(conditions) && o.date.Sub(mark.At).Abs() < probeAge {
+		if json.Unmarshal(o.data, &mark) == nil && mark.Croft == objects.Format && mark.Endpoint == b.endpoint() &&
+			len(mark.Honoured) == len(conditions) && o.date.Sub(mark.At).Abs() < probeAge {
 			probed.Store(id, true)
 			return nil
 		}
@@ -78,14 +88,15 @@ func (b *bucket) check(ctx context.Context, layout objects.Layout) error {
 		return err
 	}
 	probed.Store(id, true)
-	// Whoever cannot leave the result only has it tried again.
+	// If this fails, the next process only has to try again.
 	if data, err := json.Marshal(probeMark{objects.Format, b.endpoint(), conditions, tried.date}); err == nil {
 		_, _ = b.swap(ctx, name, o.tag, data)
 	}
 	return nil
 }
 
-// probe tries every condition that leases rest on, on an object of its own, and returns what was read of that in the end.
+// probe tries every condition that leases rely on, on an object of its own. It
+// returns that object as it was read last.
 func (b *bucket) probe(ctx context.Context, name string) (object, error) {
 	defer b.forget(name)
 	body := func() []byte { return []byte(`{"croft":1,"trial":"` + objects.NewNonce() + `"}` + "\n") }
@@ -102,7 +113,10 @@ func (b *bucket) probe(ctx context.Context, name string) (object, error) {
 		return object{}, err
 	}
 	if second == first {
-		return object{}, &PreconditionError{b.where(), "other content", "got the same ETag as what it replaced, so that If-Match cannot tell them apart"}
+		return object{}, &PreconditionError{
+			b.where(), "other content",
+			"got the same ETag as what it replaced, so that If-Match cannot tell them apart",
+		}
 	}
 	if _, err := b.attempt(ctx, name, first, body(), false); err != nil {
 		return object{}, err
@@ -117,7 +131,7 @@ func (b *bucket) probe(ctx context.Context, name string) (object, error) {
 	return o, b.tryLate(ctx, name, o.date)
 }
 
-// tryLate sends a DELETE that is an hour late.
+// tryLate sends a DELETE that is an hour too late.
 func (b *bucket) tryLate(ctx context.Context, name string, now time.Time) error {
 	for try := 0; ; try++ {
 		status, err := b.deleteWithin(ctx, name, "", now.Add(-time.Hour), time.Second)
@@ -125,10 +139,13 @@ func (b *bucket) tryLate(ctx context.Context, name string, now time.Time) error 
 		case err != nil:
 			return err
 		case status/100 == 2:
-			return &PreconditionError{b.where(), conditions[2], "was carried out an hour after its time: a lease could be deleted under its holder"}
+			return &PreconditionError{
+				b.where(), conditions[2],
+				"was carried out an hour after its time: a lease could be deleted under its holder",
+			}
 		case status/100 == 4 && status != http.StatusTooManyRequests:
 			return nil
-		case try+1 >= tries: // not to have been able to is no refusal
+		case try+1 >= tries: // a service that cannot do it has not refused it
 			return fmt.Errorf("%s answers %d to a DELETE; ask again when it is well", b.where(), status)
 		}
 		if err := objects.Pause(ctx, try); err != nil {
@@ -137,14 +154,15 @@ func (b *bucket) tryLate(ctx context.Context, name string, now time.Time) error 
 	}
 }
 
-// attempt writes with a condition that holds, or one that does not.
+// attempt writes with a condition. holds says whether the condition holds.
 func (b *bucket) attempt(ctx context.Context, name, tag string, data []byte, holds bool) (string, error) {
 	condition := conditions[0]
 	if tag != "" {
 		condition = conditions[1]
 	}
 	refuse := func(seen string) (string, error) { return "", &PreconditionError{b.where(), condition, seen} }
-	// A write whose condition holds is made as every other: if its reply was lost, what is there tells. Of the others no copy may succeed.
+	// If the condition holds, use swap, which finds out what happened after a
+	// lost reply. If it does not hold, no copy may succeed.
 	put := b.put
 	if holds {
 		put = b.swap
@@ -179,7 +197,7 @@ func (b *bucket) attempt(ctx context.Context, name, tag string, data []byte, hol
 	}
 }
 
-// forget removes what a trial has left; nobody else uses its name.
+// forget removes an object whose name nobody else uses.
 func (b *bucket) forget(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -20,18 +20,21 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// gateway stands before the server and does what a test says.
+// gateway stands in front of the server and does what a test says.
 type gateway struct {
 	*httptest.Server
 	mu sync.Mutex
-	// before is asked about every request. A status above zero is answered instead of passing it on; lost passes it on and cuts the connection instead of answering.
+	// before decides about every request. If it returns a status, the gateway
+	// answers with it and does not pass the request on. If it returns lost, the
+	// gateway passes the request on and cuts the connection.
 	before func(r *http.Request) (status int, lost bool)
-	// after is told of a request that was passed on, before its answer is.
+	// after is called after a request was passed on, and before its answer is.
 	after func(r *http.Request)
-	// code and header are those of an answer instead, if S3's usual ones will not do.
+	// code and header change the gateway's own answers, if S3's usual ones are
+	// not enough.
 	code   string
 	header map[string]string
-	// strip takes headers away.
+	// strip removes these headers from requests.
 	strip []string
 	asked []string
 }
@@ -46,11 +49,11 @@ func newGateway(tb testing.TB, server *testenv.S3Server) *gateway {
 	next := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			r.Out.Host = r.In.Host // it is signed
+			r.Out.Host = r.In.Host // it is part of the signature
 			for _, name := range g.strip {
 				r.Out.Header.Del(name)
 			}
-			if len(g.strip) > 0 { // as a gateway does that speaks to the service with credentials of its own
+			if len(g.strip) > 0 { // like a gateway with credentials of its own
 				signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 				mine := aws.Credentials{AccessKeyID: server.AccessKey, SecretAccessKey: server.SecretKey}
 				if err := signer.SignHTTP(r.Out.Context(), mine, r.Out, r.Out.Header.Get("X-Amz-Content-Sha256"), "s3", server.Region(), time.Now()); err != nil {
@@ -94,12 +97,12 @@ func newGateway(tb testing.TB, server *testenv.S3Server) *gateway {
 	return g
 }
 
-// codes are what S3 calls its answers.
+// codes are S3's names of its answers.
 var codes = map[int]string{
 	403: "AccessDenied", 409: "ConditionalRequestConflict", 412: "PreconditionFailed", 429: "TooManyRequests", 500: "InternalError", 503: "SlowDown",
 }
 
-// during lets something happen while the gateway does what before says.
+// during calls do while before is in force.
 func (g *gateway) during(before func(r *http.Request) (int, bool), do func()) {
 	g.set(before)
 	defer g.set(nil)
@@ -112,7 +115,7 @@ func (g *gateway) set(before func(r *http.Request) (int, bool)) {
 	g.before = before
 }
 
-// requests are those since the last call.
+// requests returns the requests since the last call.
 func (g *gateway) requests() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,10 +124,11 @@ func (g *gateway) requests() []string {
 	return asked
 }
 
-// client goes through the gateway.
+// client makes a client that goes through the gateway.
 func (g *gateway) client(server *testenv.S3Server) *awss3.Client {
 	return dial(server, func(o *awss3.Options) { o.BaseEndpoint = aws.String(g.URL) })
 }
 
-// leases tells requests on records from those of opening a store.
+// leases reports whether a request is about a record, and not about opening a
+// store.
 func leases(r *http.Request) bool { return strings.Contains(r.URL.Path, "/leases/") }

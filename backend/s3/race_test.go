@@ -15,7 +15,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// scene is a store with two clients; the first one's next write can be held up while the second acts.
+// scene is a store with two clients. A test can hold up the first client's next
+// write while the second client acts.
 type scene struct {
 	t        *testing.T
 	clock    *storetest.Clock
@@ -23,18 +24,20 @@ type scene struct {
 	ann, bob *Store
 }
 
-// newScene makes a scene. With strip, the first client's writes lose that condition on their way: the client that was written without it.
+// newScene makes a scene. strip names a condition that the first client's
+// writes lose on the way, as if the client had been written without it.
 func newScene(t *testing.T, strip ...string) *scene {
 	server := testenv.S3(t)
 	s := &scene{t: t, clock: storetest.NewClock(), slow: newGateway(t, server)}
 	s.slow.strip = strip
 	s.ann = open(t, server, s.slow.client(server), Options{now: s.clock.Now, SkipProbe: true})
 	s.bob = open(t, server, dial(server), Options{now: s.clock.Now})
-	s.announcing(dropping{within: time.Hour, lapse: 2 * time.Hour}) // a delete on a busy machine is not refused as late
+	s.announcing(dropping{within: time.Hour, lapse: 2 * time.Hour}) // so that a busy machine is never too late
 	return s
 }
 
-// meanwhile lets something happen between the first client's decision and the arrival of its write.
+// meanwhile lets something happen between the first client's decision and the
+// arrival of its write.
 func (s *scene) meanwhile(do func()) {
 	var first sync.Once
 	s.slow.set(func(r *http.Request) (int, bool) {
@@ -53,15 +56,16 @@ func (s *scene) must(a store.Answer) tenure.Record {
 	return a.Record
 }
 
-// The three races of a lease on object storage. Each returns what went wrong, if anything did.
+// The three races of a lease on object storage. Each returns an error if
+// something went wrong.
 var races = map[string]struct {
-	without string // the condition without which it goes wrong
+	without string // the race goes wrong without this condition
 	run     func(s *scene) error
 }{
 	"a stale release after a reclaim": {"If-Match", func(s *scene) error {
 		ctx, mine, next := s.t.Context(), claim("race/k", "ann"), claim("race/k", "bob")
 		s.must(one(ctx, s.ann, mine))
-		s.clock.Advance(mine.TTL - time.Second) // still ann's when she decides to release it
+		s.clock.Advance(mine.TTL - time.Second) // ann still holds it when she decides to release it
 		s.meanwhile(func() {
 			s.clock.Advance(2 * time.Second)
 			s.must(one(ctx, s.bob, next))
@@ -99,7 +103,7 @@ var races = map[string]struct {
 	}},
 }
 
-// owned says nil if a grant is the key's and its holder can renew it.
+// owned returns nil if the grant holds the key and can renew it.
 func owned(ctx context.Context, st store.Store, mine tenure.Request) error {
 	rec, err := st.Get(ctx, mine.Key)
 	if err != nil || rec.Grant != mine.Secret.Grant() {
@@ -108,7 +112,8 @@ func owned(ctx context.Context, st store.Store, mine tenure.Request) error {
 	return one(ctx, st, then(tenure.Renew, mine)).Err
 }
 
-// TestTheRacesOfALeaseInABucket are closed by the conditions, and only by them: a client that leaves one out fails.
+// TestTheRacesOfALeaseInABucket: the conditions close all races. A client that
+// leaves one out fails.
 func TestTheRacesOfALeaseInABucket(t *testing.T) {
 	t.Parallel()
 	for name, race := range races {
@@ -124,7 +129,8 @@ func TestTheRacesOfALeaseInABucket(t *testing.T) {
 	}
 }
 
-// TestAHundredWorkersReclaimOneExpiredLease: one gets it, the others are told who has it and nothing else.
+// TestAHundredWorkersReclaimOneExpiredLease: one gets it, and all others learn
+// the holder.
 func TestAHundredWorkersReclaimOneExpiredLease(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -170,9 +176,9 @@ func TestAHundredWorkersReclaimOneExpiredLease(t *testing.T) {
 	}
 }
 
-// held acquires a key for two seconds, and renews that if asked to. It returns
-// the request and when the last one was sent. A renewal that comes too late on a
-// busy machine is no renewal: then it begins again with another key.
+// held acquires a key for two seconds, and renews it if asked to. It returns
+// the request, and when the last one was sent. On a busy machine a renewal may
+// come too late. Then held begins again with another key.
 func held(t *testing.T, st *Store, name string, renewed bool) (tenure.Request, time.Time) {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -196,7 +202,9 @@ func held(t *testing.T, st *Store, name string, renewed bool) (tenure.Request, t
 	}
 }
 
-// TestALeaseLastsAsLongAsItsHolderBelieves, whatever the fraction of a second was in which it was granted; and a process that has just started takes a dead one at its first try.
+// TestALeaseLastsAsLongAsItsHolderBelieves: whatever fraction of a second it
+// was granted in. And a process that has just started takes a dead lease at its
+// first try.
 func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -206,10 +214,10 @@ func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
 			t.Parallel()
 			time.Sleep(time.Duration(i) * 190 * time.Millisecond) // another fraction of the second
 			holder := open(t, server, client, Options{})
-			// Every second lease is renewed from memory, on a reckoned clock.
+			// Every second lease is renewed from memory, on a computed clock.
 			mine, sent := held(t, holder, fmt.Sprintf("clock/%d", i), i%2 == 0)
 			other := open(t, server, client, Options{})
-			// A grant that comes too early is there just before the end, too.
+			// A grant that is too early would also come just before the end.
 			time.Sleep(time.Until(sent.Add(mine.TTL - 150*time.Millisecond)))
 			for {
 				a := one(ctx, other, claim(mine.Key, "bob"))
@@ -223,7 +231,7 @@ func TestALeaseLastsAsLongAsItsHolderBelieves(t *testing.T) {
 				if time.Since(sent) < mine.TTL {
 					time.Sleep(10 * time.Millisecond)
 				} else {
-					time.Sleep(100 * time.Millisecond) // now it only has to come
+					time.Sleep(100 * time.Millisecond) // from now on the grant only has to come
 				}
 			}
 			if after := time.Since(sent); after < mine.TTL {

@@ -12,17 +12,18 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// register is the compare-and-swap register in a bucket. The package comment says how it works and why it is safe.
+// register is the compare-and-swap register in a bucket. The package comment
+// says how it works and why it is safe.
 type register struct {
 	*bucket
 	layout objects.Layout
 	memory objects.Memory
 	bodies objects.Bodies
 	drop   dropping
-	// trialAge is trialAge, but in tests.
+	// trialAge is the constant of that name, except in tests.
 	trialAge time.Duration
-	fake     func() time.Time // in place of the service's clock; nil but in tests
-	own      func()           // lets go of what was opened for this register
+	fake     func() time.Time // replaces the service's clock, in tests only
+	own      func()           // closes connections that were opened for this register
 }
 
 var (
@@ -31,8 +32,9 @@ var (
 	_ cas.OldScanner = (*register)(nil)
 )
 
-// dying marks the version of an object whose deletion has been announced and may still happen.
-const dying = "dying "
+// dropPending begins the version of an object whose announced deletion may
+// still happen.
+const dropPending = "dying "
 
 // Load reads a key's object: one request.
 func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
@@ -44,7 +46,7 @@ func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	return r.entry(name, o)
 }
 
-// entry is what an object says, and the time it was read at.
+// entry returns the content of an object, and the time when it was read.
 func (r *register) entry(name string, o object) (cas.Entry, error) {
 	var held cas.Entry
 	held.Now, held.Latest = r.clock.At(o.date)
@@ -59,11 +61,12 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 			held.Record = *body.Record
 			held.Latest = objects.Latest(held, o.modified.Add(time.Second))
 		case body.Dropped.At.After(o.date.Add(time.Minute)):
-			// Claims would wait for it, and no sweep would remove it before.
+			// Acquires would wait for such a deletion, and no sweep would
+			// remove the announcement earlier.
 			return cas.Entry{}, fmt.Errorf("%w: the object %s: it was deleted at %s, which is to come; delete it",
 				cas.ErrDamaged, name, body.Dropped.At.Format(time.RFC3339))
 		case !r.drop.lapsed(body.Dropped, o.date):
-			held.Version = dying + held.Version
+			held.Version = dropPending + held.Version
 		}
 	}
 	if r.fake != nil {
@@ -72,7 +75,8 @@ func (r *register) entry(name string, o object) (cas.Entry, error) {
 	return held, nil
 }
 
-// Recall is what this register wrote last, at the time as far as it is known without asking.
+// Recall returns what this register wrote last. The time is computed, without a
+// request.
 func (r *register) Recall(key string) (cas.Entry, bool) {
 	rec, version, known := r.memory.Recall(key)
 	if !known {
@@ -88,10 +92,11 @@ func (r *register) Recall(key string) (cas.Entry, bool) {
 	return held, known
 }
 
-// Swap writes the next record in place of a version: one request.
+// Swap writes the next record in place of a version: one request. If a deletion
+// of the object is pending, Swap waits for it instead and returns ErrConflict.
 func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, _ bool) error {
 	name := r.layout.Record(next.Key)
-	if tag, ok := strings.CutPrefix(string(old), dying); ok {
+	if tag, ok := strings.CutPrefix(string(old), dropPending); ok {
 		return r.awaitDrop(ctx, name, tag)
 	}
 	data, _, err := objects.Write(next)
@@ -113,7 +118,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	return nil
 }
 
-// Now is the service's clock, to the second.
+// Now returns the service's time, to the second.
 func (r *register) Now(ctx context.Context) (time.Time, error) {
 	if r.fake != nil {
 		return r.fake(), nil
@@ -121,7 +126,7 @@ func (r *register) Now(ctx context.Context) (time.Time, error) {
 	return r.now(ctx)
 }
 
-// Close lets go of connections that were opened for this register.
+// Close closes connections that were opened for this register.
 func (r *register) Close() error {
 	if r.own != nil {
 		r.own()
@@ -129,5 +134,5 @@ func (r *register) Close() error {
 	return nil
 }
 
-// String names the place for messages.
+// String names the bucket and the prefix for messages.
 func (r *register) String() string { return fmt.Sprintf("%s, prefix %q", r.where(), r.layout.Prefix()) }

@@ -15,24 +15,29 @@ import (
 	"github.com/croft-dev/croft/store/cas"
 )
 
-// Scan reads every record: one request for a thousand names, and one for each record that has changed since this register read it last.
+// Scan reads every record. It takes one request for a thousand names, and one
+// for each record that has changed since this register last read it.
 func (r *register) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	return r.scan(ctx, func(listed) bool { return true }, false)
 }
 
-// ScanOld reads the records that have not been written since, and deletes what has been announced and left.
+// ScanOld reads the records that have not been written since before. It also
+// deletes objects whose announced deletion did not happen.
 func (r *register) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		r.sweepTrials(ctx)
-		// A moment more: an object may be dated a little earlier than the record in it.
+		// A moment more, because an object may be dated a little later than
+		// its record.
 		r.scan(ctx, func(o listed) bool { return r.fake != nil || !o.modified.After(before.Add(grain)) }, true)(yield)
 	}
 }
 
-// trialAge is how old a trial must be to have been left by a process that died.
+// trialAge is the age of a trial whose process must have died.
 const trialAge = time.Hour
 
-// sweepTrials removes what probes have left that died. Their names are used once, so nothing else can be taken. Its errors are nobody's: the next sweep meets the same.
+// sweepTrials removes the objects of trials whose process died. Their names are
+// used only once, so it cannot remove anything else. It ignores errors, because
+// the next sweep tries again.
 func (r *register) sweepTrials(ctx context.Context) {
 	for page, err := range r.list(ctx, r.layout.Prefix()+"probes/trial-") {
 		if err != nil {
@@ -46,10 +51,12 @@ func (r *register) sweepTrials(ctx context.Context) {
 	}
 }
 
-// parallel is how many records of a listing are read at a time.
+// parallel is how many records of a listing are read at once.
 const parallel = 16
 
-func (r *register) scan(ctx context.Context, wanted func(listed) bool, bury bool) iter.Seq2[cas.Entry, error] {
+// scan yields the records of the wanted objects. It reports errors last. If
+// finish is set, it also finishes announced deletions.
+func (r *register) scan(ctx context.Context, wanted func(listed) bool, finish bool) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		var failed failures.List
 		for page, err := range r.list(ctx, r.layout.Records()) {
@@ -63,12 +70,12 @@ func (r *register) scan(ctx context.Context, wanted func(listed) bool, bury bool
 					records = append(records, o)
 				}
 			}
-			for _, found := range r.read(ctx, records, bury) {
+			for _, found := range r.read(ctx, records, finish) {
 				switch {
 				case ctx.Err() != nil:
 					yield(cas.Entry{}, context.Cause(ctx))
 					return
-				case found.err != nil: // reported last, so that it hides nothing
+				case found.err != nil: // reported last, so that it hides no record
 					failed.Add(found.err)
 				case found.entry.Record.IsZero():
 				case !yield(found.entry, nil):
@@ -87,20 +94,21 @@ type found struct {
 	err   error
 }
 
-// read reads records side by side.
-func (r *register) read(ctx context.Context, records []listed, bury bool) []found {
+// read reads records in parallel.
+func (r *register) read(ctx context.Context, records []listed, finish bool) []found {
 	all := make([]found, len(records))
 	var group sync.WaitGroup
-	places := make(chan struct{}, parallel)
+	slots := make(chan struct{}, parallel)
 	for i, it := range records {
 		data := r.bodies.Known(it.name, it.tag)
 		if data != nil {
-			all[i].entry, all[i].err = r.entry(it.name, object{data: data, tag: it.tag, date: it.date, modified: it.modified})
+			o := object{data: data, tag: it.tag, date: it.date, modified: it.modified}
+			all[i].entry, all[i].err = r.entry(it.name, o)
 			continue
 		}
-		places <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			o, err := r.get(ctx, it.name)
 			if errors.Is(err, errAbsent) {
 				return
@@ -111,8 +119,9 @@ func (r *register) read(ctx context.Context, records []listed, bury bool) []foun
 			if all[i].err = err; err == nil && !all[i].entry.Record.IsZero() {
 				r.bodies.Keep(it.name, o.tag, o.data)
 			}
-			if held := all[i].entry; err == nil && bury && held.Record.IsZero() && held.Version != "" && !strings.HasPrefix(string(held.Version), dying) {
-				r.bury(ctx, it.name, o)
+			if held := all[i].entry; err == nil && finish && held.Record.IsZero() &&
+				held.Version != "" && !strings.HasPrefix(string(held.Version), dropPending) {
+				r.finishDrop(ctx, it.name, o)
 			}
 		})
 	}
@@ -120,7 +129,7 @@ func (r *register) read(ctx context.Context, records []listed, bury bool) []foun
 	return all
 }
 
-// listed is one object of a listing, and when that was made.
+// listed is one object of a listing. date is when the listing was made.
 type listed struct {
 	name, tag      string
 	modified, date time.Time
@@ -129,7 +138,8 @@ type listed struct {
 // list yields the objects under a prefix, page by page.
 func (b *bucket) list(ctx context.Context, prefix string) iter.Seq2[[]listed, error] {
 	return func(yield func([]listed, error) bool) {
-		pages := awss3.NewListObjectsV2Paginator(b.client, &awss3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, MaxKeys: b.pageSize})
+		pages := awss3.NewListObjectsV2Paginator(b.client,
+			&awss3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, MaxKeys: b.pageSize})
 		for pages.HasMorePages() {
 			out, err := pages.NextPage(ctx)
 			if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheTestServerHonoursConditions proves the server that everything else here is tried on: of many writers with one condition, one succeeds.
+// TestTheTestServerHonoursConditions checks the server on which all other tests
+// run: of many writers with one condition, exactly one succeeds.
 func TestTheTestServerHonoursConditions(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -55,7 +56,7 @@ func TestTheTestServerHonoursConditions(t *testing.T) {
 	}
 }
 
-// TestTheProbeRefusesAnEndpointThatIgnoresConditions, and says which.
+// TestTheProbeRefusesAnEndpointThatIgnoresConditions: and says which condition.
 func TestTheProbeRefusesAnEndpointThatIgnoresConditions(t *testing.T) {
 	t.Parallel()
 	for header, condition := range map[string]string{"If-None-Match": "If-None-Match: *", "If-Match": "If-Match"} {
@@ -80,14 +81,15 @@ func TestTheProbeRefusesAnEndpointThatIgnoresConditions(t *testing.T) {
 	}
 }
 
-// TestTheProbeRefusesAnEndpointThatCarriesOutLateDeletes: what housekeeping rests on.
+// TestTheProbeRefusesAnEndpointThatCarriesOutLateDeletes: sweeps rely on the
+// refusal.
 func TestTheProbeRefusesAnEndpointThatCarriesOutLateDeletes(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	near := dial(server)
 	g := newGateway(t, server)
 	g.set(func(r *http.Request) (int, bool) {
-		if r.Method == http.MethodDelete && r.URL.Query().Has("X-Amz-Expires") { // by credentials of its own
+		if r.Method == http.MethodDelete && r.URL.Query().Has("X-Amz-Expires") { // with credentials of its own
 			name := strings.TrimPrefix(r.URL.Path, "/"+server.Bucket+"/")
 			if _, err := near.DeleteObject(r.Context(), &awss3.DeleteObjectInput{Bucket: &server.Bucket, Key: &name}); err != nil {
 				t.Error(err)
@@ -103,8 +105,9 @@ func TestTheProbeRefusesAnEndpointThatCarriesOutLateDeletes(t *testing.T) {
 	}
 }
 
-// TestTheProbeIsPaidForOnce: a process that opens the same bucket again sends nothing, the next process one request.
-func TestTheProbeIsPaidForOnce(t *testing.T) {
+// TestTheProbeRunsOnce: a process that opens the same bucket again sends
+// nothing. The next process sends one request.
+func TestTheProbeRunsOnce(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
 	g := newGateway(t, server)
@@ -125,7 +128,8 @@ func TestTheProbeIsPaidForOnce(t *testing.T) {
 	}
 }
 
-// TestOpeningSaysWhatIsWrong with credentials, bucket and region, and what to do.
+// TestOpeningSaysWhatIsWrong: with the credentials, the bucket or the region,
+// and what to do.
 func TestOpeningSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -180,14 +184,14 @@ func TestOpeningSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAHangingServerHoldsNobodyUp.
+// TestAHangingServerHoldsNobodyUp: calls return when their context ends.
 func TestAHangingServerHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3Alone(t)
 	st := open(t, server, dial(server), Options{})
 	server.Pause(t)
 	var mine tenure.Request
-	for n := 0; ; n++ { // a signal takes its time
+	for n := 0; ; n++ { // the signal needs a moment
 		mine = claim(fmt.Sprintf("hang/%d", n), "ann")
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(50*time.Millisecond, cancel)

@@ -16,19 +16,24 @@ import (
 
 // Options of a store. The zero value is good.
 type Options struct {
-	// Prefix is what the names of the store's objects begin with, such as "team/croft"; default: the whole bucket. Stores with different prefixes share nothing.
+	// Prefix begins the names of the store's objects, for example "team/croft".
+	// The default is the whole bucket. Stores with different prefixes share
+	// nothing.
 	Prefix string
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	// Retention is how long the store keeps a record after its last use. The
+	// default is [store.DefaultRetention].
 	Retention time.Duration
-	// SkipProbe opens the store without making sure that the endpoint honours conditional writes. Nothing is safe where it does not.
+	// SkipProbe opens the store without a trial of conditional writes. If the
+	// endpoint does not honour them, no lease is safe.
 	SkipProbe bool
 
-	now        func() time.Time // in place of the service's clock, for tests
+	now        func() time.Time // replaces the service's clock, for tests
 	sweepEvery int              // as in cas.Options, for tests
 	pageSize   int32            // of listings, for tests
 }
 
-// Store keeps leases in a bucket. Its methods are safe for concurrent use, by any number of processes.
+// Store keeps leases in a bucket. Its methods are safe for concurrent use, by
+// any number of processes.
 type Store struct {
 	*cas.Store
 	reg *register
@@ -40,8 +45,10 @@ var (
 	_ store.Examiner = (*Store)(nil)
 )
 
-// Open opens the store in a bucket. Unless the bucket has lately been found to, it first makes sure that conditional writes are honoured there, which takes nine requests, and refuses with an error matching
-// [ErrPreconditions] otherwise. The client stays the caller's. o may be nil.
+// Open opens the store in a bucket. It first tries whether the endpoint honours
+// conditional writes, which takes nine requests. It skips the trial if the
+// bucket has passed it lately. If the endpoint fails, the error matches
+// [ErrPreconditions]. Open does not change the caller's client. o may be nil.
 func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -56,7 +63,9 @@ func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Optio
 	if err != nil {
 		return nil, err
 	}
-	reg := &register{bucket: newBucket(client, bucketName), layout: layout, drop: newDropping(), trialAge: trialAge, fake: o.now}
+	reg := &register{
+		bucket: newBucket(client, bucketName), layout: layout, drop: newDropping(), trialAge: trialAge, fake: o.now,
+	}
 	if o.pageSize > 0 {
 		reg.pageSize = &o.pageSize
 	}
@@ -65,7 +74,10 @@ func Open(ctx context.Context, client *awss3.Client, bucketName string, o *Optio
 			return nil, unknown(err)
 		}
 	}
-	return &Store{Store: cas.New(reg, &cas.Options{Retention: o.Retention, Parallel: 32, SweepParallel: 16, SweepEvery: o.sweepEvery}), reg: reg}, nil
+	st := cas.New(reg, &cas.Options{
+		Retention: o.Retention, Parallel: 32, SweepParallel: 16, SweepEvery: o.sweepEvery,
+	})
+	return &Store{Store: st, reg: reg}, nil
 }
 
 func init() { store.Register("s3", openURL) }

@@ -14,7 +14,7 @@ import (
 func TestAnImpostorGetsNothing(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "croft")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-	t.Setenv("AWS_CA_BUNDLE", "") // the SDK would trust that file alone
+	t.Setenv("AWS_CA_BUNDLE", "") // the SDK would trust only that file
 	testenv.Impostors(t, map[string]testenv.Call{
 		"a store": func(ctx context.Context, addr string) error {
 			st, err := store.Open(ctx, "s3://bucket/leases?endpoint=https://"+addr)

@@ -29,7 +29,8 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// TestAWaiterOnlyReads, once a poll: about eight times in the first five seconds, and then once a second.
+// TestAWaiterOnlyReads: it reads once for each poll, about eight times in the
+// first five seconds, and then once a second.
 func TestAWaiterOnlyReads(t *testing.T) {
 	t.Parallel()
 	server := testenv.S3(t)
@@ -58,7 +59,8 @@ func TestAWaiterOnlyReads(t *testing.T) {
 	if _, err := waiter.Acquire(t.Context(), "wait/k", &croft.LeaseOptions{TTL: time.Minute, WaitFor: 3 * time.Second}); !errors.Is(err, croft.ErrHeld) {
 		t.Fatalf("waiting for what is held: %v", err)
 	}
-	// 25, 50, 100, 200, 400 and 800 ms, then a second each, a quarter less with jitter, and one at the end.
+	// Polls come after 25, 50, 100, 200, 400 and 800 ms, and then every second,
+	// with up to a quarter less by jitter. One more comes at the end.
 	if reads, writes := count.reads.Load(), count.writes.Load(); reads > 12 || writes != 0 {
 		t.Errorf("three seconds of waiting took %d reads and %d writes", reads, writes)
 	}

@@ -8,36 +8,37 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/turns"
 )
 
 const (
-	// actsEvery is how often a process that listens for operators' acts, and
-	// waits for no key, looks whether another has changed the file.
+	// actsEvery is how often a store with listeners but no waiters checks
+	// whether another connection has changed the file.
 	actsEvery = 50 * time.Millisecond
-	// mostActs is how many acts are kept for others to read. Listeners that
-	// miss older ones find them by renewing.
+	// mostActs is how many acts the table keeps. A holder that misses an older
+	// one learns of it by its next renewal.
 	mostActs = mostInTransaction
 )
 
 // acts is the topic of operators' acts in a store's hub. No key is empty.
 const acts = ""
 
-// Acts returns a channel of the keys that operators act on. Acts of this
-// process are told at once, and those of others within some 50 ms.
+// Acts returns a channel that receives the keys that operators act on. It
+// receives acts of this process at once, and those of others within some 50 ms.
 func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
 	c, err := s.watch.hub.Listen(ctx, acts)
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return c, nil
 }
 
-// lastAct is the id of the newest act.
+// lastAct returns the id of the newest act.
 func (s *Store) lastAct(ctx context.Context) (id int64, err error) {
-	err = s.reading(ctx, func(b *base) error {
+	err = s.withDatabase(ctx, func(b *base) error {
 		return b.db.QueryRowContext(ctx, sqlLastAct).Scan(&id)
 	})
 	return id, err
@@ -69,7 +70,7 @@ func (w *watches) readActs(conn *sql.Conn) error {
 	return rows.Err()
 }
 
-// noteActs leaves operators' acts for other processes to read.
+// noteActs writes operators' acts into the table, for other processes to read.
 func (x *transaction) noteActs() error {
 	if len(x.acts) == 0 {
 		return nil

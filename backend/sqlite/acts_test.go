@@ -27,8 +27,9 @@ func listen(tb testing.TB, st *Store) <-chan string {
 	return c
 }
 
-// heard expects a key to be the next that is told of; "": the channel is closed.
-// An act may be told of twice, once it was done and once it was read.
+// heard expects the channel to receive this key next, or to be closed if key is
+// "". The same act may come twice: once when it was done and once when it was
+// read from the file.
 func heard(tb testing.TB, c <-chan string, before, want string) {
 	tb.Helper()
 	for {
@@ -47,7 +48,8 @@ func heard(tb testing.TB, c <-chan string, before, want string) {
 	}
 }
 
-// TestNothingLooksForActsWhileNobodyListens, and listening looks at no key.
+// TestNothingLooksForActsWhileNobodyListens checks that polling ends with the
+// last listener, and that a listener makes it read no key.
 func TestNothingLooksForActsWhileNobodyListens(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
@@ -55,7 +57,7 @@ func TestNothingLooksForActsWhileNobodyListens(t *testing.T) {
 	looking := func() (keys []string, looks bool) {
 		st.watch.mu.Lock()
 		defer st.watch.mu.Unlock()
-		return slices.Collect(maps.Keys(st.watch.keys)), st.watch.looking
+		return slices.Collect(maps.Keys(st.watch.keys)), st.watch.polling
 	}
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -76,8 +78,9 @@ func TestNothingLooksForActsWhileNobodyListens(t *testing.T) {
 	}
 }
 
-// TestActsAreToldToThoseWhoBeganBesideAWaiter: the act may be in a version of
-// the file that was looked at before.
+// TestActsAreToldToThoseWhoBeganBesideAWaiter checks that a new listener hears
+// of an act in a version of the file that the waiter's polling has already
+// seen.
 func TestActsAreToldToThoseWhoBeganBesideAWaiter(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -114,7 +117,8 @@ func TestPlantedActsAreIgnored(t *testing.T) {
 	heard(t, c, "", "job")
 }
 
-// TestActsGoOnWithoutTheirTable: nobody is told then, and nothing fails.
+// TestActsGoOnWithoutTheirTable checks that an operator's request succeeds even
+// if its act cannot be written. Other processes do not hear of it then.
 func TestActsGoOnWithoutTheirTable(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
@@ -137,7 +141,7 @@ func TestActsGoOnWithoutTheirTable(t *testing.T) {
 			if rec.State == tenure.Held {
 				t.Errorf("the record is %+v", rec)
 			}
-			for key := range c { // told within the process, or broken by now
+			for key := range c { // by this process, or closed by now
 				if key == "job" {
 					break
 				}
@@ -170,8 +174,8 @@ func TestFewActsAreKept(t *testing.T) {
 	}
 }
 
-// TestBrokenAnnouncementsCanBeHadAgain: the file is moved away, and another
-// made in its place.
+// TestBrokenAnnouncementsCanBeHadAgain moves the file away and has a new one
+// made in its place. The listener's channel breaks, and it can listen again.
 func TestBrokenAnnouncementsCanBeHadAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -195,7 +199,7 @@ func TestClosingEndsAnnouncements(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
 	c := listen(t, st)
-	must(t, st.Close()) // it waits for what goes on in the background
+	must(t, st.Close()) // waits for background work
 	heard(t, c, "", "")
 	if _, err := st.Acts(t.Context()); err == nil {
 		t.Error("a closed store tells of acts")

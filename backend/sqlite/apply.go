@@ -10,17 +10,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Apply carries out requests, together with what others ask for at the same time, in one transaction. A request that ctx's end overtakes may still take effect after Apply has
-// returned; its answer is unknown, and the law makes sending it again safe.
+// Apply carries out requests in one transaction, together with those of other
+// callers. If ctx ends first, the answers match [store.ErrUnknown], and the
+// requests may still take effect after Apply has returned. It is safe to send
+// them again: the law recognises copies.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
-	answers, good := checked(requests) // never another slice: the closure below has it
+	answers, good := checked(requests) // the closure below keeps this slice
 	if good == 0 {
 		return answers
 	}
 	if err := s.usable(ctx); err != nil {
 		return fail(answers, err)
 	}
-	// The requests are copied, and the answers left to whoever does it if ctx ends: that may outlive this call, and what is the caller's is the caller's again when it returns.
+	// The task may outlive this call, and the caller may then change its
+	// slices. So the task gets a copy of the requests. If the task fails or is
+	// late, it keeps answers, and the caller gets a new slice.
 	mine, file := append([]tenure.Request(nil), requests...), ""
 	err := s.do(ctx, len(mine), func(x *transaction) {
 		file = x.base.file
@@ -43,7 +47,8 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return answers
 }
 
-// checked are answers to bad input, and how many requests are none.
+// checked makes one answer for each request. Answers to bad input have an
+// error. good is the number of the others.
 func checked(requests []tenure.Request) (answers []store.Answer, good int) {
 	answers = make([]store.Answer, len(requests))
 	for i := range requests {
@@ -54,7 +59,7 @@ func checked(requests []tenure.Request) (answers []store.Answer, good int) {
 	return answers, good
 }
 
-// fail answers everything that is not bad input.
+// fail puts err into all answers that have no error yet.
 func fail(answers []store.Answer, err error) []store.Answer {
 	err = store.Unknown(err)
 	for i := range answers {
@@ -65,19 +70,20 @@ func fail(answers []store.Answer, err error) []store.Answer {
 	return answers
 }
 
-// transaction is one under way: it has the write lock, and a time that was read after it.
+// transaction is a transaction under way. It has the write lock, and its time
+// was read after it got the lock.
 type transaction struct {
 	*writer
 	raw    sqldriver.ExecerContext
 	now    time.Time
-	seen   map[string]*entry // what is known of keys: kept for the next transaction, which trusts it if nobody else has written
-	at     int64             // the version of the data that it is of
-	dirty  []*entry
-	passed []*entry // keys that have changed hands
-	acts   []string // keys that operators have acted on
-	again  *entry   // one that was confirmed as it is
-	wrote  bool     // a record: whether anything else was is not known
-	err    error    // the first failure: nothing of it counts
+	seen   map[string]*entry // records by key; the next transaction may trust them, see begin
+	at     int64             // the data version that seen belongs to
+	dirty  []*entry          // records to be written
+	passed []*entry          // written records whose keys have changed hands
+	acts   []string          // keys that operators have acted on
+	again  *entry            // a record that was confirmed unchanged, see end
+	wrote  bool              // flush has written a record
+	err    error             // the first failure: the transaction is rolled back
 }
 
 // entry is a key's record as a transaction has read or changed it.
@@ -89,7 +95,8 @@ type entry struct {
 	passing bool // the key has changed hands
 }
 
-// apply carries out a request on what the transaction has read, by the law.
+// apply decides one request by the law. It changes the record in memory only;
+// flush writes it.
 func (x *transaction) apply(req *tenure.Request) store.Answer {
 	e := x.entry(req.Key)
 	if x.err != nil {
@@ -98,7 +105,7 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 	if e.damage != nil {
 		return store.Answer{Err: store.Unknown(e.damage)}
 	}
-	before := handsOf(&e.head)
+	before := ownershipOf(&e.head)
 	changed, refused, err := e.decide(req, x.now)
 	switch {
 	case err != nil:
@@ -110,7 +117,7 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 			e.dirty = true
 			x.dirty = append(x.dirty, e)
 		}
-		e.passing = e.passing || handsOf(&e.head) != before
+		e.passing = e.passing || ownershipOf(&e.head) != before
 		if req.Verb.ByHand() {
 			x.acts = append(x.acts, req.Key)
 		}
@@ -120,8 +127,13 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 	return store.Answer{Record: withoutHistory(e.head), Now: x.now}
 }
 
-// decide applies the law. The law looks into the history for the request's own grant, at the newest transfer, and puts the next behind it: so a request whose grant is not among the older transfers
-// is decided by the newest alone, and most of a record is never unpacked. Any other is decided by the whole record.
+// decide applies the law to a request. It returns the law's refusal in refused,
+// and an error if the record cannot be unpacked or packed.
+//
+// The law uses the history for three things: it looks for the request's own
+// grant, reads the newest transfer, and appends the next one. So a request
+// whose grant is not among the older transfers needs the newest transfer only,
+// and the older ones stay packed. All other requests need the whole record.
 func (k *kept) decide(req *tenure.Request, now time.Time) (changed bool, refused, err error) {
 	raw, err := rawGrant(req.Secret.Grant())
 	if err != nil {
@@ -158,13 +170,15 @@ func (k *kept) decide(req *tenure.Request, now time.Time) (changed bool, refused
 	return true, nil, nil
 }
 
-// withoutHistory is a record that a caller may do with what it likes.
+// withoutHistory returns a copy of the record that shares nothing with it, for
+// callers to keep or change.
 func withoutHistory(rec tenure.Record) tenure.Record {
 	rec.History, rec.Guards = nil, slices.Clone(rec.Guards)
 	return rec
 }
 
-// entry is a key's record, read once for as long as nobody else writes.
+// entry returns a key's record from memory, or reads it. On a failure it sets
+// x.err and returns an empty entry.
 func (x *transaction) entry(key string) *entry {
 	if e := x.seen[key]; e != nil {
 		return e
@@ -185,7 +199,7 @@ func (x *transaction) entry(key string) *entry {
 	return e
 }
 
-// flush writes what has changed: a record once, however often it has.
+// flush writes the changed records, each once.
 func (x *transaction) flush() error {
 	for _, e := range x.dirty {
 		x.wrote = true
@@ -207,14 +221,16 @@ func (x *transaction) flush() error {
 			x.passed = append(x.passed, e)
 		}
 		if e.dirty, e.passing = false, false; e.id == 0 {
-			delete(x.seen, e.head.Key) // the next one finds out where it is
+			delete(x.seen, e.head.Key) // its new id is not known; read it again
 		}
 	}
 	x.dirty = x.dirty[:0]
 	return nil
 }
 
-// run does something to the tables as they are: what was changed is written first, and nothing that was read before is relied on after it.
+// run executes a statement that may change any record. It writes the changed
+// records first, and afterwards forgets all records in memory. It returns the
+// number of rows changed. On a failure it sets x.err.
 func (x *transaction) run(text string, args ...int64) (affected int64) {
 	if x.err == nil {
 		x.err = x.flush()
@@ -235,11 +251,14 @@ func (x *transaction) run(text string, args ...int64) (affected int64) {
 	return affected
 }
 
-// hands is who has a key: what waiters wait to see changed. Renewals and reports leave it as it is.
-type hands struct {
+// ownership identifies the present ownership of a key. Waiters are woken when
+// it changes. Renewals and progress reports do not change it.
+type ownership struct {
 	token int64
 	state tenure.State
 	ended tenure.End
 }
 
-func handsOf(rec *tenure.Record) hands { return hands{int64(rec.Token), rec.State, rec.Ended} }
+func ownershipOf(rec *tenure.Record) ownership {
+	return ownership{int64(rec.Token), rec.State, rec.Ended}
+}

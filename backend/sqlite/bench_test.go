@@ -37,7 +37,7 @@ func term(tb testing.TB, st store.Store, key string) {
 	}
 }
 
-// floor is a bare upsert at the same durability, committed by itself.
+// floor commits a bare upsert with the same durability.
 type floor struct {
 	db   *sql.DB
 	stmt *sql.Stmt
@@ -67,7 +67,8 @@ func newFloor(tb testing.TB) *floor {
 
 var payload = make([]byte, 200)
 
-// warm is how many commits it takes until a log has its size, and need not grow any more.
+// warm is how many commits it takes until the log has its usual size and need
+// not grow.
 const warm = 1200
 
 func (f *floor) commit(tb testing.TB, key string) {
@@ -76,7 +77,8 @@ func (f *floor) commit(tb testing.TB, key string) {
 	}
 }
 
-// BenchmarkLoneTerm is an acquire and a release of a key with a whole history, beside two bare commits, in turn; it reports the ratio of the medians.
+// BenchmarkLoneTerm acquires and releases a key with a full history, and in
+// turn makes two bare commits. It reports the ratio of the medians.
 func BenchmarkLoneTerm(b *testing.B) {
 	st := open(b, filepath.Join(b.TempDir(), "croft.db"), nil)
 	defer st.Close()
@@ -103,7 +105,8 @@ func BenchmarkLoneTerm(b *testing.B) {
 	b.ReportMetric(float64(ours[len(ours)/2])/float64(bare[len(bare)/2]), "ratio")
 }
 
-// BenchmarkManyTerms is the same by 64 goroutines on keys of their own, beside 64 that commit one by one; it reports the ratio of throughputs.
+// BenchmarkManyTerms does so with 64 goroutines on keys of their own, and
+// compares with 64 that commit one by one. It reports the ratio of throughputs.
 func BenchmarkManyTerms(b *testing.B) {
 	st := open(b, filepath.Join(b.TempDir(), "croft.db"), nil)
 	defer st.Close()

@@ -16,9 +16,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The suites must fail for stores and guards that lack what theirs are decided by. Each of these is such a one.
+// The stores and guards in this file are broken on purpose. The suites must
+// fail for each of them.
 
-// TestBrokenStoresAreCaught.
+// TestBrokenStoresAreCaught runs the suite of stores on broken ones.
 func TestBrokenStoresAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -47,7 +48,8 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 	}
 }
 
-// hasty answers a repeated request as if the first had never been: the same as forgetting what was committed.
+// hasty deletes a record right after its grant, as a store does that forgets
+// committed changes.
 type hasty struct{ *Store }
 
 func (h hasty) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
@@ -60,7 +62,7 @@ func (h hasty) Apply(ctx context.Context, requests []tenure.Request) []store.Ans
 	return answers
 }
 
-// stubborn reads every record once.
+// stubborn reads every record once, and never again.
 type stubborn struct {
 	*Store
 	mu      sync.Mutex
@@ -87,7 +89,8 @@ func (asleep) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	return c, fence.CheckKey(key)
 }
 
-// TestAStoreWithoutTransactionsIsCaught: one that reads and writes in two steps.
+// TestAStoreWithoutTransactionsIsCaught runs the suite on a store that reads
+// and writes in two steps.
 func TestAStoreWithoutTransactionsIsCaught(t *testing.T) {
 	t.Parallel()
 	failures := storetest.Failures(t, func(tb testing.TB) storetest.Harness {
@@ -95,7 +98,11 @@ func TestAStoreWithoutTransactionsIsCaught(t *testing.T) {
 		h := at(tb, file, nil, nil)
 		h.Patience = time.Second
 		h.Open = func(tb testing.TB, o storetest.Options) store.Store {
-			return open(tb, file, &Options{Retention: o.Retention, begin: "SELECT 1", commit: "SELECT 1", between: func() { time.Sleep(time.Millisecond) }}) // others come between, however busy the machine
+			return open(tb, file, &Options{
+				Retention: o.Retention, begin: "SELECT 1", commit: "SELECT 1",
+				// Others come in between, however busy the machine is.
+				between: func() { time.Sleep(time.Millisecond) },
+			})
 		}
 		return h
 	}, "contention")
@@ -104,7 +111,9 @@ func TestAStoreWithoutTransactionsIsCaught(t *testing.T) {
 	}
 }
 
-// TestWhatCouldNotBeCommittedIsUnknown: for all who shared the transaction. Nothing of it is there, and asking again is safe.
+// TestWhatCouldNotBeCommittedIsUnknown checks a failed commit: all callers that
+// shared the transaction get an unknown outcome. Nothing of it is in the file,
+// and asking again is safe.
 func TestWhatCouldNotBeCommittedIsUnknown(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -128,7 +137,7 @@ func TestWhatCouldNotBeCommittedIsUnknown(t *testing.T) {
 	}
 }
 
-// TestBrokenGuardsAreCaught.
+// TestBrokenGuardsAreCaught runs the suite of guards on broken ones.
 func TestBrokenGuardsAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*clerk.Place){

@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// leaping is a clock that steps forwards and back as it likes.
+// leaping is a clock that steps forwards and backwards at random.
 type leaping struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -34,8 +34,10 @@ func (l *leaping) Now() time.Time {
 	return time.Now().Add(l.offset)
 }
 
-// TestNoClockMakesTwoOwnersOfOneToken: two stores on one file whose clocks step back and forth by days. No token is granted twice, those of a key strictly rise, a secret is granted once, and no
-// admitted write is older than one before it: laws 1 to 3 hold under any clock. Every record stays one of the law's.
+// TestNoClockMakesTwoOwnersOfOneToken uses two stores on one file whose clocks
+// step back and forth by days. Laws 1 to 3 hold under any clock: no token is
+// granted twice, the tokens of a key rise strictly, a secret is granted once,
+// and no admitted write is older than one before it. Every record stays valid.
 func TestNoClockMakesTwoOwnersOfOneToken(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -44,7 +46,9 @@ func TestNoClockMakesTwoOwnersOfOneToken(t *testing.T) {
 	var stores []*Store
 	for n := range uint64(2) {
 		clock := &leaping{random: rand.New(rand.NewPCG(seed, n))}
-		st := open(t, file, &Options{Now: clock.Now, SweepEvery: -1, LockWait: 30 * time.Second}) // a sweep forgets; what holds after that is another promise
+		// Without sweeps: they forget records, and the laws promise less after
+		// that.
+		st := open(t, file, &Options{now: clock.Now, SweepEvery: -1, LockWait: 30 * time.Second})
 		defer st.Close()
 		stores = append(stores, st)
 	}

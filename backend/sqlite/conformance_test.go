@@ -13,11 +13,11 @@ import (
 	"github.com/croft-dev/croft/store/storetest"
 )
 
-// at is a harness on a file of its own.
+// at returns a harness on a file of its own.
 func at(tb testing.TB, file string, now func() time.Time, advance func(time.Duration)) storetest.Harness {
 	return storetest.Harness{
 		Open: func(tb testing.TB, o storetest.Options) store.Store {
-			return open(tb, file, &Options{Retention: o.Retention, Now: now, LockWait: testenv.Patience})
+			return open(tb, file, &Options{Retention: o.Retention, now: now, LockWait: testenv.Patience})
 		},
 		Wipe:    func(tb testing.TB) { execute(tb, file, "DELETE FROM croft_lease") },
 		Advance: advance,
@@ -25,7 +25,7 @@ func at(tb testing.TB, file string, now func() time.Time, advance func(time.Dura
 	}
 }
 
-// execute does something to a file behind the store's back.
+// execute changes a file behind the store's back.
 func execute(tb testing.TB, file, text string) {
 	tb.Helper()
 	db, err := connections(file, testenv.Patience)
@@ -55,10 +55,11 @@ func open(tb testing.TB, file string, o *Options) *Store {
 	return st
 }
 
-// full is for make proof, which has more time.
+// full asks for the longer runs of make proof.
 var full = flag.Bool("all", false, "the largest crowds: 50 processes, 20,000 keys")
 
-// many is how often something is repeated with -all, without, and with -short.
+// many returns how often a test repeats something: with -all, without it, and
+// with -short.
 func many(all, some, short int) int {
 	switch {
 	case *full:
@@ -69,7 +70,7 @@ func many(all, some, short int) int {
 	return some
 }
 
-// TestConformance holds the store to whatever has to do with time, by the
+// TestConformance runs the parts of the suite that concern time, by the
 // machine's own clock.
 func TestConformance(t *testing.T) {
 	storetest.RunTimed(t, func(tb testing.TB) storetest.Harness {
@@ -77,8 +78,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestConformanceUnderASetClock holds the store to every law of a lease store,
-// at the very edges of deadlines.
+// TestConformanceUnderASetClock runs the whole suite of lease stores, with a
+// clock that goes to the very edges of deadlines.
 func TestConformanceUnderASetClock(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
@@ -86,7 +87,8 @@ func TestConformanceUnderASetClock(t *testing.T) {
 	})
 }
 
-// TestConformanceInTheCallersDatabase does the same beside other tables, through the caller's own connections.
+// TestConformanceInTheCallersDatabase runs the suite beside other tables,
+// through the caller's own connections.
 func TestConformanceInTheCallersDatabase(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
@@ -101,7 +103,7 @@ func TestConformanceInTheCallersDatabase(t *testing.T) {
 		}
 		h := at(tb, file, clock.Now, clock.Advance)
 		h.Open = func(_ testing.TB, o storetest.Options) store.Store {
-			return New(db, &Options{Retention: o.Retention, Now: clock.Now, LockWait: testenv.Patience})
+			return New(db, &Options{Retention: o.Retention, now: clock.Now, LockWait: testenv.Patience})
 		}
 		return h
 	})

@@ -20,9 +20,10 @@ import (
 
 const crashKeys = 3
 
-// busy is a process that takes leases, writes under them through a guard, renews and releases, until it is killed.
+// busy takes leases, writes under them through a guard, renews and releases,
+// until its process is killed.
 func busy(t *testing.T, file string) {
-	patient := 30 * time.Second // eight on a busy machine
+	patient := 30 * time.Second // there are eight on a busy machine
 	st := open(t, file, &Options{LockWait: patient})
 	db, err := connections(file, patient)
 	if err != nil {
@@ -72,8 +73,11 @@ func busy(t *testing.T, file string) {
 	}
 }
 
-// TestNoLawIsBrokenWhenWritersAreKilled: eight processes acquire, write, renew, release and sweep, and are killed in the middle of whatever they do, again and again. The file stays
-// whole; no token is granted twice; no two terms of a key overlap; every admitted write is at least as new as those before it; and the keys go on.
+// TestNoLawIsBrokenWhenWritersAreKilled runs eight processes that acquire,
+// write, renew, release and sweep, and kills them again and again at random
+// moments. The file stays whole. No token is granted twice. No two terms of a
+// key overlap. No admitted write is older than one before it. The keys can be
+// taken afterwards.
 func TestNoLawIsBrokenWhenWritersAreKilled(t *testing.T) {
 	t.Parallel()
 	rounds := many(6, 3, 2)
@@ -100,7 +104,7 @@ func TestNoLawIsBrokenWhenWritersAreKilled(t *testing.T) {
 				words := strings.Fields(text)
 				if words[0] != "won" || len(words) != 4 || len(words[3]) != 32 {
 					if words[0] == "won" {
-						continue // it was killed while it said so
+						continue // it was killed in the middle of this line
 					}
 					t.Fatalf("a child says %s", text)
 				}
@@ -126,7 +130,7 @@ func TestNoLawIsBrokenWhenWritersAreKilled(t *testing.T) {
 	for k := range crashKeys {
 		next := acquire(fmt.Sprintf("busy/%d", k), "after")
 		a := one(st, next)
-		for errors.Is(a.Err, tenure.ErrHeld) { // by one that was killed, for its TTL
+		for errors.Is(a.Err, tenure.ErrHeld) { // by a killed process, for its TTL
 			time.Sleep(time.Millisecond)
 			a = one(st, next)
 		}
@@ -150,7 +154,8 @@ func TestNoLawIsBrokenWhenWritersAreKilled(t *testing.T) {
 	t.Logf("%d rounds of 8 processes, all killed; %d grants", rounds, len(grants))
 }
 
-// admittedInOrder is law 3, by what the database itself has kept of every admitted write.
+// admittedInOrder checks law 3 by the table in which the database has kept
+// every admitted write.
 func admittedInOrder(t *testing.T, file string, k int) {
 	t.Helper()
 	var late, last, mark, content int64

@@ -9,15 +9,17 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// ErrClosed is why a store that has been closed answers nothing.
+// ErrClosed is matched by the errors of a store or ledger that is closed.
 var ErrClosed = errors.New("the store is closed; open it again")
 
-// ErrBusy is matched where another process, or another part of this one, did not leave its transaction in time.
+// ErrBusy is matched if another connection, mostly of another process, did not
+// end its transaction in time.
 var ErrBusy = errors.New("the database is locked")
 
-// code is the driver's code of an error; 0 if it has none.
+// code returns SQLite's extended error code, or 0 if the error has none.
 func code(err error) int {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) {
@@ -26,58 +28,68 @@ func code(err error) int {
 	return 0
 }
 
-// primary is the code without what SQLite adds to it.
+// primary returns SQLite's primary error code, or 0.
 func primary(err error) int { return code(err) & 0xff }
 
-// isBusy recognises what may go away by waiting.
+// isBusy reports whether another connection has the lock. Waiting may help.
 func isBusy(err error) bool {
 	p := primary(err)
 	return p == codes.SQLITE_BUSY || p == codes.SQLITE_LOCKED
 }
 
-// lacksTable recognises a statement about a table that is not there: SQLite has no code of its own for it.
+// lacksTable reports whether a table is missing. SQLite has no error code for
+// it, so the text decides.
 func lacksTable(err error) bool {
 	return primary(err) == codes.SQLITE_ERROR && err != nil && strings.Contains(err.Error(), "no such table")
 }
 
-// explain adds to an error which file it is about, what it means and what to do, and never hides that ctx has ended.
+// explain adds the file, the meaning and advice to an error. If ctx has ended,
+// it returns that instead.
 func (b *base) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return over(ctx)
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, clerk.ErrDamaged), errors.Is(err, ErrClosed), errors.As(err, new(explained)):
+		return wait.Ended(ctx)
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrDamaged), errors.Is(err, clerk.ErrDamaged),
+		errors.Is(err, ErrClosed), errors.As(err, new(explained)):
 		return err
 	}
 	if code(err) != 0 && !isBusy(err) && b.info != nil && b.moved() {
-		// SQLite reports many things then, as the step that met it: an I/O
-		// error, a file that cannot be opened, tables that are missing.
-		return fmt.Errorf("store %s: %w; the file was moved or removed while it was open; put it back, or ask again to have it made anew", b.name(), err)
+		// SQLite reports a moved file in many ways: as an I/O error, as a file
+		// that cannot be opened, or as missing tables.
+		return fmt.Errorf("store %s: %w; the file was moved or removed while it was open; put it back, or ask again "+
+			"to have it made anew", b.name(), err)
 	}
-	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` finds it in order"
+	advice := "see whether the file can be read and written, and whether `sqlite3 FILE 'PRAGMA integrity_check'` " +
+		"finds it in order"
 	switch primary(err) {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
 		return fmt.Errorf("store %s: %w: %s: %w", b.name(), ErrBusy, b.holder(), err)
 	case codes.SQLITE_FULL:
 		advice = "the disk is full or a quota used up: free some space; every lease is as it was"
 	case codes.SQLITE_READONLY:
-		advice = "it cannot be written: give this user the permission to write the file, the files FILE-wal and FILE-shm beside it, and its folder; or mount it writable"
+		advice = "it cannot be written: give this user the permission to write the file, the files FILE-wal and " +
+			"FILE-shm beside it, and its folder; or mount it writable"
 		if code(err) == codes.SQLITE_READONLY_DBMOVED {
 			advice = "the file was moved or removed while it was open; put it back, or ask again to have it made anew"
 		}
 	case codes.SQLITE_CORRUPT:
-		advice = "the file is damaged: stop all who use it, look at the disk, and bring it back with `sqlite3 FILE .recover`, or move it and the files beside it away: all keys then begin anew, with higher tokens"
+		advice = "the file is damaged: stop all who use it, look at the disk, and bring it back with " +
+			"`sqlite3 FILE .recover`, or move it and the files beside it away: all keys then begin anew, " +
+			"with higher tokens"
 	case codes.SQLITE_NOTADB:
 		advice = "the file is no SQLite database; name another"
 	case codes.SQLITE_CANTOPEN:
-		advice = "give this user the permission to read and write the file and its folder, or mount it writable: SQLite makes FILE-wal and FILE-shm beside it"
+		advice = "give this user the permission to read and write the file and its folder, or mount it writable: " +
+			"SQLite makes FILE-wal and FILE-shm beside it"
 	case codes.SQLITE_PERM, codes.SQLITE_AUTH:
 		advice = "give this user the permission to read and write the file and its folder"
 	case codes.SQLITE_IOERR:
 		advice = "the disk failed, or is full: look at its space and at the system's log"
 		if code(err) == codes.SQLITE_IOERR_SHORT_READ {
-			advice = "something is missing: if the file or FILE-wal was removed while others use it, end those (`lsof FILE-shm` tells who they are) and ask again; otherwise look at the disk"
+			advice = "something is missing: if the file or FILE-wal was removed while others use it, end those " +
+				"(`lsof FILE-shm` tells who they are) and ask again; otherwise look at the disk"
 		}
 	case codes.SQLITE_PROTOCOL:
 		advice = "too many open it at once; ask again"
@@ -85,21 +97,13 @@ func (b *base) explain(ctx context.Context, err error) error {
 		advice = "this process is out of memory"
 	}
 	if lacksTable(err) {
-		advice = "tables were removed: ask again, and they are made anew; if only some of them were, bring the file back from a copy"
+		advice = "tables were removed: ask again, and they are made anew; if only some of them were, bring the file " +
+			"back from a copy"
 	}
 	return fmt.Errorf("store %s: %w; %s", b.name(), err, advice)
 }
 
-// explained is an error that says already what to do.
+// explained is an error whose text already says what to do.
 type explained string
 
 func (e explained) Error() string { return string(e) }
-
-// over is why ctx has ended: its error, and its cause if that says more.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}

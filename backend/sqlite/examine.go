@@ -7,12 +7,15 @@ import (
 	"os"
 	"time"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
 
-// Examine tells how fit the file, where it lies and as it is set up, is to keep leases: `croft doctor` prints it.
+// Examine checks whether the file, its place and its settings are fit to keep
+// leases. `croft doctor` prints the findings.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -23,10 +26,11 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	var findings []store.Finding
 	for _, look := range []func(context.Context, *base) []store.Finding{
-		s.examineVersion, s.examineMount, s.examineJournal, s.examineSync, s.examineLock, s.examinePermissions, s.examineFolder, s.examineLog, s.examineTables, s.examineIntegrity,
+		s.examineVersion, s.examineMount, s.examineJournal, s.examineSync, s.examineLock, s.examinePermissions,
+		s.examineFolder, s.examineLog, s.examineTables, s.examineIntegrity,
 	} {
 		if ctx.Err() != nil {
-			return findings, store.Unknown(over(ctx))
+			return findings, store.Unknown(wait.Ended(ctx))
 		}
 		findings = append(findings, look(ctx, b)...)
 	}
@@ -34,13 +38,10 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 }
 
 func found(check string, level store.Level, advice, format string, args ...any) []store.Finding {
-	if level == store.OK {
-		advice = ""
-	}
-	return []store.Finding{{Check: check, Level: level, Seen: fmt.Sprintf(format, args...), Advice: advice}}
+	return []store.Finding{examine.Found(check, level, fmt.Sprintf(format, args...), advice)}
 }
 
-// failed is the finding of a question that was not answered.
+// failed returns the finding of a check that ended with an error.
 func (b *base) failed(ctx context.Context, check string, err error) []store.Finding {
 	return found(check, store.Bad, "do what it says, then ask again", "%v", b.explain(ctx, err))
 }
@@ -57,31 +58,42 @@ func (s *Store) examineMount(_ context.Context, b *base) []store.Finding {
 	const tier = "consistent on this one machine: every change is one transaction, on the disk before it is confirmed"
 	m, err := ground.MountOf(b.file)
 	if err != nil {
-		return found("tier", store.Warn, "make sure that it is a local disk", "not known: the file system cannot be told: %v", err)
+		return found("tier", store.Warn, "make sure that it is a local disk",
+			"not known: the file system cannot be told: %v", err)
 	}
 	return append(gradeMount(m, tier), examineSpace(m)...)
 }
 
-// gradeMount says what a file system is worth to a database, and why.
+// gradeMount says how far a database can rely on a file system, and why.
 func gradeMount(m ground.Mount, tier string) []store.Finding {
 	const check = "file system"
 	ok, weak := found("tier", store.OK, "", "%s", tier), func(why string) []store.Finding {
-		return found("tier", store.Warn, "choose a local disk, or a store with a server", "not known: it rests on %s", why)
+		return found("tier", store.Warn, "choose a local disk, or a store with a server",
+			"not known: it rests on %s", why)
 	}
 	switch m.Kind {
 	case ground.Local:
 		return append(ok, found(check, store.OK, "", "%s, a local disk", m.Name)...)
 	case ground.Memory:
-		return append(ok, found(check, store.OK, "", "%s, in memory: everything is forgotten at reboot, when all its holders are gone as well", m.Name)...)
+		return append(ok, found(check, store.OK, "",
+			"%s, in memory: everything is forgotten at reboot, when all its holders are gone as well", m.Name)...)
 	case ground.Network:
-		return append(found("tier", store.Bad, "choose a local disk, or a store with a server", "none between machines"),
-			found(check, store.Bad, "choose a local disk, or a store with a server", "%s, over the network: SQLite's locks and shared memory do not hold between machines; it was allowed by network=allow", m.Name)...)
+		return append(
+			found("tier", store.Bad, "choose a local disk, or a store with a server", "none between machines"),
+			found(check, store.Bad, "choose a local disk, or a store with a server",
+				"%s, over the network: SQLite's locks and shared memory do not hold between machines; "+
+					"it was allowed by network=allow", m.Name)...)
 	case ground.Overlay:
-		return append(ok, found(check, store.Warn, "mount a volume that all containers share, and put the file there", "%s, as in a container: what is written here is seen by this container alone and goes with it", m.Name)...)
+		return append(ok, found(check, store.Warn, "mount a volume that all containers share, and put the file there",
+			"%s, as in a container: what is written here is seen by this container alone and goes with it", m.Name)...)
 	case ground.Foreign:
-		return append(weak("what is behind this file system"), found(check, store.Warn, "prefer a local disk with ext4, xfs, btrfs or apfs", "%s, whose promises about locks, shared memory and syncs are those of what is behind it", m.Name)...)
+		return append(weak("what is behind this file system"),
+			found(check, store.Warn, "prefer a local disk with ext4, xfs, btrfs or apfs",
+				"%s, whose promises about locks, shared memory and syncs are those of what is behind it", m.Name)...)
 	}
-	return append(weak("locks and syncs of a file system that is not known"), found(check, store.Warn, "make sure that fcntl locks hold there and that fsync(2) reaches the disk", "%s", m.Name)...)
+	return append(weak("locks and syncs of a file system that is not known"),
+		found(check, store.Warn, "make sure that fcntl locks hold there and that fsync(2) reaches the disk",
+			"%s", m.Name)...)
 }
 
 func examineSpace(m ground.Mount) []store.Finding {
@@ -90,7 +102,8 @@ func examineSpace(m ground.Mount) []store.Finding {
 	if m.Free < 10<<20 || share < 5 {
 		level = store.Warn
 	}
-	return found("free space", level, "free some space: on a full disk no lease can be taken, renewed or released", "%d MiB free of %d MiB (%.0f %%)", m.Free>>20, m.Size>>20, share)
+	return found("free space", level, "free some space: on a full disk no lease can be taken, renewed or released",
+		"%d MiB free of %d MiB (%.0f %%)", m.Free>>20, m.Size>>20, share)
 }
 
 func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {
@@ -100,12 +113,14 @@ func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {
 		return b.failed(ctx, check, err)
 	}
 	if mode != "wal" {
-		return found(check, store.Bad, "PRAGMA journal_mode = WAL, once, while nobody uses the file", "%s: readers and writers wait for each other, and a reader that is stopped keeps all writers out", mode)
+		return found(check, store.Bad, "PRAGMA journal_mode = WAL, once, while nobody uses the file",
+			"%s: readers and writers wait for each other, and a reader that is stopped keeps all writers out", mode)
 	}
 	return found(check, store.OK, "", "wal")
 }
 
-// examineSync asks the very connection that writes.
+// examineSync opens a connection as the writer does: newWriter fails if
+// synchronous is not FULL there.
 func (s *Store) examineSync(ctx context.Context, b *base) []store.Finding {
 	const check = "synchronous"
 	w, err := newWriter(ctx, b, &s.options)
@@ -123,7 +138,7 @@ func (s *Store) examineLock(_ context.Context, b *base) []store.Finding {
 		return found(check, store.OK, "", "%s", seen)
 	}
 	first, _ := lockHolder(b.file)
-	for range 20 { // is it the same one who stays?
+	for range 20 { // does the same process keep it?
 		time.Sleep(10 * time.Millisecond)
 		if now, known := lockHolder(b.file); !known || now.pid != first.pid {
 			return found(check, store.OK, "", "%s", seen)
@@ -141,36 +156,47 @@ func (s *Store) examinePermissions(_ context.Context, b *base) []store.Finding {
 	mode := info.Mode()
 	for _, beside := range []string{"-wal", "-shm"} {
 		if i, err := os.Lstat(b.file + beside); err == nil && i.Mode().Perm() != mode.Perm() {
-			return found(check, store.Warn, fmt.Sprintf("while nobody uses it: chmod %o %s*", mode.Perm(), b.file), "%s, but %s%s has %s: some who may open the one may not open the other", mode, info.Name(), beside, i.Mode())
+			return found(check, store.Warn, fmt.Sprintf("while nobody uses it: chmod %o %s*", mode.Perm(), b.file),
+				"%s, but %s%s has %s: some who may open the one may not open the other",
+				mode, info.Name(), beside, i.Mode())
 		}
 	}
 	switch perm := mode.Perm(); {
 	case perm&0o077 == 0:
 		return found(check, store.OK, "", "%s, for its owner alone", mode)
 	case perm&0o002 != 0:
-		return found(check, store.Warn, "share it with a group instead: chmod 660, in a folder of that group with mode 2770", "%s: every user of this machine can change or delete leases", mode)
+		return found(check, store.Warn,
+			"share it with a group instead: chmod 660, in a folder of that group with mode 2770",
+			"%s: every user of this machine can change or delete leases", mode)
 	case perm&0o020 != 0:
 		return found(check, store.OK, "", "%s, shared with a group", mode)
 	default:
-		return found(check, store.Warn, "chmod 600 it, or 660 to share it with a group: those who can only read cannot take leases, and see everybody's", "%s, readable by others", mode)
+		return found(check, store.Warn, "chmod 600 it, or 660 to share it with a group: "+
+			"those who can only read cannot take leases, and see everybody's",
+			"%s, readable by others", mode)
 	}
 }
 
 func (s *Store) examineFolder(_ context.Context, b *base) []store.Finding {
 	const check = "sync folder"
 	if service, where := ground.SyncedBy(fsys.OS{}, b.file); service != "" {
-		return found(check, store.Bad, "choose a folder that nothing copies between machines", "%s copies it (%s)", service, where)
+		return found(check, store.Bad, "choose a folder that nothing copies between machines",
+			"%s copies it (%s)", service, where)
 	}
 	return found(check, store.OK, "", "no program is known to copy it between machines")
 }
 
-// usualLog is how many pages the log has before it is copied back, and longLog how many tell of a reader that does not end: nothing that was written since can be copied then.
 const (
+	// usualLog is the number of pages at which SQLite copies the log back.
 	usualLog = 1000
-	longLog  = 4 * usualLog
+	// longLog is the number of pages left in the log from which on a reader
+	// must be stuck. SQLite cannot copy back pages that are newer than its
+	// snapshot.
+	longLog = 4 * usualLog
 )
 
-// examineLog copies back what it can and looks at what is left: a log that grows tells of a reader that does not end.
+// examineLog copies the log back as far as it can. Many pages that are left
+// show a reader that does not end.
 func (s *Store) examineLog(ctx context.Context, b *base) []store.Finding {
 	const check = "size"
 	size := func(path string) int64 {
@@ -185,8 +211,10 @@ func (s *Store) examineLog(ctx context.Context, b *base) []store.Finding {
 	}
 	seen := fmt.Sprintf("%d KiB, and %d KiB in its log", size(b.file)>>10, size(b.file+"-wal")>>10)
 	if left := pages - copied; left > longLog {
-		return found(check, store.Warn, "end that transaction, or resume or end the process; the log is then used again from its beginning, and cut back to 16 MiB",
-			"%s, which grows: %d pages cannot be copied back, because somebody still reads what was there before them: %s", seen, left, b.readers())
+		return found(check, store.Warn, "end that transaction, or resume or end the process; "+
+			"the log is then used again from its beginning, and cut back to 16 MiB",
+			"%s, which grows: %d pages cannot be copied back, "+
+				"because somebody still reads what was there before them: %s", seen, left, b.readers())
 	}
 	return found(check, store.OK, "", "%s", seen)
 }
@@ -203,10 +231,12 @@ func (s *Store) examineTables(ctx context.Context, b *base) []store.Finding {
 	if version > len(migrations()) {
 		level = store.Warn
 	}
-	schema := found("schema", level, "use the newer Croft that has made them here as well", "version %d; this Croft knows %d", version, len(migrations()))
+	schema := found("schema", level, "use the newer Croft that has made them here as well",
+		"version %d; this Croft knows %d", version, len(migrations()))
 	for _, err := range s.List(ctx, "") {
 		if err != nil {
-			return append(schema, found("keys", store.Bad, "do what it says, if the key may be forgotten", "%d, and not all can be read: %v", keys, err)...)
+			return append(schema, found("keys", store.Bad, "do what it says, if the key may be forgotten",
+				"%d, and not all can be read: %v", keys, err)...)
 		}
 	}
 	return append(schema, found("keys", store.OK, "", "%d", keys)...)
@@ -219,7 +249,8 @@ func (s *Store) examineIntegrity(ctx context.Context, b *base) []store.Finding {
 		return b.failed(ctx, check, err)
 	}
 	if verdict != "ok" {
-		return found(check, store.Bad, "stop all who use it, look at the disk, and bring it back with `sqlite3 FILE .recover`", "%s", verdict)
+		return found(check, store.Bad,
+			"stop all who use it, look at the disk, and bring it back with `sqlite3 FILE .recover`", "%s", verdict)
 	}
 	return found(check, store.OK, "", "every page is in order")
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestTheDoctorNamesWhatItLooksAt, and whatever is not well comes with what to do.
+// TestTheDoctorNamesWhatItLooksAt checks that a good file passes every check,
+// and that each finding which is not OK comes with advice.
 func TestTheDoctorNamesWhatItLooksAt(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -32,7 +33,8 @@ func TestTheDoctorNamesWhatItLooksAt(t *testing.T) {
 	}
 }
 
-// TestTheSchemaIsWhatTheStoreUses: made by hand, beside other tables, it is found and left as it is.
+// TestTheSchemaIsWhatTheStoreUses makes the tables by hand, beside others. The
+// store finds them and leaves them as they are.
 func TestTheSchemaIsWhatTheStoreUses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "app.db")

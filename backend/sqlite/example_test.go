@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// An UPDATE that counts only while its writer is the newest owner: the mark is judged, under the write lock, in the same transaction.
+// An UPDATE counts only while its writer is the newest owner. The guard checks
+// the mark under the write lock, in the same transaction.
 func ExampleGuard_Admit() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "croft-example-")

@@ -22,7 +22,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhatIsConfirmedAgainIsFlushedAgain: a process that was killed before its flush has left its transaction in the log, where others find it. Whoever asks again is told when it is on the disk, not before.
+// TestWhatIsConfirmedAgainIsFlushedAgain kills a process before its flush. Its
+// transaction stays in the log, where others find it. A caller that asks again
+// gets its answer only after the log is on the disk.
 func TestWhatIsConfirmedAgainIsFlushedAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -51,7 +53,7 @@ func TestWhatIsConfirmedAgainIsFlushedAgain(t *testing.T) {
 		t.Error("what was confirmed again was not flushed")
 	}
 	before = written()
-	must(t, st.do(t.Context(), 1, func(x *transaction) { // together with a sweep that finds nothing
+	must(t, st.do(t.Context(), 1, func(x *transaction) { // shares its transaction with a sweep that finds nothing
 		if x.run(sqlSweep, 0, 1000, 0) != 0 || x.apply(&mine).Err != nil {
 			t.Error("it is not as it should be")
 		}
@@ -68,7 +70,10 @@ func TestWhatIsConfirmedAgainIsFlushedAgain(t *testing.T) {
 	}
 }
 
-// TestAfterAFlushThatFailedTheLogIsEmptied, before anything else is confirmed: what the system could not write it may take for written. While somebody keeps it from being emptied, nothing is confirmed.
+// TestAfterAFlushThatFailedTheLogIsEmptied checks that the store empties the
+// log after a failed flush, before it confirms anything else: the system may
+// have marked unwritten pages as clean. While a reader keeps the log from being
+// emptied, the store confirms nothing.
 func TestAfterAFlushThatFailedTheLogIsEmptied(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -82,7 +87,7 @@ func TestAfterAFlushThatFailedTheLogIsEmptied(t *testing.T) {
 	must(t, err)
 	var n int
 	must(t, tx.QueryRow("SELECT count(*) FROM croft_lease").Scan(&n))
-	err = st.do(t.Context(), 1, func(x *transaction) { st.doubtful, x.err = true, errors.New("as if the flush had failed") })
+	err = st.do(t.Context(), 1, func(x *transaction) { st.flushFailed, x.err = true, errors.New("as if the flush had failed") })
 	if err == nil {
 		t.Fatal("a transaction that failed has not")
 	}
@@ -94,7 +99,7 @@ func TestAfterAFlushThatFailedTheLogIsEmptied(t *testing.T) {
 	if info, err := os.Stat(file + "-wal"); err != nil || info.Size() > 32<<10 {
 		t.Errorf("the log was not emptied: %v, %v", info, err)
 	}
-	if st.doubtful {
+	if st.flushFailed {
 		t.Error("it still doubts")
 	}
 }
@@ -104,11 +109,12 @@ const faultBatch = 600
 
 func faultKey(i int) string { return fmt.Sprintf("fault/%d", i) }
 
-// secretOf makes the same secret in the child that asks and in the parent that asks again.
+// secretOf makes the same secret in the child and in the parent that asks
+// again.
 func secretOf(n int) tenure.Secret { return tenure.Secret(fmt.Sprintf("%032x", n+1)) }
 
 func faulty() []tenure.Request {
-	batch := []tenure.Request{then(tenure.Release, heldThere())} // it changes what is there as well
+	batch := []tenure.Request{then(tenure.Release, heldThere())} // it also changes an old record
 	for i := range faultBatch {
 		req := acquire(faultKey(i), "child")
 		req.Secret = secretOf(i)
@@ -123,7 +129,8 @@ func heldThere() tenure.Request {
 	return req
 }
 
-// nothingOf makes sure that nothing of a batch that failed is in the file, and that asking again finds one truth.
+// nothingOf checks that nothing of a failed batch is in the file, and that
+// asking again works.
 func nothingOf(t *testing.T, file string) {
 	t.Helper()
 	inOrder(t, file)
@@ -150,7 +157,7 @@ func nothingOf(t *testing.T, file string) {
 	}
 }
 
-// allUnknown makes sure that nobody was told of a grant.
+// allUnknown checks that no answer is a grant.
 func allUnknown(answers []store.Answer, says string) error {
 	for i, a := range answers {
 		switch {
@@ -165,8 +172,9 @@ func allUnknown(answers []store.Answer, says string) error {
 	return nil
 }
 
-// TestNoRoomInTheMiddleOfABatch: SQLite runs out of pages after some of the records have been written. Nothing of the batch is there, nobody has been granted anything, and with room again the same store
-// goes on.
+// TestNoRoomInTheMiddleOfABatch lets SQLite run out of pages after some records
+// of a batch were written. Nothing of the batch is in the file, and no answer
+// is a grant. With room again the same store goes on.
 func TestNoRoomInTheMiddleOfABatch(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -185,12 +193,14 @@ func TestNoRoomInTheMiddleOfABatch(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	must(t, one(st, acquire("small", "ann")).Err) // on a connection anew, without the limit
+	must(t, one(st, acquire("small", "ann")).Err) // on a new connection, without the limit
 	nothingOf(t, file)
 }
 
-// TestADiskThatFailsInTheMiddleOfABatch: a write, or the flush, of the log fails under a process. Its answers are unknown and say what to do, never a grant; the file stays whole; the process goes on when the disk does, and whoever asks
-// again finds one truth.
+// TestADiskThatFailsInTheMiddleOfABatch lets a write or the flush of the log
+// fail in a process. Its answers are unknown and say what to do; none is a
+// grant. The file stays whole. The process goes on when the disk does, and
+// asking again works.
 func TestADiskThatFailsInTheMiddleOfABatch(t *testing.T) {
 	for _, fault := range []string{"write", "flush"} {
 		t.Run(fault, func(t *testing.T) {
@@ -212,7 +222,8 @@ func TestADiskThatFailsInTheMiddleOfABatch(t *testing.T) {
 				nothingOf(t, file)
 				return
 			}
-			// After a flush that failed nobody knows what the disk has: all of the batch or nothing.
+			// After a failed flush the disk has the whole batch or nothing of
+			// it. Nobody knows which.
 			_ = c.Cmd.Wait()
 			inOrder(t, file)
 			again := open(t, file, nil)
@@ -234,14 +245,16 @@ func TestADiskThatFailsInTheMiddleOfABatch(t *testing.T) {
 	}
 }
 
-// failing is the child's part: a disk that fails for this process alone.
+// failing runs in the child: a disk that fails for this process alone.
 func failing(t *testing.T, fault, file string) {
 	st := open(t, file, nil)
 	defer st.Close()
 	must(t, one(st, acquire("before", "child")).Err)
 	mend := func() {}
 	switch fault {
-	case "write": // no file may become longer than the log is by now and some pages: about half of what the batch needs
+	case "write":
+		// A file may grow by a few pages only, about half of what the batch
+		// needs.
 		signal.Ignore(syscall.SIGXFSZ)
 		info, err := os.Stat(file + "-wal")
 		must(t, err)
@@ -261,7 +274,7 @@ func failing(t *testing.T, fault, file string) {
 			return
 		}
 	}
-	if fault == "flush" { // for good
+	if fault == "flush" { // it fails for good
 		testenv.Say("failed <nil>")
 		return
 	}
@@ -274,7 +287,8 @@ func failing(t *testing.T, fault, file string) {
 	testenv.Say("went on", one(st, acquire("after", "child")).Err)
 }
 
-// failFlushes makes every flush fail, on every thread of this process and for good: the kernel refuses them.
+// failFlushes makes every flush fail, on every thread of this process and for
+// good: the kernel refuses the system calls.
 func failFlushes() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -283,7 +297,7 @@ func failFlushes() error {
 	}
 	fail, pass := uint32(unix.SECCOMP_RET_ERRNO|unix.EIO), uint32(unix.SECCOMP_RET_ALLOW)
 	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the call
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the system call
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FSYNC, Jt: 1},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_FDATASYNC, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: fail},

@@ -4,5 +4,5 @@ package sqlite
 
 import "testing"
 
-// failing is for systems where a disk can be made to fail for one process.
+// failing needs a system where a disk can fail for one process.
 func failing(t *testing.T, _, _ string) { t.Fatal("no disk can be made to fail here") }

@@ -16,8 +16,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAFullDiskLosesNothing: on a real one. Every request that needs space is answered with unknown and with what to do, every record stays readable, and with
-// some space freed all goes on as if nothing had been.
+// TestAFullDiskLosesNothing fills a real disk. Requests that need space get
+// unknown outcomes and advice, and every record stays readable. When space is
+// free again, the store goes on.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	disk := testenv.SmallDisk(t, "size=1m")
 	file := filepath.Join(disk, "croft.db")
@@ -66,11 +67,12 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	inOrder(t, file)
 }
 
-// TestADiskThatHasBecomeReadOnlyIsSaid: the outcome is unknown, the reason is not, and reading goes on.
+// TestADiskThatHasBecomeReadOnlyIsSaid checks that requests get unknown
+// outcomes with the reason, and that reading goes on.
 func TestADiskThatHasBecomeReadOnlyIsSaid(t *testing.T) {
 	disk := testenv.SmallDisk(t, "size=1m")
 	file := filepath.Join(disk, "croft.db")
-	open(t, file, nil).Close() // no log is left beside it
+	open(t, file, nil).Close() // leaves no log beside it
 	must(t, unix.Mount("croft-test", disk, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	st, err := Open(t.Context(), file, nil)
 	if err == nil {
@@ -83,7 +85,9 @@ func TestADiskThatHasBecomeReadOnlyIsSaid(t *testing.T) {
 	}
 }
 
-// TestFilesAreTheUsersAlone: the database, its log and its shared memory, whatever the umask; and what was shared before stays so.
+// TestFilesAreTheUsersAlone checks that the database, its log and its shared
+// memory are for the user alone, whatever the umask is. Files that were shared
+// before stay so.
 func TestFilesAreTheUsersAlone(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)

@@ -18,14 +18,17 @@ import (
 
 // GuardOptions of a guard. The zero value is good.
 type GuardOptions struct {
-	// LockWait is how long a call waits for a writer that is inside, before it fails with [guard.ErrBusy]; default 5 s. In the caller's own transaction a longer busy_timeout
-	// of the connection does not lengthen it.
+	// LockWait is how long a call waits for another writer before it fails with
+	// [guard.ErrBusy]; default 5 s. A longer busy_timeout of the caller's
+	// connection does not lengthen it.
 	LockWait time.Duration
-	// Target is the resource's name in messages, and in the leases of holders who name it; default one made from the file and the place.
+	// Target is the resource's name in messages, and in leases that name it.
+	// The default is made from the file and the place.
 	Target string
 }
 
-// Guard decides in the caller's own transaction whether its writes still count. Its methods are safe for concurrent use.
+// Guard decides in the caller's own transaction whether its writes still count.
+// Its methods are safe for concurrent use.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	…
@@ -38,8 +41,13 @@ type GuardOptions struct {
 //	}
 //	return tx.Commit()
 //
-// Admit takes the write lock, which the transaction keeps until it ends, and reads the mark after that: check and write are one step, whatever the transaction writes between. It should
-// be the first statement of its transaction: one that has read before may have to begin again. A transaction that is rolled back has not moved the mark.
+// Admit takes the write lock first and then reads the mark. The transaction
+// keeps the lock until it ends, so no other writer comes between the check and
+// the writes.
+//
+// Call Admit before any other statement of the transaction. A transaction that
+// has read before may have to begin again. If the transaction is rolled back,
+// the mark does not move.
 type Guard struct {
 	base   *base
 	place  *clerk.Place
@@ -50,8 +58,9 @@ type Guard struct {
 
 var _ guard.Guard = (*Guard)(nil)
 
-// NewGuard makes the guard of a place in the caller's database, opened with modernc.org/sqlite. What is missing of the tables in [Schema] is made when it is first needed, in the same
-// transaction. o may be nil.
+// NewGuard makes the guard of a place in the caller's database, which must have
+// been opened with modernc.org/sqlite. Missing tables of [Schema] are made when
+// they are first needed, in the same transaction. o may be nil.
 func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	if o == nil {
 		o = &GuardOptions{}
@@ -66,19 +75,21 @@ func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.waits)
 	defer cancel()
-	if err := patiently(ctx, g.waits, func() error { return g.base.find(ctx) }); err != nil { // nobody could tell whose mark it is otherwise
+	// The file is part of the guard's name.
+	if err := retryBusy(ctx, g.waits, func() error { return g.base.find(ctx) }); err != nil {
 		return nil, fmt.Errorf("guard %s: %w", p.Name, g.base.explain(ctx, err))
 	}
 	if g.target == "" {
 		g.target = targetOf(g.base.file, p.Name)
-		if p.Enter == "" { // not as a fragment: that would be a fence row of this name
+		if p.Enter == "" { // Columns: a fragment would name a fence row instead
 			g.target = fileURL(g.base.file) + "?" + url.Values{"columns": {p.Name}}.Encode()
 		}
 	}
 	return g, nil
 }
 
-// openGuard opens the fence row that "sqlite:///path/to/file.db#NAME" names. The file must be there: it is that of what is guarded.
+// openGuard opens the fence row that "sqlite:///path/to/file.db#NAME" names.
+// It does not make the file: the guarded data must already be there.
 func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	a, err := parse("target", u)
 	if err != nil {
@@ -99,7 +110,8 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := NewGuard(db, FenceRow{Name: u.Fragment}, &GuardOptions{LockWait: a.options.LockWait, Target: targetOf(file, u.Fragment)})
+	o := &GuardOptions{LockWait: a.options.LockWait, Target: targetOf(file, u.Fragment)}
+	g, err := NewGuard(db, FenceRow{Name: u.Fragment}, o)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -107,7 +119,7 @@ func openGuard(_ context.Context, u *url.URL) (guard.Guard, error) {
 	return g, nil
 }
 
-// targetOf names a fence row in a file so that the guard can be opened by it.
+// targetOf returns the URL of a fence row in a file. openGuard opens it.
 func targetOf(file, name string) string { return fileURL(file) + "#" + fence.EscapeKey(name) }
 
 func fileURL(file string) string {
@@ -121,7 +133,8 @@ func fileURL(file string) string {
 // Target names the resource.
 func (g *Guard) Target() string { return g.target }
 
-// Close lets go of the connections of a guard that was opened by its URL. The caller's own stay open.
+// Close closes the connections of a guard that was opened by its URL. The
+// caller's own database stays open.
 func (g *Guard) Close() error {
 	if g.close != nil {
 		return g.close()
@@ -129,8 +142,11 @@ func (g *Guard) Close() error {
 	return nil
 }
 
-// Admit takes the write lock in the caller's transaction and decides whether its writes count. A refusal is one of package fence; the transaction
-// can go on, but must not write what was refused. Any other error leaves the transaction to be rolled back: [guard.ErrBusy] if another writer did not leave in time.
+// Admit takes the write lock in the caller's transaction and decides whether
+// its writes count. A refusal is an error of package fence: the transaction can
+// go on, but must not write to the resource. After any other error the caller
+// must roll the transaction back. The error matches [guard.ErrBusy] if another
+// writer did not leave in time.
 func (g *Guard) Admit(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) error {
 	if err := stamp.CheckNow(); err != nil {
 		return err
@@ -139,11 +155,12 @@ func (g *Guard) Admit(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) error 
 	return err
 }
 
-// Mark is the newest stamp admitted. It waits for nobody, and makes nothing.
+// Mark returns the newest stamp that was admitted. It waits for no writer, and
+// makes no table and no row.
 func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	mark, err := g.read(ctx, g.base.db)
 	if g.place.Enter != "" && (lacksTable(err) || errors.Is(err, ErrNoSuchRow)) {
-		return fence.Mark{}, nil // nobody has been there
+		return fence.Mark{}, nil // nobody has written yet
 	}
 	return mark, g.explain(ctx, err)
 }
@@ -160,7 +177,8 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, 
 	return mark, err
 }
 
-// Rekey moves the resource to another key, and keeps who did so and why in the table croft_rekeying.
+// Rekey moves the resource to another key. The table croft_rekeying keeps who
+// did so and why.
 func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -168,7 +186,8 @@ func (g *Guard) Rekey(ctx context.Context, key, actor, note string) (fence.Mark,
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
 }
 
-// Reset takes back a mark that was made up, and keeps who did so as Rekey does.
+// Reset lowers a mark whose token was made up, by [fence.Mark.Reset]. The table
+// croft_rekeying keeps who did so and why.
 func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
@@ -176,8 +195,10 @@ func (g *Guard) Reset(ctx context.Context, floor fence.Token, actor, note string
 	return g.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 
-// move moves the mark as a law says, and keeps who did so and why.
-func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (mark fence.Mark, err error) {
+// move moves the mark as law decides, and writes who did so and why.
+func (g *Guard) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (mark fence.Mark, err error) {
 	err = g.own(ctx, func(tx *sql.Tx) error {
 		var from fence.Mark
 		mark, err = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) {
@@ -192,16 +213,15 @@ func (g *Guard) move(ctx context.Context, actor, note string, law func(fence.Mar
 	return mark, err
 }
 
-// Rekeyed tells of the last Rekey in one line, or nothing if there was none.
-func (g *Guard) Rekeyed(ctx context.Context) (string, error) {
-	var at, from, to, actor, note string
-	var token int64
-	err := g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.Name).Scan(&at, &from, &token, &to, &actor, &note)
+// Rekeyed returns the last Rekey or Reset. It is zero if there was none.
+func (g *Guard) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
+	var at string
+	err = g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.Name).Scan(&at, &r.From, &r.Actor, &r.Note)
 	if errors.Is(err, sql.ErrNoRows) || lacksTable(err) {
-		return "", nil
+		return guard.Rekeyed{}, nil
 	}
-	if err != nil {
-		return "", g.explain(ctx, err)
+	if err == nil {
+		r.At, err = time.Parse(time.RFC3339, at)
 	}
-	return fmt.Sprintf("%s: from %q (token %d) to %q by %s: %s", at, from, token, to, actor, note), nil
+	return r, g.explain(ctx, err)
 }

@@ -11,12 +11,14 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// decide takes the write lock, applies a decision of package fence to the mark, and moves it if the decision says so.
+// decide takes the write lock, applies law to the mark, and writes the mark if
+// law has moved it.
 func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
 	if ctx.Err() != nil {
-		return fence.Mark{}, over(ctx)
+		return fence.Mark{}, wait.Ended(ctx)
 	}
 	before, err := g.locked(ctx, tx)
 	if err != nil {
@@ -28,13 +30,14 @@ func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fe
 			return g.explain(ctx, err)
 		}
 		if n, err := done.RowsAffected(); err != nil || n != 1 {
-			return g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
+			return g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a "+
+				"trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
 		}
 		return nil
 	})
 }
 
-// locked reads the mark under the write lock.
+// locked takes the write lock and reads the mark. It makes a missing fence row.
 func (g *Guard) locked(ctx context.Context, tx *sql.Tx) (fence.Mark, error) {
 	if err := g.lock(ctx, tx); err != nil {
 		return fence.Mark{}, err
@@ -49,7 +52,7 @@ func (g *Guard) locked(ctx context.Context, tx *sql.Tx) (fence.Mark, error) {
 	return mark, err
 }
 
-// lock waits for the write lock, for a bounded time.
+// lock waits at most g.waits for the write lock.
 func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 	limited, cancel := context.WithTimeout(ctx, g.waits)
 	defer cancel()
@@ -59,18 +62,21 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return over(ctx)
+			return wait.Ended(ctx)
 		case code(err) == codes.SQLITE_BUSY_SNAPSHOT:
-			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it back and begin again, with Admit first: %w", guard.ErrBusy, err)
+			return fmt.Errorf("%w: this transaction has read before Admit, and another has written since; roll it "+
+				"back and begin again, with Admit first: %w", guard.ErrBusy, err)
 		case limited.Err() != nil || isBusy(err) && !pause(limited.Done(), try):
-			return fmt.Errorf("%w for more than %s: %s; nothing was changed", guard.ErrBusy, g.waits, g.base.holder()) // not err: it may be of our own limit
+			// Without err: it may only say that limited has ended.
+			return fmt.Errorf("%w for more than %s: %s; nothing was changed", guard.ErrBusy, g.waits, g.base.holder())
 		case !isBusy(err):
 			return err
 		}
 	}
 }
 
-// exec does something that may need Croft's tables, and makes them first if they are missing: in the same transaction, which has the lock then.
+// exec runs a statement. If Croft's tables are missing, it makes them in the
+// same transaction, which takes the write lock by that, and tries again.
 func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 	_, err := tx.ExecContext(ctx, text, args...)
 	if !lacksTable(err) {
@@ -83,7 +89,8 @@ func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) 
 	return err
 }
 
-// read reads the mark.
+// read reads the mark. Its error matches [ErrNoSuchRow] or [ErrDamaged] if that
+// is the reason.
 func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
 	rows, err := from.QueryContext(ctx, g.place.Mark, g.place.Args...)
 	if err != nil {
@@ -108,16 +115,18 @@ func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
 	}
 	number, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil {
-		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q; its column must be TEXT", g.target, ErrDamaged, seq)
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: its sequence is %q; its column must be TEXT",
+			g.target, ErrDamaged, seq)
 	}
 	mark := fence.Mark{Key: key, Token: fence.Token(token), Grant: fence.Grant(grant), Seq: number}
 	if err := mark.Check(); err != nil {
-		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
+		return fence.Mark{}, fmt.Errorf("guard %s: %w: %s; once no old writer lives, set its four columns to NULL "+
+			"and raise the fence with the present owner's stamp", g.target, ErrDamaged, err.Error())
 	}
 	return mark, nil
 }
 
-// own does something in a transaction of the guard's own.
+// own calls do in a transaction of the guard's own and commits it.
 func (g *Guard) own(ctx context.Context, do func(*sql.Tx) error) error {
 	tx, err := g.base.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -131,29 +140,33 @@ func (g *Guard) own(ctx context.Context, do func(*sql.Tx) error) error {
 		return g.explain(ctx, err)
 	}
 	if g.base.file != "" && g.base.moved() {
-		return g.explain(ctx, explained("the file was moved or removed since the guard was opened: the mark that others see has not moved; open it again, and the database if it is yours"))
+		return g.explain(ctx, explained("the file was moved or removed since the guard was opened: the mark that "+
+			"others see has not moved; open it again, and the database if it is yours"))
 	}
 	return nil
 }
 
-// explain makes refusals stand out: what is one stays as it is.
+// explain adds the guard's name and advice to an error. It leaves refusals, bad
+// input and errors that it has explained before as they are.
 func (g *Guard) explain(ctx context.Context, err error) error {
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
 	switch {
-	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid), errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged), errors.Is(err, errGuard):
+	case err == nil, errors.As(err, &stale), errors.As(err, &refused), errors.Is(err, fence.ErrInvalid),
+		errors.Is(err, ErrNoSuchRow), errors.Is(err, ErrDamaged), errors.Is(err, errGuard):
 		return err
 	case ctx.Err() != nil:
-		return over(ctx)
+		return wait.Ended(ctx)
 	case errors.Is(err, guard.ErrBusy):
 		return fmt.Errorf("guard %s: %w", g.target, marked{err})
 	case isBusy(err):
-		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.base.holder(), marked{err})
+		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w",
+			g.target, guard.ErrBusy, g.base.holder(), marked{err})
 	}
 	return fmt.Errorf("guard %s: %w", g.target, marked{g.base.explain(ctx, err)})
 }
 
-// errGuard is matched by an error that has the guard's name already.
+// errGuard is matched by an error that explain has given the guard's name.
 var errGuard = errors.New("named")
 
 type marked struct{ error }

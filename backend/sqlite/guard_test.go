@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
-// application is a caller's own database, as callers open it, with a table of reports.
+// application opens a caller's own database, as callers do, with a table of
+// reports.
 func application(tb testing.TB, parameters string) *sql.DB {
 	tb.Helper()
 	return applicationAt(tb, filepath.Join(tb.TempDir(), "app.db"), parameters)
@@ -33,7 +34,7 @@ func applicationAt(tb testing.TB, file, parameters string) *sql.DB {
 	return db
 }
 
-// inside does something in a transaction.
+// inside calls do in a transaction.
 func inside(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -54,7 +55,8 @@ func guardIn(tb testing.TB, db *sql.DB, place Place, o *GuardOptions) *Guard {
 	return g
 }
 
-// TestGuardConformance holds both forms of the guard to the law of writing, in every way in which callers begin transactions and keep journals.
+// TestGuardConformance runs the suite of guards on fence rows and on columns,
+// with every way to begin a transaction and to keep a journal.
 func TestGuardConformance(t *testing.T) {
 	for _, c := range []struct{ form, name, parameters string }{
 		{"fence table", "wal, waiting by itself", "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(0)"},
@@ -99,13 +101,14 @@ func resource(t testing.TB, db *sql.DB, form string) guardtest.Resource {
 			err = db.QueryRowContext(ctx, "SELECT body, body IS NOT NULL FROM report WHERE id = ?1", id).Scan(&body, &written)
 			return body, written, err
 		},
-		Audit: func(ctx context.Context) (string, error) { return guardIn(t, db, place, o).Rekeyed(ctx) },
 	}
 }
 
 var _ guard.Guard = (*Guard)(nil)
 
-// TestTheMarkIsInTheCallersOwnFile, and not in another that is attached to the connection and has a fence table, too: others who open the same file would not see it.
+// TestTheMarkIsInTheCallersOwnFile attaches a second file with a fence table to
+// the connection. The mark must stay in the first: others who open that file
+// would not see it otherwise.
 func TestTheMarkIsInTheCallersOwnFile(t *testing.T) {
 	t.Parallel()
 	dir := memoryDir(t)

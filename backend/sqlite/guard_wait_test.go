@@ -19,7 +19,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAWriterStoppedInsideTheGuardIsNamed: a process is stopped between being admitted and writing. Others are told who it is; resumed, it still comes before them; killed, it was never there.
+// TestAWriterStoppedInsideTheGuardIsNamed stops a process between Admit and its
+// write. Others get an error that names the process. If it is resumed, its
+// write counts and comes first. If it is killed, nothing of it counts.
 func TestAWriterStoppedInsideTheGuardIsNamed(t *testing.T) {
 	for _, journal := range []string{"wal", "delete"} {
 		for _, end := range []string{"resumed", "killed"} {
@@ -74,7 +76,8 @@ func TestAWriterStoppedInsideTheGuardIsNamed(t *testing.T) {
 	}
 }
 
-// TestATransactionThatReadFirstIsToldToBeginAgain, when another has written since: it cannot be brought up to date.
+// TestATransactionThatReadFirstIsToldToBeginAgain has another transaction write
+// after the first has read. SQLite cannot bring the first up to date.
 func TestATransactionThatReadFirstIsToldToBeginAgain(t *testing.T) {
 	t.Parallel()
 	db := application(t, "&_pragma=journal_mode(wal)")
@@ -98,7 +101,8 @@ func TestATransactionThatReadFirstIsToldToBeginAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsRolledBackHasNotMovedTheMark, nor is anything left of the tables that were made for it.
+// TestWhatIsRolledBackHasNotMovedTheMark checks that a rollback undoes the
+// mark, and the tables that were made for it.
 func TestWhatIsRolledBackHasNotMovedTheMark(t *testing.T) {
 	t.Parallel()
 	db := application(t, "&_pragma=journal_mode(wal)")
@@ -114,12 +118,13 @@ func TestWhatIsRolledBackHasNotMovedTheMark(t *testing.T) {
 	if mark, err := g.Mark(t.Context()); err != nil || !mark.IsZero() {
 		t.Errorf("the mark is %+v, %v", mark, err)
 	}
-	if said, err := g.Rekeyed(t.Context()); err != nil || said != "" {
-		t.Errorf("%q, %v", said, err)
+	if r, err := g.Rekeyed(t.Context()); err != nil || r != (guard.Rekeyed{}) {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-// TestARefusalTouchesNothing: no trigger of the guarded table fires, no row is written, and the transaction can go on.
+// TestARefusalTouchesNothing checks that a refusal fires no trigger of the
+// guarded table and writes no row, and that the transaction can go on.
 func TestARefusalTouchesNothing(t *testing.T) {
 	t.Parallel()
 	db := application(t, "&_pragma=journal_mode(wal)")
@@ -157,7 +162,8 @@ func TestARefusalTouchesNothing(t *testing.T) {
 	}
 }
 
-// TestTheGuardOfAURLIsTheSame as the one in the caller's transactions.
+// TestTheGuardOfAURLIsTheSame checks that a guard opened by its URL has the
+// same mark as the one in the caller's transactions.
 func TestTheGuardOfAURLIsTheSame(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "app.db")
@@ -191,7 +197,8 @@ func TestTheGuardOfAURLIsTheSame(t *testing.T) {
 	}
 }
 
-// TestAFenceInAFileThatIsGoneIsNotUp: the file was replaced since the guard was opened, and owners who open it now are asked by what is there.
+// TestAFenceInAFileThatIsGoneIsNotUp replaces the file after the guard was
+// opened. Raise must fail: owners that open the file now see another mark.
 func TestAFenceInAFileThatIsGoneIsNotUp(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "app.db")
@@ -218,7 +225,9 @@ func TestAFenceInAFileThatIsGoneIsNotUp(t *testing.T) {
 	}
 }
 
-// TestColumnsAreNotOpenedByURL: a takeover that took them for a fence row would raise a fence that keeps nobody out, and say that it is up.
+// TestColumnsAreNotOpenedByURL checks that a takeover does not take columns for
+// a fence row. It would raise a fence that keeps nobody out, and report
+// success.
 func TestColumnsAreNotOpenedByURL(t *testing.T) {
 	t.Parallel()
 	db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), "")
@@ -232,7 +241,8 @@ func TestColumnsAreNotOpenedByURL(t *testing.T) {
 	}
 }
 
-// TestAnImpossibleRowAdmitsNobody: somebody else may write to the table.
+// TestAnImpossibleRowAdmitsNobody plants invalid marks, as another program that
+// writes to the table might.
 func TestAnImpossibleRowAdmitsNobody(t *testing.T) {
 	t.Parallel()
 	db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), "")
@@ -254,7 +264,9 @@ func TestAnImpossibleRowAdmitsNobody(t *testing.T) {
 	}
 }
 
-// TestAMarkThatDoesNotMoveAdmitsNothing: a trigger of the caller's suppresses the change. The next owner would not be known to have been there.
+// TestAMarkThatDoesNotMoveAdmitsNothing has a trigger of the caller's suppress
+// the change of the mark. A write must not count then, because the mark would
+// not show it.
 func TestAMarkThatDoesNotMoveAdmitsNothing(t *testing.T) {
 	t.Parallel()
 	db := applicationAt(t, filepath.Join(memoryDir(t), "app.db"), "")

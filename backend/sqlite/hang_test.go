@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// hanging is a store whose next transaction hangs, once hang is set, until resume is closed: it has the lock then and does not come back, as if the disk did not.
+// hanging is a store whose next transaction hangs with the write lock, once
+// hang is set and until resume is closed, like one on a disk that hangs.
 type hanging struct {
 	*Store
 	hang           atomic.Bool
@@ -29,7 +30,7 @@ func newHanging(t *testing.T) *hanging {
 
 func newHangingAt(t *testing.T, file string) *hanging {
 	h := &hanging{inside: make(chan struct{}), resume: make(chan struct{})}
-	h.Store = open(t, file, &Options{Now: func() time.Time {
+	h.Store = open(t, file, &Options{now: func() time.Time {
 		if h.hang.Swap(false) {
 			close(h.inside)
 			<-h.resume
@@ -39,8 +40,10 @@ func newHangingAt(t *testing.T, file string) *hanging {
 	return h
 }
 
-// TestADiskThatHangsHoldsNobody: not even the caller whose transaction it is, and whom nothing has warned. All leave when their context ends and are told why; reading goes on; what was begun is finished when
-// the disk comes back, and asking again finds the one truth.
+// TestADiskThatHangsHoldsNobody checks that all callers can leave when their
+// contexts end, even the one whose transaction hangs, and that they are told
+// why. Reading goes on. The transaction ends when the disk comes back, and
+// asking again shows its outcome.
 func TestADiskThatHangsHoldsNobody(t *testing.T) {
 	t.Parallel()
 	st := newHanging(t)
@@ -100,7 +103,8 @@ func TestADiskThatHangsHoldsNobody(t *testing.T) {
 	must(t, st.Close())
 }
 
-// TestClosingWaitsForWhatIsBegun, and for nothing else: those who ask meanwhile are told.
+// TestClosingWaitsForWhatIsBegun checks that Close waits for the running
+// transaction and for nothing else. Callers that ask meanwhile get ErrClosed.
 func TestClosingWaitsForWhatIsBegun(t *testing.T) {
 	t.Parallel()
 	st := newHanging(t)

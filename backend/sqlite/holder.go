@@ -6,22 +6,28 @@ import (
 	"strings"
 )
 
-// holder says who has the write lock, as far as it can be known, and what to do about it.
+// holder says which process has the write lock, if that is known, and what to
+// do about it.
 func (b *base) holder() string {
 	who, known := lockHolder(b.file)
 	switch {
 	case !known:
-		return fmt.Sprintf("another process is in the middle of a transaction and does not leave; find it with `lsof %s` and look whether it is stopped. "+
+		return fmt.Sprintf("another process is in the middle of a transaction and does not leave; "+
+			"find it with `lsof %s` and look whether it is stopped. "+
 			"Resumed it goes on; killed, what it had not committed is undone, and nothing else is lost", b.name())
 	case who.pid == os.Getpid():
-		return "another connection of this very process is in the middle of a transaction and does not leave; end that transaction"
+		return "another connection of this very process is in the middle of a transaction and does not leave; " +
+			"end that transaction"
 	case who.stopped:
-		return fmt.Sprintf("process %d (%s) is stopped in the middle of a transaction; resume it with kill -CONT %d, or kill it: what it had not committed is undone, and nothing else is lost", who.pid, who.name, who.pid)
+		return fmt.Sprintf("process %d (%s) is stopped in the middle of a transaction; "+
+			"resume it with kill -CONT %d, or kill it: what it had not committed is undone, and nothing else is lost",
+			who.pid, who.name, who.pid)
 	}
-	return fmt.Sprintf("process %d (%s) is in the middle of a transaction and does not leave; wait for it, or end it: what it had not committed is undone, and nothing else is lost", who.pid, who.name)
+	return fmt.Sprintf("process %d (%s) is in the middle of a transaction and does not leave; "+
+		"wait for it, or end it: what it had not committed is undone, and nothing else is lost", who.pid, who.name)
 }
 
-// readers says who is in the middle of reading, as far as it can be known.
+// readers says which processes are reading, if that is known.
 func (b *base) readers() string {
 	var all []string
 	for _, p := range logReaders(b.file) {
@@ -40,13 +46,13 @@ func (b *base) readers() string {
 	return strings.Join(all, ", ")
 }
 
-// held reports whether somebody else is known to have the write lock.
+// held reports whether another process is known to have the write lock.
 func (b *base) held() bool {
 	who, known := lockHolder(b.file)
 	return known && who.pid != os.Getpid()
 }
 
-// process is one that has a lock.
+// process is a process that has a lock.
 type process struct {
 	pid     int
 	name    string

@@ -14,20 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where SQLite's locks lie: the write lock of a write-ahead log is a byte of the shared memory's file; without such a log it is one of two bytes of the database itself.
+// The bytes that SQLite locks to write. With a write-ahead log it is a byte of
+// FILE-shm. Without one it is one of two bytes of the database itself.
 const (
 	walWriteByte = 120
 	pendingByte  = 0x40000000
 	reservedByte = 0x40000001
 )
 
-// Readers share one of the five bytes behind those of writing, copying back and recovery.
+// The bytes of FILE-shm that SQLite locks to read: each reader has a shared
+// lock on one of them. They follow the bytes for writing, copying back and
+// recovery.
 const (
 	firstReadByte = 123
 	lastReadByte  = 127
 )
 
-// lockHolder asks the kernel which process has the write lock. It opens neither file: closing them would drop the locks that this process has.
+// lockHolder asks the kernel which process has the write lock. It opens neither
+// file, because closing one would drop all locks that this process has on it.
 func lockHolder(file string) (process, bool) {
 	for _, place := range []struct {
 		file  string
@@ -50,7 +54,9 @@ func logReaders(file string) []process {
 	return all
 }
 
-// findLocks is who has locks that cover some of the bytes of a file, each once.
+// findLocks returns the processes that have locks of a kind, READ or WRITE, on
+// the bytes first to last of a file. It asks again while the list may lack
+// lines: see readLocks.
 func findLocks(file, kind string, first, last int64) []int {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -79,9 +85,9 @@ func findLocks(file, kind string, first, last int64) []int {
 	return nil
 }
 
-// readLocks reads the kernel's list of locks. Only one read sees the list at one
-// moment, and it returns a page at most. Where the list is longer, it is not
-// whole: it lacks lines if other locks were dropped between two reads.
+// readLocks reads the kernel's list of locks. One read returns a page at most.
+// A longer list takes several reads, and lacks lines if locks were dropped
+// between them. whole reports that one read was enough.
 func readLocks() (locks string, whole bool, err error) {
 	f, err := os.Open("/proc/locks")
 	if err != nil {
@@ -102,14 +108,20 @@ func readLocks() (locks string, whole bool, err error) {
 	}
 }
 
-// lockIn reads a line like "1: POSIX  ADVISORY  WRITE 4711 08:01:123456 120 120". Those who wait have an arrow behind the number.
+// lockIn reads a line like
+//
+//	1: POSIX  ADVISORY  WRITE 4711 08:01:123456 120 120
+//
+// and returns the process if the line is about such a lock, and 0 otherwise. A
+// process that waits for a lock has an arrow after the number, so its line has
+// one field more.
 func lockIn(line, inode, kind string, first, last int64) (pid int) {
 	field := strings.Fields(line)
 	if len(field) != 8 || field[1] != "POSIX" || field[3] != kind || field[5] != inode {
 		return 0
 	}
 	from, err1 := strconv.ParseInt(field[6], 10, 64)
-	to, err2 := strconv.ParseInt(field[7], 10, 64) // EOF is no number: nobody locks so much
+	to, err2 := strconv.ParseInt(field[7], 10, 64) // "EOF" fails: SQLite never locks that far
 	pid, err3 := strconv.Atoi(field[4])
 	if err1 != nil || err2 != nil || err3 != nil || from > last || to < first {
 		return 0
@@ -117,14 +129,14 @@ func lockIn(line, inode, kind string, first, last int64) (pid int) {
 	return pid
 }
 
-// describe tells what a process is called, and whether it is stopped.
+// describe reads the name of a process and whether it is stopped.
 func describe(pid int) process {
 	p := process{pid: pid, name: "?"}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return p
 	}
-	// 4711 (name) T …; the name may have anything in it.
+	// The line is "4711 (name) T …", and the name may contain anything.
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open || len(stat) < end+3 {
 		return p

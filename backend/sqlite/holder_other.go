@@ -2,8 +2,9 @@
 
 package sqlite
 
-// lockHolder cannot be told here without opening the file, and closing it again would drop the locks that this process has.
+// lockHolder knows nothing on this system. It would have to open the file, and
+// closing it again would drop all locks that this process has on it.
 func lockHolder(string) (process, bool) { return process{}, false }
 
-// logReaders cannot be told here either.
+// logReaders knows nothing on this system, for the same reason.
 func logReaders(string) []process { return nil }

@@ -24,7 +24,8 @@ func (l listened) Acts(ctx context.Context) (<-chan string, error) {
 	return keys, err
 }
 
-// TestAHolderLearnsOfATakeoverAtOnce, and not by its next renewal.
+// TestAHolderLearnsOfATakeoverAtOnce checks that the holder need not wait for
+// its next renewal.
 func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "croft.db")
@@ -57,7 +58,8 @@ func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
 	}
 }
 
-// TestManyHoldersLearnOfActsAtOnce: an operator clears many keys in one batch.
+// TestManyHoldersLearnOfActsAtOnce has an operator clear many keys in one
+// batch.
 func TestManyHoldersLearnOfActsAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "croft.db")

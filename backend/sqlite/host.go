@@ -10,9 +10,9 @@ import (
 
 var _ guard.Host = (*Store)(nil)
 
-// Guard opens the guard of a fence row in the store's own file. If nobody but
-// this user can write to the store, it also opens the guard of any other file:
-// then this user has named it. See [guard.Host].
+// Guard opens the guard of a fence row in the store's own file. If only this
+// user can write to the store, Guard also opens the guard of any other file,
+// because only this user can have named it. See [guard.Host].
 func (s *Store) Guard(ctx context.Context, target string) (guard.Guard, error) {
 	b, err := s.database(ctx)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhatOthersHaveChangedIsSeen: what a store knows of keys from its last transaction counts only while nobody else has written.
+// TestWhatOthersHaveChangedIsSeen checks that a store forgets the records of
+// its last transaction when another connection has written.
 func TestWhatOthersHaveChangedIsSeen(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -35,7 +36,8 @@ func TestWhatOthersHaveChangedIsSeen(t *testing.T) {
 	}
 }
 
-// TestWhatIsAnsweredIsTheCallers: whatever it does with a record, the store's own stays as it is.
+// TestWhatIsAnsweredIsTheCallers checks that a caller may change a record that
+// it got, without changing the store's own.
 func TestWhatIsAnsweredIsTheCallers(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
@@ -64,7 +66,8 @@ func TestWhatIsAnsweredIsTheCallers(t *testing.T) {
 	}
 }
 
-// TestALargeBatchIsNotKept: what was needed for it once goes with the next transaction.
+// TestALargeBatchIsNotKept checks that the store frees the memory of a large
+// batch with the next transaction.
 func TestALargeBatchIsNotKept(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), &Options{SweepEvery: -1})
@@ -73,7 +76,7 @@ func TestALargeBatchIsNotKept(t *testing.T) {
 	for i := range batch {
 		batch[i] = acquire(fmt.Sprintf("k/%d", i), "ann")
 	}
-	for range 2 { // first they are made, then changed
+	for range 2 { // insert them, then update them
 		for _, a := range st.Apply(t.Context(), batch) {
 			must(t, a.Err)
 		}

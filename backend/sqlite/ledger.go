@@ -11,25 +11,29 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
 
 func init() { work.Register("sqlite", openLedgerURL) }
 
-// Ledger keeps items of work in a SQLite database. Its methods are safe for concurrent use, by any number of processes and handles on the same file. Requests of many goroutines that come while one transaction is being
-// written share the next.
+// Ledger keeps items of work in a SQLite database. Its methods are safe for
+// concurrent use, by any number of processes and handles on the same file.
+// Requests that come during a transaction share the next one.
 type Ledger struct {
-	store *Store        // opens the file, and finds it again when it was moved
-	turn  chan struct{} // holds a token while somebody writes
+	store *Store        // opens the file, and opens it again if it was moved
+	turn  chan struct{} // holds a token while a transaction is under way
 
 	mu     sync.Mutex
-	queued []*batch // who waits for the next turn
+	queued []*batch // waiting for the next transaction
 }
 
 var _ work.Ledger = (*Ledger)(nil)
 
-// OpenLedger opens the ledger in a file, and makes the file, for the user alone, if it is missing. It may be the file of a store. o may be nil; what concerns leases alone is not used.
+// OpenLedger opens the ledger in a file. It makes a missing file, with
+// permissions for the user alone. The file may also be that of a store. o may
+// be nil; the ledger does not use options that concern leases only.
 func OpenLedger(ctx context.Context, path string, o *Options) (*Ledger, error) {
 	s, err := Open(ctx, path, o)
 	if err != nil {
@@ -38,8 +42,10 @@ func OpenLedger(ctx context.Context, path string, o *Options) (*Ledger, error) {
 	return newLedger(s), nil
 }
 
-// NewLedger makes a ledger in the caller's own database, opened with modernc.org/sqlite, beside its other tables, as [New] makes a store. Transactions that [Ledger.In] is given should begin as writers
-// (_txlock=immediate): SQLite refuses one that has read before it writes if another has written meanwhile.
+// NewLedger makes a ledger in the caller's own database, beside its other
+// tables, as [New] makes a store. Transactions for [Ledger.In] should begin as
+// writers (_txlock=immediate). Otherwise SQLite refuses to let a transaction
+// write after it has read, if another has written in between.
 func NewLedger(db *sql.DB, o *Options) *Ledger { return newLedger(New(db, o)) }
 
 func newLedger(s *Store) *Ledger { return &Ledger{store: s, turn: make(chan struct{}, 1)} }
@@ -60,21 +66,23 @@ func openLedgerURL(ctx context.Context, u *url.URL) (work.Ledger, error) {
 	return l, nil
 }
 
-// Close lets go of the file. It gives no item back.
+// Close closes the file. It gives no item back.
 func (l *Ledger) Close() error { return l.store.Close() }
 
-// Now is the machine's clock.
+// Now returns the machine's time.
 func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 	if err := l.store.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(l.store.options.Now()), nil
+	return tenure.Time(l.store.options.now()), nil
 }
 
-// In returns the operations on items inside a transaction of the caller's own on the same file: they count if it is committed.
+// In returns the operations on items inside the caller's own transaction on the
+// same file. They take effect when the caller commits it.
 func (l *Ledger) In(tx *sql.Tx) work.Operations { return &desk{ledger: l, session: tx} }
 
-// within calls do in a transaction of the ledger's own, one at a time in this process. It returns soon after ctx ends. A transaction that was begun ends by itself.
+// within waits for its turn and calls do in a transaction of the ledger's own.
+// It returns soon after ctx ends. A transaction that has begun goes on.
 func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
 	if err := l.store.usable(ctx); err != nil {
 		return err
@@ -82,7 +90,7 @@ func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *des
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	done := make(chan error, 1)
 	if !l.store.background(func() {
@@ -98,30 +106,35 @@ func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *des
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 }
 
-// longest bounds a transaction whose caller may have left: it waits for others, then for the disk.
+// longest limits how long a transaction may take whose caller may have left. It
+// may wait for other processes, and then for the disk.
 func (l *Ledger) longest() time.Duration { return l.store.options.LockWait + time.Minute }
 
 // transact makes one transaction.
 func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
-	err := l.store.reading(ctx, func(b *base) error {
+	err := l.store.withDatabase(ctx, func(b *base) error {
 		conn, err := b.db.Conn(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		if !b.own { // the pool's settings are its owner's
+		if !b.own { // the caller may have set something else
 			if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = FULL"); err != nil {
 				return err
 			}
 		}
-		if err := patiently(ctx, l.store.options.LockWait, func() error { _, err := conn.ExecContext(ctx, sqlBegin); return err }); err != nil {
+		err = retryBusy(ctx, l.store.options.LockWait, func() error {
+			_, err := conn.ExecContext(ctx, sqlBegin)
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		err = l.store.apart(b, b.company) // before anything is damaged
+		err = l.store.checkSideFiles(b, b.sideFiles) // before anything is damaged
 		if err == nil {
 			err = do(ctx, &desk{ledger: l, session: conn})
 		}
@@ -130,20 +143,23 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 		}
 		if err != nil {
 			if _, failed := conn.ExecContext(context.WithoutCancel(ctx), sqlRollback); failed != nil {
-				// It may be over already; if it is not, nobody must get a connection that keeps the file locked.
+				// The transaction may be over already. If it is not, the
+				// connection keeps the file locked, so it must not go back into
+				// the pool.
 				_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 			}
 			return err
 		}
-		return l.store.gone(b)
+		return l.store.checkMoved(b)
 	})
 	if err != nil && errors.Is(l.store.usable(context.Background()), ErrClosed) {
-		return ErrClosed // that is why, and not that a context has ended of which the caller knows nothing
+		return ErrClosed // err may be about an inner context that the caller does not know
 	}
 	return err
 }
 
-// batch is a caller's requests on their way.
+// batch holds the requests of one call, and their answers. The goroutine that
+// carries it out sets answers and err, then closes done.
 type batch struct {
 	requests []work.Request
 	answers  []work.Answer
@@ -152,10 +168,17 @@ type batch struct {
 	done     chan struct{}
 }
 
-// Apply carries out requests in one transaction, together with those of others who ask at the same time.
+// Apply carries out requests in one transaction, together with those of other
+// callers. If ctx ends first, the answers match [store.ErrUnknown], and the
+// requests may still take effect.
 func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
-	// A copy: it may be carried out after this call has returned, and what is the caller's is the caller's again by then.
-	b := &batch{requests: slices.Clone(requests), answers: make([]work.Answer, len(requests)), done: make(chan struct{})}
+	// The batch may outlive this call, and the caller may then change its
+	// slice.
+	b := &batch{
+		requests: slices.Clone(requests),
+		answers:  make([]work.Answer, len(requests)),
+		done:     make(chan struct{}),
+	}
 	b.todo = clerk.Checked(requests, b.answers)
 	if len(b.todo) == 0 {
 		return b.answers
@@ -170,14 +193,16 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	case l.turn <- struct{}{}:
 		if !l.store.background(func() {
 			defer func() { <-l.turn }()
-			for l.waits(b) { // those before it may be enough for a transaction, and nobody else may come to make the next
-				l.shared()
+			// One transaction may not reach b if many batches are before it,
+			// and no other goroutine may come to make the next.
+			for l.isQueued(b) {
+				l.carryOutQueued()
 			}
 		}) {
 			<-l.turn
 			return clerk.Failed(b.answers, b.todo, ErrClosed)
 		}
-	case <-b.done: // another has carried it along
+	case <-b.done: // another caller's transaction has included it
 	case <-ctx.Done():
 	}
 	select {
@@ -188,22 +213,26 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 		return b.answers
 	case <-ctx.Done():
 		l.mu.Lock()
-		l.queued = slices.DeleteFunc(l.queued, func(other *batch) bool { return other == b }) // it must not happen long after its caller has left
+		// It must not be carried out long after its caller has left.
+		l.queued = slices.DeleteFunc(l.queued, func(other *batch) bool { return other == b })
 		l.mu.Unlock()
-		answers := make([]work.Answer, len(requests)) // b's own may still be written
-		return clerk.Failed(answers, clerk.Checked(requests, answers), over(ctx))
+		answers := make([]work.Answer, len(requests)) // b.answers may still be written to
+		return clerk.Failed(answers, clerk.Checked(requests, answers), wait.Ended(ctx))
 	}
 }
 
-// waits reports whether nobody has taken a batch up yet.
-func (l *Ledger) waits(b *batch) bool {
+// isQueued reports whether a batch is still in the queue.
+func (l *Ledger) isQueued(b *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Contains(l.queued, b)
 }
 
-// shared carries out what all who wait have asked for, in one transaction. If that fails, each has one of its own; but not if another process keeps the file: then each would wait for it in turn, long after its caller has left.
-func (l *Ledger) shared() {
+// carryOutQueued carries out the waiting batches in one transaction, as many as
+// fit. If that fails, it tries each batch in a transaction of its own. It does
+// not if another process has the lock: each batch would then wait for it in
+// turn, long after its caller has left.
+func (l *Ledger) carryOutQueued() {
 	l.mu.Lock()
 	n, size := 0, 0
 	for n < len(l.queued) && (n == 0 || size+len(l.queued[n].todo) <= mostInTransaction) {
@@ -211,7 +240,7 @@ func (l *Ledger) shared() {
 		n++
 	}
 	all := slices.Clone(l.queued[:n])
-	l.queued = slices.Delete(l.queued, 0, n) // those who are left are waiting for the next turn
+	l.queued = slices.Delete(l.queued, 0, n)
 	l.mu.Unlock()
 	if len(all) == 0 {
 		return

@@ -12,7 +12,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestManyWhoWaitForTheFileAreAnsweredTogether: while another keeps the file, those who ask at the same time wait for it once, not one after the other, and nothing of it happens later.
+// TestManyWhoWaitForTheFileAreAnsweredTogether locks the file. Callers that ask
+// at the same time wait once, together, not one after the other. None of their
+// requests takes effect later.
 func TestManyWhoWaitForTheFileAreAnsweredTogether(t *testing.T) {
 	t.Parallel()
 	const callers, wait = 160, 500 * time.Millisecond

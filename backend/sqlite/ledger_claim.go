@@ -16,7 +16,7 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	c.Queues = slices.Clone(c.Queues) // a caller that has left may do with its own what it likes
+	c.Queues = slices.Clone(c.Queues) // the transaction may outlive this call
 	items, err := answer(ctx, l, func(ctx context.Context, d *desk) ([]work.Item, error) { return d.claim(ctx, c) })
 	if err != nil {
 		return nil, store.Unknown(err)
@@ -24,12 +24,13 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	return items, nil
 }
 
-// answer calls do in a transaction and returns what it found. A caller that has left gets nothing of it.
+// answer calls do in a transaction and returns its result. The result goes
+// through a channel: if the caller has left, nobody reads it.
 func answer[T any](ctx context.Context, l *Ledger, do func(context.Context, *desk) (T, error)) (T, error) {
 	found := make(chan T, 1)
 	err := l.within(ctx, func(ctx context.Context, d *desk) error {
 		select {
-		case <-found: // the tables were missing, and are there now
+		case <-found: // this is the second try: the tables were missing
 		default:
 		}
 		v, err := do(ctx, d)
@@ -59,7 +60,7 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 			return running, nil
 		}
 	}
-	now := tenure.Time(d.ledger.store.options.Now())
+	now := tenure.Time(d.ledger.store.options.now())
 	var taken []work.Item
 	for level := work.MaxPriority + 1; len(taken) < c.Limit; {
 		var err error
@@ -71,7 +72,7 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 		}
 		var ready []work.Item
 		for _, q := range queues {
-			after, id := int64(-1<<63), "" // what cannot be granted stands in nobody's way
+			after, id := int64(-1<<63), "" // read on behind items that cannot be granted
 			for found := 0; found < c.Limit-len(taken); {
 				want := c.Limit - len(taken) - found
 				some, damage, err := d.items(ctx, sqlWorkReady, q, level, now.UnixMicro(), after, id, want)
@@ -110,12 +111,14 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	return taken, d.Update(ctx, taken)
 }
 
-// nextLevel is the highest priority below the given one that something waits at, or one below all.
+// nextLevel returns the highest priority below the given one at which an item
+// waits. If there is none, it returns a number below all priorities.
 func (d *desk) nextLevel(ctx context.Context, queues []string, below int) (int, error) {
 	level := -work.MaxPriority - 1
 	for _, q := range queues {
 		var top sql.NullInt64
-		if err := d.session.QueryRowContext(ctx, sqlWorkLevel, q, below).Scan(&top); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		err := d.session.QueryRowContext(ctx, sqlWorkLevel, q, below).Scan(&top)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return 0, err
 		}
 		if top.Valid {

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestNothingGoesOnAfterClose: who is in the middle of a transaction is told that the ledger was closed, and Close returns when that is over.
+// TestNothingGoesOnAfterClose closes a ledger in the middle of a transaction.
+// The caller gets ErrClosed, and Close returns when the transaction has ended.
 func TestNothingGoesOnAfterClose(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})

@@ -14,7 +14,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// desk is a transaction in which items are worked on: the ledger's own, or its caller's. SQLite locks the whole file for a writer, so nothing more is to be locked.
+// desk carries out operations on items in one transaction: the ledger's own, or
+// the caller's. SQLite locks the whole file for a writer, so a desk locks no
+// rows.
 type desk struct {
 	ledger  *Ledger
 	session session
@@ -76,7 +78,9 @@ func (d *desk) Get(ctx context.Context, id work.ID) (work.Item, error) {
 	return it, nil
 }
 
-// begin makes sure that the tables are there. If nobody has looked yet, they are made in the caller's own transaction: it has the file locked.
+// begin makes sure that the tables are there. If the store has not been opened
+// yet, begin makes missing tables in the caller's own transaction, which has
+// the write lock.
 func (d *desk) begin(ctx context.Context) error {
 	s := d.ledger.store
 	if err := s.usable(ctx); err != nil {
@@ -100,20 +104,23 @@ func (l *Ledger) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// opened is the database if it is open.
+// opened returns the database if it is open, and nil otherwise.
 func (s *Store) opened() *base {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.base
 }
 
-// Now is the machine's clock.
+// Now returns the machine's time.
 func (d *desk) Now(context.Context) (time.Time, error) {
-	return tenure.Time(d.ledger.store.options.Now()), nil
+	return tenure.Time(d.ledger.store.options.now()), nil
 }
 
-// items reads what a statement over all columns finds.
-func (d *desk) items(ctx context.Context, text string, args ...any) (items []work.Item, damage clerk.Damage, err error) {
+// items reads the items that a statement over all columns finds. It returns
+// damaged ones apart.
+func (d *desk) items(
+	ctx context.Context, text string, args ...any,
+) (items []work.Item, damage clerk.Damage, err error) {
 	rows, err := d.session.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, nil, err
@@ -129,7 +136,7 @@ func (d *desk) items(ctx context.Context, text string, args ...any) (items []wor
 	return items, damage, rows.Err()
 }
 
-// one reads the item that a statement finds, if it does.
+// one reads an item. It returns a zero item if there is none.
 func (d *desk) one(ctx context.Context, id work.ID) (work.Item, error) {
 	items, damage, err := d.items(ctx, sqlWorkItem, string(id))
 	switch {
@@ -143,17 +150,22 @@ func (d *desk) one(ctx context.Context, id work.ID) (work.Item, error) {
 	return items[0], nil
 }
 
-// itemFields are where the columns go, and come from, in the order of the statements.
+// itemFields returns pointers to the fields of an item, in the order in which
+// the statements name the columns.
 func itemFields(r *clerk.Item) []any {
 	return []any{
-		&r.ID, &r.Queue, &r.Unique, &r.State, &r.Priority, &r.Ready, &r.Created, &r.Finished, &r.Attempts, &r.Tries, &r.Generation, &r.CheckpointAt, &r.Error,
-		&r.Token, &r.Grant, &r.Owner, &r.Instance, &r.Held, &r.Cause, &r.Ended, &r.Actor, &r.Note, &r.Acquired, &r.Renewed, &r.Deadline, &r.TTL, &r.Progress, &r.ProgressAt, &r.Terms,
+		&r.ID, &r.Queue, &r.Unique, &r.State, &r.Priority, &r.Ready, &r.Created, &r.Finished,
+		&r.Attempts, &r.Tries, &r.Generation, &r.CheckpointAt, &r.Error,
+		&r.Token, &r.Grant, &r.Owner, &r.Instance, &r.Held, &r.Cause, &r.Ended, &r.Actor, &r.Note,
+		&r.Acquired, &r.Renewed, &r.Deadline, &r.TTL, &r.Progress, &r.ProgressAt, &r.Terms,
 		(*[]byte)(&r.Past), (*[]byte)(&r.Payload), (*[]byte)(&r.Checkpoint), (*[]byte)(&r.Result),
 	}
 }
 
-// Items reads items.
-func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique, _ bool) (all []work.Item, damage clerk.Damage, err error) {
+// Items reads items by their IDs and by their idempotency keys.
+func (d *desk) Items(
+	ctx context.Context, ids []work.ID, uniques []clerk.Unique, _ bool,
+) (all []work.Item, damage clerk.Damage, err error) {
 	read := func(text string, args ...any) error {
 		found, bad, err := d.items(ctx, text, args...)
 		all, damage = append(all, found...), append(damage, bad...)
@@ -172,7 +184,8 @@ func (d *desk) Items(ctx context.Context, ids []work.ID, uniques []clerk.Unique,
 	return all, damage, nil
 }
 
-// write carries out a statement over all columns for each item, and says for which it has changed a row.
+// write runs a statement over all columns for each item. It returns the items
+// for which the statement has changed a row.
 func (d *desk) write(ctx context.Context, text string, items []work.Item) (written []work.ID, err error) {
 	for _, it := range items {
 		r, err := clerk.Row(it)
@@ -190,7 +203,7 @@ func (d *desk) write(ctx context.Context, text string, items []work.Item) (writt
 	return written, nil
 }
 
-// values are what fields point to; empty bytes are NULL.
+// values returns the values that fields point to. Empty bytes become NULL.
 func values(fields []any) []any {
 	out := make([]any, len(fields))
 	for i, f := range fields {
@@ -228,12 +241,13 @@ func (d *desk) exec(ctx context.Context, text string, args ...any) (int64, error
 	return done.RowsAffected()
 }
 
-// Insert writes new items.
+// Insert writes new items. It returns those whose ID and idempotency key were
+// free.
 func (d *desk) Insert(ctx context.Context, items []work.Item) ([]work.ID, error) {
 	return d.write(ctx, sqlWorkInsert, items)
 }
 
-// Update writes items that are there.
+// Update writes items that are already there.
 func (d *desk) Update(ctx context.Context, items []work.Item) error {
 	written, err := d.write(ctx, sqlWorkUpdate, items)
 	return allWritten(len(written), len(items), err)
@@ -248,12 +262,13 @@ func allWritten(n, want int, err error) error {
 
 func effectFields(r *clerk.Effect) []any {
 	return []any{
-		&r.Item, &r.Generation, &r.Name, &r.Queue, &r.To, &r.AtMostOnce, &r.Token, &r.Grant, &r.Owner, &r.State, &r.Attempts, &r.Ready, &r.Sender, &r.Created,
+		&r.Item, &r.Generation, &r.Name, &r.Queue, &r.To, &r.AtMostOnce, &r.Token, &r.Grant, &r.Owner,
+		&r.State, &r.Attempts, &r.Ready, &r.Sender, &r.Created,
 		&r.Settled, &r.Error, &r.Actor, &r.Note, (*[]byte)(&r.Body),
 	}
 }
 
-// effects reads what a statement over all columns finds.
+// effects reads the effects that a statement over all columns finds.
 func (d *desk) effects(ctx context.Context, text string, args ...any) (effects []work.Effect, err error) {
 	rows, err := d.session.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -282,13 +297,13 @@ func (d *desk) writeEffects(ctx context.Context, text string, effects []work.Eff
 	return n, nil
 }
 
-// Emit writes effects.
+// Emit writes new effects. It leaves those that are already there as they are.
 func (d *desk) Emit(ctx context.Context, effects []work.Effect) error {
 	_, err := d.writeEffects(ctx, sqlWorkEmit, effects)
 	return err
 }
 
-// Effects reads effects.
+// Effects reads effects by their IDs.
 func (d *desk) Effects(ctx context.Context, ids []work.EffectID) (all []work.Effect, err error) {
 	for _, id := range ids {
 		found, err := d.effects(ctx, sqlWorkEffect, string(id.Item), id.Generation, id.Name)
@@ -300,7 +315,7 @@ func (d *desk) Effects(ctx context.Context, ids []work.EffectID) (all []work.Eff
 	return all, nil
 }
 
-// UpdateEffects writes effects that are there.
+// UpdateEffects writes effects that are already there.
 func (d *desk) UpdateEffects(ctx context.Context, effects []work.Effect) error {
 	n, err := d.writeEffects(ctx, sqlWorkEffectUpdate, effects)
 	return allWritten(n, len(effects), err)
@@ -318,7 +333,10 @@ func (d *desk) Record(ctx context.Context, refusals []work.Refusal) error {
 }
 
 func refusalFields(r *clerk.Refusal) []any {
-	return []any{&r.At, &r.Item, &r.Queue, &r.Verb, &r.Why, &r.Presented, &r.PresentedGrant, &r.PresentedOwner, &r.Newest, &r.NewestGrant, &r.NewestOwner}
+	return []any{
+		&r.At, &r.Item, &r.Queue, &r.Verb, &r.Why,
+		&r.Presented, &r.PresentedGrant, &r.PresentedOwner, &r.Newest, &r.NewestGrant, &r.NewestOwner,
+	}
 }
 
 // Marks reads the marks of dispatchers.

@@ -33,7 +33,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	return out.taken, out.refused
 }
 
-// list is a JSON array: "[]" if there is nothing in it.
+// list returns values as a JSON array: "[]" if there are none.
 func list[T ~string](values []T) string {
 	if len(values) == 0 {
 		return "[]"
@@ -52,7 +52,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 	if len(todo) == 0 {
 		return answers
 	}
-	settlements = slices.Clone(settlements) // a caller that has left may do with its own what it likes
+	settlements = slices.Clone(settlements) // the transaction may outlive this call
 	settled, err := answer(ctx, l, func(ctx context.Context, d *desk) ([]work.EffectAnswer, error) {
 		settled := make([]work.EffectAnswer, len(settlements))
 		_, err := clerk.Settle(ctx, d, settlements, settled, todo)

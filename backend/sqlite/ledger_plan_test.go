@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestWhatIsFinishedIsNotRead: what runs again and again finds its rows by an index, however many items are kept.
+// TestWhatIsFinishedIsNotRead checks that frequent statements find their rows
+// by an index, however many items are kept.
 func TestWhatIsFinishedIsNotRead(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})
@@ -35,7 +36,7 @@ func TestWhatIsFinishedIsNotRead(t *testing.T) {
 				break
 			}
 		}
-		err := l.looking(t.Context(), func(d *desk) error {
+		err := l.readOnly(t.Context(), func(d *desk) error {
 			plan, err := planOf(t.Context(), d, text, args[:min(len(args), 8)]...)
 			for _, step := range plan {
 				if strings.HasPrefix(step, "SCAN croft_") {
@@ -50,10 +51,12 @@ func TestWhatIsFinishedIsNotRead(t *testing.T) {
 	}
 }
 
-// throughIDs matches a plan that goes through all items there are.
+// throughIDs matches a plan that reads all items.
 var throughIDs = regexp.MustCompile(`autoindex_croft_item_1 \(id[<>]|SCAN croft_item`)
 
-// TestWhatIsDoneIsNotListedThrough: what people list, and what the reconciler asks for in every pass, is found by indexes that have nothing done in them.
+// TestWhatIsDoneIsNotListedThrough checks that listings of open items use
+// indexes without done items. People ask for them, and the reconciler does in
+// every pass.
 func TestWhatIsDoneIsNotListedThrough(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})
@@ -69,7 +72,7 @@ func TestWhatIsDoneIsNotListedThrough(t *testing.T) {
 		{work.Query{States: []work.State{work.Waiting}, Queue: "q", Owner: "ann"}, "croft_item_waiting"},
 		{work.Query{States: []work.State{work.Waiting, work.Dead}, Newest: true}, "croft_item_given_up"},
 	} {
-		err := l.looking(t.Context(), func(d *desk) error {
+		err := l.readOnly(t.Context(), func(d *desk) error {
 			text, err := d.listing(t.Context(), c.q)
 			if err != nil {
 				return err
@@ -86,7 +89,9 @@ func TestWhatIsDoneIsNotListedThrough(t *testing.T) {
 	}
 }
 
-// TestManyAreListedByGoingThroughAll: each page would read through all of the many otherwise, to find its own.
+// TestManyAreListedByGoingThroughAll checks that a listing of many open items
+// reads all items once. With the other statement, each page would read all open
+// items.
 func TestManyAreListedByGoingThroughAll(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})
@@ -130,7 +135,7 @@ func TestManyAreListedByGoingThroughAll(t *testing.T) {
 	}
 }
 
-// planOf is how SQLite carries out a statement, step by step.
+// planOf returns the steps by which SQLite carries out a statement.
 func planOf(ctx context.Context, d *desk, text string, args ...any) (steps []string, err error) {
 	rows, err := d.session.QueryContext(ctx, "EXPLAIN QUERY PLAN "+text, args...)
 	if err != nil {

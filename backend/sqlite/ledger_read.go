@@ -10,22 +10,23 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// looking calls do with a connection that only reads, and waits for no writer.
-func (l *Ledger) looking(ctx context.Context, do func(d *desk) error) error {
-	err := l.store.reading(ctx, func(b *base) error { return do(&desk{ledger: l, session: b.db}) })
+// readOnly calls do outside of any transaction, for reading. It waits for no
+// writer.
+func (l *Ledger) readOnly(ctx context.Context, do func(d *desk) error) error {
+	err := l.store.withDatabase(ctx, func(b *base) error { return do(&desk{ledger: l, session: b.db}) })
 	if err != nil {
 		return store.Unknown(err)
 	}
 	return nil
 }
 
-// Get reads an item with all there is of it.
+// Get reads an item with its payload, checkpoint, result and history.
 func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 	if err := id.Check(); err != nil {
 		return work.Item{}, err
 	}
 	var it work.Item
-	err := l.looking(ctx, func(d *desk) (err error) { it, err = d.one(ctx, id); return err })
+	err := l.readOnly(ctx, func(d *desk) (err error) { it, err = d.one(ctx, id); return err })
 	switch {
 	case err != nil:
 		return work.Item{}, err
@@ -35,7 +36,8 @@ func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 	return it, nil
 }
 
-// List yields items by their ID.
+// List yields items in the order of their IDs, or backwards if q.Newest is set.
+// They have no payload, checkpoint, result or history.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
 	var last *string
 	if q.After != "" {
@@ -44,7 +46,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	text := "" // chosen with the first page
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
 		var damage clerk.Damage
-		err = l.looking(ctx, func(d *desk) (err error) {
+		err = l.readOnly(ctx, func(d *desk) (err error) {
 			if text == "" {
 				if text, err = d.listing(ctx, q); err != nil {
 					return err
@@ -55,13 +57,13 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 			case last != nil:
 				after = *last
 			case q.Newest:
-				after = "g" // no hex digit is beyond
+				after = "g" // IDs are hexadecimal: all lie before it
 			}
 			items, damage, err = d.items(ctx, text, q.Queue, list(q.States), q.Owner, after, n)
 			return err
 		})
 		for i := range items {
-			items[i].Record.History = nil // the past was not asked for
+			items[i].Record.History = nil // the statements leave it out
 		}
 		last = clerk.Last(last, items, damage, q.Newest)
 		if err == nil && len(damage) > 0 {
@@ -71,10 +73,14 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	})
 }
 
-// few is how many items are still few: each page reads through all of them to find its own.
+// few is the largest number of items that work_list_few is used for. That
+// statement reads all of them again for each page.
 const few = 20 * page
 
-// listing is the statement that answers a query: what is not done is found without reading what is, unless there is so much of it that going through all once is less.
+// listing chooses the statement that answers a query. If the query does not ask
+// for done items and only a few others are there, the statement finds those
+// without reading the done ones. Otherwise it is cheaper to read all items
+// once.
 func (d *desk) listing(ctx context.Context, q work.Query) (string, error) {
 	texts := sqlWorkList
 	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) {
@@ -89,13 +95,13 @@ func (d *desk) listing(ctx context.Context, q work.Query) (string, error) {
 	return texts.Text(q.Newest), nil
 }
 
-// Effects yields effects by their identity.
+// Effects yields effects in the order of their IDs.
 func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
 	last := q.After
 	if last.Item == "" {
 		last.Generation = -1
 	}
-	const bodies = 50 // they may be large
+	const bodies = 50 // for one page: they may be large
 	return clerk.Pages(bodies, q.Limit, q.Check(), func(n int) (effects []work.Effect, read int, err error) {
 		var orphaned any
 		text := sqlWorkEffects
@@ -107,8 +113,9 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			}
 			orphaned = now.UnixMicro()
 		}
-		err = l.looking(ctx, func(d *desk) (err error) {
-			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned, string(last.Item), last.Generation, last.Name, n)
+		err = l.readOnly(ctx, func(d *desk) (err error) {
+			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned,
+				string(last.Item), last.Generation, last.Name, n)
 			return err
 		})
 		if len(effects) > 0 {
@@ -122,7 +129,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
 	since, last := clerk.From(q.Since), int64(0)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, read int, err error) {
-		err = l.looking(ctx, func(d *desk) error {
+		err = l.readOnly(ctx, func(d *desk) error {
 			refusals = nil
 			rows, err := d.session.QueryContext(ctx, sqlWorkRefusals, string(q.Item), q.Queue, since, last, n)
 			if err != nil {
@@ -142,7 +149,7 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 	})
 }
 
-// Stats counts by queue. It reads all items there are.
+// Stats counts items, effects and refusals by queue. It reads all items.
 func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
 	if err := work.CheckSelected(queue); err != nil {
 		return nil, err
@@ -152,7 +159,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		return nil, err
 	}
 	var all []work.Stats
-	err = l.looking(ctx, func(d *desk) error {
+	err = l.readOnly(ctx, func(d *desk) error {
 		var counts clerk.Counts
 		rows, err := d.session.QueryContext(ctx, sqlWorkStats, now.UnixMicro(), queue)
 		if err != nil {
@@ -161,7 +168,9 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		defer rows.Close()
 		for rows.Next() {
 			var c clerk.Count
-			if err := rows.Scan(&c.Queue, &c.Kind, &c.State, &c.Later, &c.Lapsed, &c.N, &c.Oldest, &c.Heartbeat, &c.Progress); err != nil {
+			err := rows.Scan(&c.Queue, &c.Kind, &c.State, &c.Later, &c.Lapsed, &c.N,
+				&c.Oldest, &c.Heartbeat, &c.Progress)
+			if err != nil {
 				return err
 			}
 			counts.Add(c)
@@ -172,13 +181,16 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	return all, err
 }
 
-// Prune forgets what is over, the oldest first.
+// Prune deletes old items and refusals, the oldest first, at most limit of
+// each.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
 	r, err := r.Pruning(limit)
 	if err != nil {
 		return work.Pruned{}, err
 	}
-	pruned, err := answer(ctx, l, func(ctx context.Context, d *desk) (work.Pruned, error) { return d.prune(ctx, r, limit) })
+	pruned, err := answer(ctx, l, func(ctx context.Context, d *desk) (work.Pruned, error) {
+		return d.prune(ctx, r, limit)
+	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(err)
 	}

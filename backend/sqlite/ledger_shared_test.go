@@ -23,7 +23,9 @@ func additions(n int, queue string) []work.Request {
 	return all
 }
 
-// TestWhoMakesATransactionForOthersGetsItsOwn: those who came before fill it. Nobody else may come to make the next.
+// TestWhoMakesATransactionForOthersGetsItsOwn fills a transaction with earlier
+// requests. The caller that has the turn must go on until its own are done:
+// nobody else may come to make the next transaction.
 func TestWhoMakesATransactionForOthersGetsItsOwn(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), nil)
@@ -33,7 +35,7 @@ func TestWhoMakesATransactionForOthersGetsItsOwn(t *testing.T) {
 	for i := range full.requests {
 		full.todo = append(full.todo, i)
 	}
-	l.queued = append(l.queued, full) // of somebody who has not come to wait for its turn yet
+	l.queued = append(l.queued, full) // of a caller that does not wait for the turn yet
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if a := l.Apply(ctx, additions(1, "last"))[0]; a.Err != nil {
@@ -47,7 +49,7 @@ func TestWhoMakesATransactionForOthersGetsItsOwn(t *testing.T) {
 	}
 }
 
-// held keeps a file locked until it is let go.
+// held keeps a file locked until the returned function is called.
 func heldBy(t *testing.T, file string) (release func()) {
 	t.Helper()
 	db, err := connections(file, testenv.Patience)
@@ -63,9 +65,9 @@ func heldBy(t *testing.T, file string) (release func()) {
 	}
 }
 
-// TestWhatALedgerWritesToAFileThatIsGoneIsUnknown: the ledger waits for its
-// turn in the file while somebody moves the file away. Its connection may be
-// in the middle of opening the file then, or have it open for long.
+// TestWhatALedgerWritesToAFileThatIsGoneIsUnknown moves the file away while the
+// ledger waits for the lock. Its connection may be just opening the file, or
+// have had it open for long.
 func TestWhatALedgerWritesToAFileThatIsGoneIsUnknown(t *testing.T) {
 	t.Parallel()
 	for _, opened := range []bool{false, true} {
@@ -98,8 +100,9 @@ func TestWhatALedgerWritesToAFileThatIsGoneIsUnknown(t *testing.T) {
 	}
 }
 
-// TestAFaultOfAFileThatIsGoneIsExplained: SQLite names the step that met it, an
-// I/O error for example. The user needs to know that the file was moved.
+// TestAFaultOfAFileThatIsGoneIsExplained checks errors that SQLite gives for a
+// moved file, such as an I/O error. The user needs to know that the file was
+// moved.
 func TestAFaultOfAFileThatIsGoneIsExplained(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "work.db")
@@ -124,7 +127,8 @@ type coded int
 func (c coded) Error() string { return "some fault" }
 func (c coded) Code() int     { return int(c) }
 
-// TestRequestsAreTheCallersAgain when Apply has returned, whatever becomes of what it has begun.
+// TestRequestsAreTheCallersAgain checks that a caller may change its requests
+// when Apply has returned, even if the transaction goes on.
 func TestRequestsAreTheCallersAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "work.db")
@@ -151,7 +155,7 @@ func TestRequestsAreTheCallersAgain(t *testing.T) {
 	release()
 	wait, stop := context.WithTimeout(t.Context(), testenv.Patience)
 	defer stop()
-	for { // what was begun is finished
+	for { // the transaction goes on to its end
 		it, err := l.Get(wait, id)
 		if err == nil {
 			if it.Queue != "q" {

@@ -13,11 +13,11 @@ import (
 	"github.com/croft-dev/croft/work/worktest"
 )
 
-// ledgerAt is a harness on a file of its own.
+// ledgerAt returns a harness on a file of its own.
 func ledgerAt(file string, now func() time.Time, advance func(time.Duration)) worktest.Harness {
 	return worktest.Harness{
 		Open: func(tb testing.TB) work.Ledger {
-			l, err := OpenLedger(tb.Context(), file, &Options{Now: now, LockWait: testenv.Patience})
+			l, err := OpenLedger(tb.Context(), file, &Options{now: now, LockWait: testenv.Patience})
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -58,7 +58,7 @@ func inTransaction(ctx context.Context, db *sql.DB, l *Ledger, do func(work.Oper
 	return tx.Commit()
 }
 
-// TestLedger: the ledger keeps every promise of the contract, by a clock that the suite moves.
+// TestLedger runs the suite of ledgers, by a clock that the suite moves.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	worktest.Run(t, func(tb testing.TB) worktest.Harness {
@@ -67,7 +67,8 @@ func TestLedger(t *testing.T) {
 	})
 }
 
-// TestLedgerInTheCallersDatabase: by the machine's own clock, beside other tables, through the caller's own connections.
+// TestLedgerInTheCallersDatabase runs it by the machine's own clock, beside
+// other tables, through the caller's own connections.
 func TestLedgerInTheCallersDatabase(t *testing.T) {
 	t.Parallel()
 	worktest.RunTimed(t, func(tb testing.TB) worktest.Harness {

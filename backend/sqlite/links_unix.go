@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// links is how many names a file has.
+// links returns how many names a file has.
 func links(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink) //nolint:unconvert // its type differs between systems

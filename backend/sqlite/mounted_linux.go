@@ -2,7 +2,8 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// mountedAlone reports whether a file is a mount of its own, apart from its folder. Where the kernel does not tell, it is taken for none.
+// mountedAlone reports whether a file is a mount of its own, apart from its
+// folder. It reports false if the kernel does not say.
 func mountedAlone(file, folder string) bool {
 	of := func(path string) (id uint64, known bool) {
 		var st unix.Statx_t

@@ -2,5 +2,5 @@
 
 package sqlite
 
-// mountedAlone is for systems where a single file can be mounted.
+// mountedAlone reports false on systems other than Linux.
 func mountedAlone(string, string) bool { return false }

@@ -7,18 +7,18 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// neighbours are the stores of this process in which somebody waits or listens,
-// by their files. They need not look to find what another of them has changed.
-// A store counts how often it has settled: it may come again before it has
-// gone.
+// neighbours are the stores of this process that have waiters or listeners, by
+// their files. A store tells its neighbours of changes, so they need not poll
+// for them. The number counts calls of addNeighbour: a new poller of the same
+// store may begin before the old one has ended.
 var neighbours = struct {
 	mu sync.RWMutex
 	on map[string]map[*watches]int
 }{on: map[string]map[*watches]int{}}
 
-// settle makes a store known to the others on the same file, until the returned
+// addNeighbour adds a store to the neighbours on a file, until the returned
 // function is called.
-func (w *watches) settle(file string) (leave func()) {
+func (w *watches) addNeighbour(file string) (leave func()) {
 	n := &neighbours
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,15 +50,15 @@ func (w *watches) others(file string, do func(*watches)) {
 	}
 }
 
-// announce wakes those who wait for what a transaction has changed, and tells
-// of operators' acts, here and in the other stores of this process.
+// announce wakes the waiters for keys that have changed hands, and tells
+// listeners of operators' acts. It does so here and in the neighbours.
 func (s *Store) announce(file string, passed []*entry, acted []string) {
 	if len(passed) == 0 && len(acted) == 0 {
 		return
 	}
 	tell := func(w *watches) {
 		for _, e := range passed {
-			w.note(e.head.Key, handsOf(&e.head))
+			w.note(e.head.Key, ownershipOf(&e.head))
 			w.hub.Changed(e.head.Key)
 		}
 		for _, key := range acted {
@@ -69,8 +69,8 @@ func (s *Store) announce(file string, passed []*entry, acted []string) {
 	s.watch.others(file, tell)
 }
 
-// awaited says of releases that somebody waits in another store of this
-// process. Of other processes nothing is known.
+// awaited sets Awaited in the answers to releases if a neighbour has a waiter
+// for the key. It knows nothing of other processes.
 func (s *Store) awaited(file string, requests []tenure.Request, answers []store.Answer) {
 	s.watch.others(file, func(w *watches) {
 		for i := range requests {

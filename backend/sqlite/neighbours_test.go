@@ -8,7 +8,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAReleaseSaysThatANeighbourWaits: another store of this process on the same file. One's own waiters, and those for other keys, do not count.
+// TestAReleaseSaysThatANeighbourWaits has another store of this process wait on
+// the same file. The store's own waiters, and waiters for other keys, do not
+// count.
 func TestAReleaseSaysThatANeighbourWaits(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -52,7 +54,7 @@ func TestAReleaseSaysThatANeighbourWaits(t *testing.T) {
 		t.Error("a neighbour waits, and the release does not say so")
 	}
 	select {
-	case <-c: // it was woken before the release was answered
+	case <-c: // woken before the release was answered
 	default:
 		t.Error("the neighbour was not woken at once")
 	}

@@ -9,15 +9,22 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/store"
 )
 
 func init() {
 	store.Register("sqlite", openURL)
 	guard.Register("sqlite", openGuard)
+	inject.SQLite = func(
+		ctx context.Context, path string, lockWait time.Duration, now func() time.Time,
+	) (store.Store, error) {
+		return Open(ctx, path, &Options{SweepEvery: -1, LockWait: lockWait, now: now})
+	}
 }
 
-// openURL opens "sqlite:///path/to/file.db", with retention, lock_wait and network if need be.
+// openURL opens a URL like "sqlite:///path/to/file.db". It may have the
+// parameters retention, lock_wait and network.
 func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	a, err := parse("store", u)
 	if err != nil {
@@ -33,7 +40,8 @@ func openURL(ctx context.Context, u *url.URL) (store.Store, error) {
 	return st, nil
 }
 
-// pathOf is the path in a URL. On Windows it begins with a drive, not with the slash before that.
+// pathOf returns the path in a URL. On Windows it drops the slash before the
+// drive.
 func pathOf(u *url.URL) string {
 	if runtime.GOOS == "windows" && len(u.Path) > 2 && u.Path[0] == '/' && u.Path[2] == ':' {
 		return u.Path[1:]
@@ -41,7 +49,7 @@ func pathOf(u *url.URL) string {
 	return u.Path
 }
 
-// address is a URL taken apart.
+// address is a parsed URL.
 type address struct {
 	kind    string
 	url     *url.URL
@@ -73,9 +81,11 @@ func parse(kind string, u *url.URL) (*address, error) {
 		case name == "network" && values[0] == "allow":
 			a.options.AllowNetwork = true
 		case name == "columns":
-			return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(u.String()))
+			return nil, fmt.Errorf("%w %s URL %q: it names columns in a table, which only a program that has the "+
+				"same Columns can open; raise the fence from there", fence.ErrInvalid, kind, store.Redact(u.String()))
 		case into == nil:
-			return nil, a.bad(fmt.Sprintf("parameter %s=%q is unknown; known are retention, lock_wait and network=allow", name, values[0]))
+			return nil, a.bad(fmt.Sprintf("parameter %s=%q is unknown; "+
+				"known are retention, lock_wait and network=allow", name, values[0]))
 		default:
 			if *into, err = time.ParseDuration(values[0]); err != nil || *into < time.Millisecond {
 				return nil, a.bad(fmt.Sprintf("%s %q is not a duration of a millisecond or more", name, values[0]))

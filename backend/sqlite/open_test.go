@@ -26,7 +26,8 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// TestWhatCannotBeAStoreIsRefused: with an error that names the path and says what to do, and nothing is made or changed.
+// TestWhatCannotBeAStoreIsRefused checks that errors name the path and say what
+// to do, and that nothing is made or changed.
 func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -95,7 +96,8 @@ func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
 	}
 }
 
-// TestNamesAreNoParameters: whatever a file is called, it is that file.
+// TestNamesAreNoParameters opens files with strange names. None is taken for a
+// parameter.
 func TestNamesAreNoParameters(t *testing.T) {
 	t.Parallel()
 	dir := memoryDir(t)
@@ -125,7 +127,8 @@ func TestNamesAreNoParameters(t *testing.T) {
 	}
 }
 
-// TestLinksLeadToOneStore: by whichever name a file is opened, its log lies beside the file itself.
+// TestLinksLeadToOneStore checks that the log lies beside the file itself,
+// whichever link the file was opened by.
 func TestLinksLeadToOneStore(t *testing.T) {
 	t.Parallel()
 	dir := memoryDir(t)
@@ -149,7 +152,8 @@ func TestLinksLeadToOneStore(t *testing.T) {
 	}
 }
 
-// TestURLs: what a store's URL may say, and what is refused rather than ignored.
+// TestURLs checks which URLs are good, and that bad ones are refused rather
+// than ignored.
 func TestURLs(t *testing.T) {
 	t.Parallel()
 	dir := memoryDir(t)
@@ -175,7 +179,8 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// TestNetworkMountsAreNotForSQLite: no such mount is at hand, so what the doctor and the refusal rest on is asked about them.
+// TestNetworkMountsAreNotForSQLite asks the functions behind the refusal and
+// the doctor about such mounts, because none is at hand.
 func TestNetworkMountsAreNotForSQLite(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[ground.Kind]store.Level{
@@ -203,7 +208,8 @@ func TestNetworkMountsAreNotForSQLite(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsGoneIsMadeAnew: what was written to a file that nobody else can see any more is no grant.
+// TestAFileThatIsGoneIsMadeAnew checks that a write to a file that nobody else
+// can see any more is no grant.
 func TestAFileThatIsGoneIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"removed", "replaced"} {
@@ -243,7 +249,9 @@ func TestAFileThatIsGoneIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestALinkThatLeadsElsewhereIsFollowed: those who come later open another file by the same path, as after a release of which "current" is a link.
+// TestALinkThatLeadsElsewhereIsFollowed changes a symbolic link on the path, as
+// a deployment does with "current". Later users open another file by the same
+// path.
 func TestALinkThatLeadsElsewhereIsFollowed(t *testing.T) {
 	t.Parallel()
 	dir := memoryDir(t)
@@ -271,7 +279,9 @@ func TestALinkThatLeadsElsewhereIsFollowed(t *testing.T) {
 	}
 }
 
-// TestTheCallersConnectionsStayWithTheirFile: when it is moved, what is at its path now is another, in which others take leases. No connection of the caller's pool sees those.
+// TestTheCallersConnectionsStayWithTheirFile moves the file of the caller's own
+// database. At its path is now another file, in which others take leases, and
+// no connection of the pool sees those.
 func TestTheCallersConnectionsStayWithTheirFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "app.db")
@@ -281,7 +291,7 @@ func TestTheCallersConnectionsStayWithTheirFile(t *testing.T) {
 	st := New(db, nil)
 	defer st.Close()
 	must(t, one(st, acquire("before", "ann")).Err)
-	_, err = st.Get(t.Context(), "before") // by another connection than the writer's
+	_, err = st.Get(t.Context(), "before") // on another connection than the writer's
 	must(t, err)
 	move := func(from, to string) {
 		t.Helper()
@@ -306,7 +316,8 @@ func TestTheCallersConnectionsStayWithTheirFile(t *testing.T) {
 	must(t, one(st, acquire("after", "ann")).Err)
 }
 
-// TestTablesThatWereRemovedAreMadeAnew, for those who only write as well.
+// TestTablesThatWereRemovedAreMadeAnew checks reading, and writing without
+// having read.
 func TestTablesThatWereRemovedAreMadeAnew(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -321,7 +332,8 @@ func TestTablesThatWereRemovedAreMadeAnew(t *testing.T) {
 	must(t, one(st, mine).Err)
 }
 
-// TestTheCallersDatabaseMustBeFit: what is missing is said, and how to set it.
+// TestTheCallersDatabaseMustBeFit checks that errors say which setting is
+// wrong, and how to set it.
 func TestTheCallersDatabaseMustBeFit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -345,7 +357,8 @@ func TestTheCallersDatabaseMustBeFit(t *testing.T) {
 	}
 }
 
-// TestADamagedFileIsSaid: with what to do, and nothing is made of what cannot be read.
+// TestADamagedFileIsSaid checks that errors say what to do, and that nothing is
+// decided by unreadable data.
 func TestADamagedFileIsSaid(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -372,7 +385,8 @@ func TestADamagedFileIsSaid(t *testing.T) {
 	}
 }
 
-// TestAClosedStoreAnswers: whoever asks before, while or after it is closed.
+// TestAClosedStoreAnswers checks calls made before, while and after the store
+// is closed.
 func TestAClosedStoreAnswers(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -408,7 +422,8 @@ func TestAClosedStoreAnswers(t *testing.T) {
 	}
 }
 
-// TestTheLogIsCopiedBackWhateverThePoolSays: a pool that never does so leaves it to the store, or the log would grow without end.
+// TestTheLogIsCopiedBackWhateverThePoolSays uses a pool that never copies the
+// log back. The store does it, because the log would grow without end.
 func TestTheLogIsCopiedBackWhateverThePoolSays(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "app.db")

@@ -12,42 +12,56 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// ErrDamaged is matched by the error about a record, or a guard's mark, that cannot be one of the law's: somebody has changed it by hand, or the file is damaged. Nothing is decided
-// from it and nothing is written over it.
+// ErrDamaged is matched by errors about a record, or a guard's mark, that Croft
+// cannot have written: somebody has changed it by hand, or the file is damaged.
+// Croft decides nothing by it and does not overwrite it.
 var ErrDamaged = errors.New("damaged record")
 
-// A packed record is a byte that says how it is packed, its own words, the record's fields, the transfers before the newest, and a checksum over the key and all that. The newest transfer
-// follows from the fields. With a whole history it takes little more than a kilobyte, so that it lies in one page, and the transfers are never unpacked to decide about a request, unless it is
-// a late copy of one of them.
+// packedV1 is the first byte of a packed record and says how it is packed.
+// After it come:
+//
+//   - the record's own words: strings that the fields refer to by number
+//   - the record's fields
+//   - the transfers before the newest; the newest follows from the fields
+//   - a checksum over the key and all bytes before it
+//
+// With a full history a record takes little more than a kilobyte, so it fits
+// into one page. Deciding a request does not unpack the transfers, unless the
+// request is a late copy of one of them.
 const packedV1 = 1
 
-// known are the law's own words. Their numbers are written into records, and so are those of a record's own words, which come after them: a change of this list is another way of packing.
+// known lists the law's own words. A number below len(known) refers to them,
+// and a higher one to the record's own words. These numbers are in every
+// record, so changing this list needs a new first byte.
 var known = []string{
 	"",
 	string(tenure.Held), string(tenure.Free), string(tenure.Reserved),
-	string(tenure.First), string(tenure.Released), string(tenure.Expired), string(tenure.Handoff), string(tenure.Operator), string(tenure.Cancelled), string(tenure.Recovery),
+	string(tenure.First), string(tenure.Released), string(tenure.Expired), string(tenure.Handoff),
+	string(tenure.Operator), string(tenure.Cancelled), string(tenure.Recovery),
 	string(tenure.EndFailed), string(tenure.EndTakenOver), string(tenure.EndSuperseded),
 }
 
-// mostWords is when a record's own words are counted anew: those that only dropped transfers have used go.
+// mostWords is the number of own words above which pack drops those that only
+// forgotten transfers have used.
 const mostWords = 96
 
-// kept is a key's record as the store works with it.
+// kept is a key's record as the store holds it in memory.
 type kept struct {
-	// head is the record, with the newest transfer for its history; zero if there is none.
+	// head is the record; its history is the newest transfer only. It is zero
+	// if the key has no record.
 	head tenure.Record
 	past past
 }
 
-// past are the transfers before the newest, packed, oldest first.
+// past holds the transfers before the newest, packed, oldest first.
 type past struct {
-	words []string // that they, and the record, have been packed with
+	words []string // the record's own words
 	terms []byte
-	own   bool // nobody else has the bytes behind terms
+	own   bool // terms is not part of the bytes that were read, and may grow
 	count int
 }
 
-// longestPast is how many transfers there are before the newest.
+// longestPast is the largest number of transfers before the newest.
 const longestPast = tenure.HistoryLen - 1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -65,7 +79,7 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	var room [192]byte // for most records
+	var room [192]byte // enough for most records, without an allocation
 	p := packer{to: room[:0], words: &k.past.words}
 	raw, err := rawGrant(rec.Grant)
 	if err != nil {
@@ -75,7 +89,10 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 	p.time(rec.Acquired, 0)
 	at := rec.Acquired.UnixMicro()
 	p.signed(int64(rec.Token) - at)
-	for _, word := range []string{rec.Owner, rec.Instance, string(rec.State), string(rec.Cause), string(rec.Ended), rec.Actor, rec.Note, rec.Progress} {
+	for _, word := range []string{
+		rec.Owner, rec.Instance, string(rec.State), string(rec.Cause), string(rec.Ended),
+		rec.Actor, rec.Note, rec.Progress,
+	} {
 		p.word(word)
 	}
 	for _, t := range []time.Time{rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt} {
@@ -100,7 +117,8 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(to, checksum(rec.Key, to[start:])), nil
 }
 
-// add puts a transfer behind the others, and drops the oldest if there are too many. Each is its length, its grant, and the rest.
+// add appends a transfer, and drops the oldest if there are too many. A packed
+// transfer is one byte with its length, its grant, and its other fields.
 func (p *past) add(t *tenure.Term) error {
 	raw, err := rawGrant(t.Grant)
 	if err != nil {
@@ -112,7 +130,9 @@ func (p *past) add(t *tenure.Term) error {
 	at := t.Acquired.UnixMicro()
 	w.signed(int64(t.Token) - at)
 	w.time(t.Finished, at)
-	for _, word := range []string{t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note} {
+	for _, word := range []string{
+		t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note,
+	} {
 		w.word(word)
 	}
 	terms := p.terms
@@ -120,7 +140,8 @@ func (p *past) add(t *tenure.Term) error {
 		terms = terms[1+int(terms[0]):]
 		p.count--
 	}
-	// The bytes before may be those that were read: they are copied, with room for as many again, and then added to.
+	// If terms is part of the bytes that were read, or is full, copy it and
+	// leave room for as much again.
 	if more := 17 + len(w.to); !p.own || cap(terms)-len(terms) < more {
 		terms, p.own = append(make([]byte, 0, 2*(len(terms)+more)), terms...), true
 	}
@@ -131,7 +152,7 @@ func (p *past) add(t *tenure.Term) error {
 	return nil
 }
 
-// has reports whether a grant is among the transfers.
+// has reports whether a grant is among these transfers.
 func (p *past) has(raw [16]byte) bool {
 	for at := 0; at < len(p.terms); at += 1 + int(p.terms[at]) {
 		if [16]byte(p.terms[at+1:at+17]) == raw {
@@ -141,7 +162,7 @@ func (p *past) has(raw [16]byte) bool {
 	return false
 }
 
-// rawGrant is a grant in half the space.
+// rawGrant decodes a grant from hexadecimal digits.
 func rawGrant(g fence.Grant) (raw [16]byte, err error) {
 	if len(g) != 32 {
 		return raw, fmt.Errorf("grant %q is not one", g)
@@ -150,7 +171,7 @@ func rawGrant(g fence.Grant) (raw [16]byte, err error) {
 	return raw, err
 }
 
-// packer writes fields.
+// packer appends fields to a buffer, and new words to words.
 type packer struct {
 	to    []byte
 	words *[]string
@@ -159,7 +180,8 @@ type packer struct {
 func (p *packer) number(n uint64) { p.to = binary.AppendUvarint(p.to, n) }
 func (p *packer) signed(n int64)  { p.to = binary.AppendVarint(p.to, n) }
 
-// time writes how many microseconds it is after another. Zero is no time; so what is not later counts from one.
+// time writes the difference to another time in microseconds. 0 means no time,
+// so a difference is zigzag-encoded, and one is added.
 func (p *packer) time(t time.Time, after int64) {
 	if t.IsZero() {
 		p.number(0)
@@ -171,7 +193,7 @@ func (p *packer) time(t time.Time, after int64) {
 
 func (p *packer) word(s string) {
 	words := *p.words
-	for i := len(words) - 1; i >= 0; i-- { // mostly the last ones
+	for i := len(words) - 1; i >= 0; i-- { // most words are among the last
 		if words[i] == s {
 			p.number(uint64(len(known) + i))
 			return
@@ -184,6 +206,6 @@ func (p *packer) word(s string) {
 		}
 	}
 	p.number(uint64(len(known) + len(words)))
-	words = append(words[:len(words):len(words)], s) // what others refer to stays as it is
+	words = append(words[:len(words):len(words)], s) // copies it: a copy of kept may share the array
 	*p.words = words
 }

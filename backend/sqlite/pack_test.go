@@ -15,8 +15,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestPackedRecordsAreTheSame for any records that the law makes: decided about in their packed form, they are what the law makes of the whole record, late copies of old requests included; and damage to
-// any byte of them is noticed.
+// TestPackedRecordsAreTheSame makes random records by the law. Deciding on a
+// packed record gives the same result as deciding on the whole one, also for
+// late copies of old requests. Damage to any byte is noticed.
 func TestPackedRecordsAreTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.UnixMicro(rapid.Int64Range(1, 7e15).Draw(t, "now")).UTC()
@@ -81,7 +82,7 @@ func TestPackedRecordsAreTheSame(t *testing.T) {
 	})
 }
 
-// unpackedAgain is what comes back of a record that was written.
+// unpackedAgain packs a record and unpacks it again.
 func unpackedAgain(k *kept) (kept, error) {
 	if k.head.IsZero() {
 		return *k, nil
@@ -93,7 +94,8 @@ func unpackedAgain(k *kept) (kept, error) {
 	return unpack(k.head.Key, packed)
 }
 
-// FuzzUnpack: whatever is in the file, it is a record or it is damaged; it is never a panic.
+// FuzzUnpack checks that any bytes unpack to a valid record or an error, and
+// never panic.
 func FuzzUnpack(f *testing.F) {
 	f.Add([]byte{packedV1, 1, 2, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -106,7 +108,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestADamagedRecordDecidesNothing, is written over by nobody, and hides no other.
+// TestADamagedRecordDecidesNothing checks that nobody overwrites it either, and
+// that it hides no other record.
 func TestADamagedRecordDecidesNothing(t *testing.T) {
 	t.Parallel()
 	file := memoryDir(t) + "/croft.db"

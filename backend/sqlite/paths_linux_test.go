@@ -17,8 +17,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestOneFileByTwoPathsIsOneStore: in one process and between processes. A handle that was opened by another path and is closed takes no lock of the first one with it, and a hard link
-// that comes while the file is open is refused.
+// TestOneFileByTwoPathsIsOneStore opens one file by two paths, in one process
+// and in two. Closing one handle must not drop the locks of the other. A hard
+// link that is made while the file is open is refused.
 func TestOneFileByTwoPathsIsOneStore(t *testing.T) {
 	t.Parallel()
 	dir := memoryDir(t)
@@ -28,7 +29,8 @@ func TestOneFileByTwoPathsIsOneStore(t *testing.T) {
 	defer st.Close()
 	must(t, os.Symlink("real/croft.db", link))
 
-	// In the middle of a transaction, others of this process come and go by the other path.
+	// While one transaction runs, other handles of this process are opened and
+	// closed by the other path.
 	st.hang.Store(true)
 	resume := sync.OnceFunc(func() { close(st.resume) })
 	defer resume()
@@ -69,7 +71,7 @@ func TestOneFileByTwoPathsIsOneStore(t *testing.T) {
 			t.Errorf("%s, of a file with two names: %v", path, err)
 		}
 	}
-	must(t, one(st, acquire("j", "ann")).Err) // who has it open by its one name goes on
+	must(t, one(st, acquire("j", "ann")).Err) // a store that has it open by its one name goes on
 	must(t, os.Remove(filepath.Join(dir, "hard.db")))
 	must(t, open(t, link, nil).Close())
 	if beside, err := filepath.Glob(filepath.Join(dir, "*-wal")); err != nil || len(beside) > 0 {
@@ -78,7 +80,8 @@ func TestOneFileByTwoPathsIsOneStore(t *testing.T) {
 	inOrder(t, file)
 }
 
-// TestAFileMountedByItselfIsRefused: its log would be another in every place where it is mounted.
+// TestAFileMountedByItselfIsRefused checks bind mounts of a single file: each
+// place would have a log of its own.
 func TestAFileMountedByItselfIsRefused(t *testing.T) {
 	dir := memoryDir(t)
 	file, mounted := filepath.Join(dir, "croft.db"), filepath.Join(dir, "mounted.db")
@@ -115,11 +118,13 @@ func TestAFileMountedByItselfIsRefused(t *testing.T) {
 	}
 }
 
-// TestAFileIsNotOpenedWhileItIsMade: whoever makes it closes a descriptor of it, and with that would go all the locks that others of the process have on it by then.
+// TestAFileIsNotOpenedWhileItIsMade checks that opening waits for the maker.
+// The maker closes a descriptor of the file, and that drops all locks that this
+// process has on it.
 func TestAFileIsNotOpenedWhileItIsMade(t *testing.T) {
 	file := filepath.Join(memoryDir(t), "croft.db")
 	making.Lock()
-	must(t, os.WriteFile(file, nil, 0o600)) // as somebody does who has not closed it yet
+	must(t, os.WriteFile(file, nil, 0o600)) // like a maker that has not closed it yet
 	opened := make(chan *Store, 1)
 	go func() {
 		st, err := Open(context.Background(), file, nil)
@@ -138,12 +143,13 @@ func TestAFileIsNotOpenedWhileItIsMade(t *testing.T) {
 	if st == nil {
 		t.FailNow()
 	}
-	// Every open connection has a shared lock on the file, one for the whole process.
+	// The process has one shared lock on the file for all its open connections.
 	if pids := findLocks(file, "READ", sharedByte, sharedByte); len(pids) != 1 || pids[0] != os.Getpid() {
 		t.Errorf("the file is open, and locked by %v", pids)
 	}
 	must(t, st.Close())
 }
 
-// sharedByte is the first of those that an open connection to a database with a log has locked.
+// sharedByte is the first byte that an open connection has locked in a database
+// with a log.
 const sharedByte = 0x40000002

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// memoryDir is a folder where a sync costs nothing, if there is one: for tests about something else than the disk.
+// memoryDir returns a folder where a sync costs nothing, if there is one. It is
+// for tests that are not about the disk.
 func memoryDir(tb testing.TB) string {
 	tb.Helper()
 	if dir, err := os.MkdirTemp("/dev/shm", "croft-sqlite-"); err == nil { //nolint:usetesting // it knows nothing of memory
@@ -20,7 +21,7 @@ func memoryDir(tb testing.TB) string {
 	return tb.TempDir()
 }
 
-// query asks a file something behind the store's back.
+// query reads a value from a file behind the store's back.
 func query(tb testing.TB, file, text string, into ...any) {
 	tb.Helper()
 	db, err := connections(file, 10*time.Second)
@@ -46,7 +47,7 @@ func stampOf(token fence.Token) fence.Stamp {
 	return fence.Stamp{Key: "jobs/report", Token: token, Grant: fence.Grant(fmt.Sprintf("%032x", token))}
 }
 
-// inOrder makes sure that the file is whole.
+// inOrder checks that the file is whole.
 func inOrder(tb testing.TB, file string) {
 	tb.Helper()
 	var verdict string

@@ -20,10 +20,11 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// childEnv makes the test program a child of a test: "what:file".
+// childEnv tells the test program to act as a child of a test, as "what:file".
 const childEnv = "CROFT_TEST_SQLITE_CHILD"
 
-// TestStoreChild is the child's part of the tests of processes; by itself it does nothing.
+// TestStoreChild is the child's part of tests with several processes. By itself
+// it does nothing.
 func TestStoreChild(t *testing.T) {
 	what, file, ok := strings.Cut(os.Getenv(childEnv), ":")
 	if !ok {
@@ -31,7 +32,7 @@ func TestStoreChild(t *testing.T) {
 	}
 	in := bufio.NewScanner(os.Stdin)
 	switch what {
-	case "first": // opens on "go", of many the first
+	case "first": // opens on "go", one of many first users
 		testenv.Say("ready")
 		in.Scan()
 		st, err := Open(t.Context(), file, &Options{LockWait: testenv.Patience})
@@ -44,7 +45,7 @@ func TestStoreChild(t *testing.T) {
 		testenv.Say("done", a.Err)
 	case "stop": // stops itself in the middle of its transaction
 		var stopping atomic.Bool
-		st := open(t, file, &Options{Now: func() time.Time {
+		st := open(t, file, &Options{now: func() time.Time {
 			if stopping.Swap(false) {
 				testenv.Say("inside")
 				stopSelf()
@@ -76,19 +77,19 @@ func TestStoreChild(t *testing.T) {
 		testenv.Say("ready")
 		for in.Scan() {
 			st.options.LockWait = testenv.Patience
-			if in.Text() == "try" { // it will be in vain
+			if in.Text() == "try" { // it will be refused
 				st.options.LockWait = 200 * time.Millisecond
 			}
 			testenv.Say("answer", one(st, acquire("k", "child")).Err)
 		}
-	case "revoke": // revokes the keys that it is told
+	case "revoke": // revokes the keys that it reads
 		st := open(t, file, nil)
 		defer st.Close()
 		testenv.Say("ready")
 		for in.Scan() {
 			testenv.Say("answer", one(st, revoke(in.Text())).Err)
 		}
-	case "look": // says whether the file is whole, and who has a key
+	case "look": // says whether the file is whole, and who holds a key
 		var verdict string
 		query(t, file, "PRAGMA integrity_check", &verdict)
 		st := open(t, file, nil)
@@ -110,8 +111,8 @@ func startChild(tb testing.TB, what, file string) *testenv.Child {
 	return testenv.StartChild(tb, cmd)
 }
 
-// TestOfManyFirstUsersOneMakesTheFile: many processes open a file that is not
-// there, at one moment. All of them get a lease.
+// TestOfManyFirstUsersOneMakesTheFile has many processes open a missing file at
+// the same moment. All of them get a lease.
 func TestOfManyFirstUsersOneMakesTheFile(t *testing.T) {
 	t.Parallel()
 	users := many(50, 20, 10)
@@ -151,7 +152,9 @@ func TestOfManyFirstUsersOneMakesTheFile(t *testing.T) {
 	t.Logf("1 rounds of %d processes", users)
 }
 
-// TestAStoppedWriterIsNamed: a process is stopped in the middle of its transaction. Others are told who it is, soon, and lose nothing; what it was about to do happens once, or not at all.
+// TestAStoppedWriterIsNamed stops a process in the middle of its transaction.
+// Others soon get an error that names it, and lose nothing. The transaction
+// takes effect once or not at all.
 func TestAStoppedWriterIsNamed(t *testing.T) {
 	for _, end := range []string{"resumed", "killed"} {
 		t.Run(end, func(t *testing.T) {
@@ -212,20 +215,20 @@ func TestAStoppedWriterIsNamed(t *testing.T) {
 	}
 }
 
-// stopped waits until the child is.
+// stopped waits until the child is stopped.
 func stopped(tb testing.TB, c *testenv.Child) {
 	tb.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Cmd.Process.Pid))
-		if err != nil || strings.Contains(string(stat), ") T ") { // where there is no /proc, it is by now
+		if err != nil || strings.Contains(string(stat), ") T ") { // without /proc, assume that it is
 			return
 		}
 	}
 	tb.Fatal("the child does not stop")
 }
 
-// lapsing is a context whose deadline passes as soon as somebody waits for it:
-// after a call has begun, however slow the machine is.
+// lapsing is a context whose deadline passes when a call first waits for it.
+// That is after the call has begun, however slow the machine is.
 type lapsing struct {
 	context.Context
 	end func()
@@ -248,7 +251,8 @@ func (l lapsing) Err() error {
 	return nil
 }
 
-// told makes sure that an error says what is wrong and what to do.
+// told checks that an error names the stopped process and says how to resume
+// it.
 func told(tb testing.TB, err error, c *testenv.Child, what string) {
 	tb.Helper()
 	var words []string
@@ -262,7 +266,7 @@ func told(tb testing.TB, err error, c *testenv.Child, what string) {
 	}
 }
 
-// TestActsOfAnotherProcessAreTold, soon.
+// TestActsOfAnotherProcessAreTold checks that a listener soon hears of them.
 func TestActsOfAnotherProcessAreTold(t *testing.T) {
 	t.Parallel()
 	file := memoryDir(t) + "/croft.db"

@@ -16,7 +16,9 @@ import (
 // page is how many records one statement of a listing reads.
 const page = 500
 
-// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise. It waits for no writer.
+// Get returns the record of a key with its history. Its error matches
+// fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise. It waits for
+// no writer.
 func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return tenure.Record{}, err
@@ -29,7 +31,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 }
 
 func (s *Store) read(ctx context.Context, key string) (rec tenure.Record, err error) {
-	err = s.reading(ctx, func(b *base) error {
+	err = s.withDatabase(ctx, func(b *base) error {
 		var id int64
 		var packed []byte
 		err := b.db.QueryRowContext(ctx, sqlLoad, key).Scan(&id, &packed)
@@ -45,7 +47,7 @@ func (s *Store) read(ctx context.Context, key string) (rec tenure.Record, err er
 	return rec, err
 }
 
-// unpackWhole is the record with its history.
+// unpackWhole reads a packed record with its whole history.
 func unpackWhole(key string, packed []byte) (tenure.Record, error) {
 	k, err := unpack(key, packed)
 	if err != nil {
@@ -54,8 +56,9 @@ func unpackWhole(key string, packed []byte) (tenure.Record, error) {
 	return k.record()
 }
 
-// reading calls do with the open database. Where the tables were removed under it, it makes them anew, once.
-func (s *Store) reading(ctx context.Context, do func(*base) error) error {
+// withDatabase calls do with the open database. If the tables are missing, it
+// makes them and calls do once more.
+func (s *Store) withDatabase(ctx context.Context, do func(*base) error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -73,8 +76,9 @@ func (s *Store) reading(ctx context.Context, do func(*base) error) error {
 	return b.explain(ctx, err)
 }
 
-// List yields the records whose key begins with prefix, without their history. It reads a page at a time: what changes meanwhile may be seen or not. A damaged record does not hide the
-// others: they are yielded first, the error last.
+// List yields the records whose key begins with prefix, without their history.
+// It reads a page at a time, so it may or may not see changes made meanwhile. A
+// damaged record does not hide the others: the error comes last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		var failed failures.List
@@ -97,9 +101,13 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 	}
 }
 
-// page reads the next records of a listing, and the key after which it goes on; none at the end. It goes by the index: keys are ordered by their bytes.
-func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure.Record, next string, damaged []error, err error) {
-	err = s.reading(ctx, func(b *base) error {
+// page reads the next records of a listing. next is the key after which the
+// listing goes on, or "" at its end. Keys are ordered by their bytes, as in the
+// index.
+func (s *Store) page(
+	ctx context.Context, prefix, last string,
+) (records []tenure.Record, next string, damaged []error, err error) {
+	err = s.withDatabase(ctx, func(b *base) error {
 		records, next, damaged = nil, "", nil
 		rows, err := b.db.QueryContext(ctx, sqlList, prefix, last, page)
 		if err != nil {
@@ -114,7 +122,7 @@ func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure
 				return err
 			}
 			if !strings.HasPrefix(key, prefix) {
-				next = "" // they are ordered: nothing behind it does
+				next = "" // keys are ordered: no later one has the prefix
 				return nil
 			}
 			if count++; count == page {
@@ -125,7 +133,7 @@ func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure
 				damaged = append(damaged, err)
 				continue
 			}
-			records = append(records, withoutHistory(k.head)) // ten thousand of them would be a burden to hold at once
+			records = append(records, withoutHistory(k.head))
 		}
 		return rows.Err()
 	})

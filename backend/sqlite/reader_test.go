@@ -14,8 +14,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAReaderThatDoesNotEndIsFound: what is written cannot leave the log while somebody still reads what was there before. Leases go on; the doctor says so, and who it is; and when the reader has gone, the
-// log is used again from its beginning and cut back.
+// TestAReaderThatDoesNotEndIsFound keeps a read transaction open, so that the
+// log cannot be copied back. Leases go on, and the doctor names the reader.
+// After the reader has gone, the log is used again from its beginning and cut
+// back.
 func TestAReaderThatDoesNotEndIsFound(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -24,7 +26,7 @@ func TestAReaderThatDoesNotEndIsFound(t *testing.T) {
 	execute(t, file, "CREATE TABLE scratch (v BLOB)")
 	examined := func() store.Finding {
 		t.Helper()
-		return st.examineLog(t.Context(), st.base)[0] // not the rest: it would read every page
+		return st.examineLog(t.Context(), st.base)[0] // the other checks would read every page
 	}
 	log := func() int64 {
 		info, err := os.Stat(file + "-wal")
@@ -53,7 +55,7 @@ func TestAReaderThatDoesNotEndIsFound(t *testing.T) {
 	}
 
 	must(t, reader.Rollback())
-	term(t, st, "k") // all of it is copied back after the first of these, and the next begins the log anew
+	term(t, st, "k") // the first of these copies the whole log back, the next begins it anew
 	term(t, st, "k")
 	if found := examined(); found.Level != store.OK {
 		t.Errorf("the reader has gone, and the doctor finds %+v", found)
@@ -63,7 +65,9 @@ func TestAReaderThatDoesNotEndIsFound(t *testing.T) {
 	}
 }
 
-// TestSweepingKeepsNobodyOutForAReader: somebody reads and does not end. Copying the log back cannot be finished then, and must not keep writers out while it waits.
+// TestSweepingKeepsNobodyOutForAReader keeps a read transaction open, so that
+// copying the log back cannot end. The sweep must not keep writers out while it
+// waits.
 func TestSweepingKeepsNobodyOutForAReader(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -84,7 +88,7 @@ func TestSweepingKeepsNobodyOutForAReader(t *testing.T) {
 		t.Errorf("sweeping: %v", err)
 	}
 	must(t, reader.Rollback())
-	// Connections that have swept wait for others as before.
+	// Connections that have swept must still wait for others.
 	for range 4 {
 		var wait int
 		must(t, st.base.db.QueryRow("PRAGMA busy_timeout").Scan(&wait))
@@ -94,7 +98,8 @@ func TestSweepingKeepsNobodyOutForAReader(t *testing.T) {
 	}
 }
 
-// TestReadingNeverStaysOpen: whatever a caller does between two records of a listing, the log can be emptied.
+// TestReadingNeverStaysOpen checks that the log can be emptied in the middle of
+// a listing, and during a watch.
 func TestReadingNeverStaysOpen(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")

@@ -10,28 +10,34 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// applicationID marks the files that Croft itself has made: "Crft". file(1) and the sqlite3 shell show it.
+// applicationID marks the files that Croft itself has made. It spells "Crft".
+// file(1) and the sqlite3 shell show it.
 const applicationID = 0x43726674
 
-// Schema is the text of everything that the store and the fence table need, for whoever makes it with the sqlite3 shell, in a file of its own or beside other tables. Running
-// it where it has been made already fails and changes nothing.
+// Schema returns the SQL text that makes all tables of stores, guards and
+// ledgers. Users can run it with the sqlite3 shell, in a new file or beside
+// other tables. Where the tables are already there, it fails and changes
+// nothing.
 func Schema() string {
 	var b strings.Builder
-	b.WriteString("-- Everything that Croft keeps in SQLite. It is made on first use; to make it by hand, in a new file or beside your own tables:\n" +
+	b.WriteString("-- Everything that Croft keeps in SQLite. It is made on first use; " +
+		"to make it by hand, in a new file or beside your own tables:\n" +
 		"--   croft schema sqlite | sqlite3 -bail FILE\n\n" +
 		"PRAGMA journal_mode = WAL;\n\nBEGIN IMMEDIATE;\n\n" + sqlPrepare + ";\n")
 	for _, m := range migrations() {
-		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO croft_migration (version, name) VALUES (%d, '%s');\n", m.name, m.text, m.version, m.name)
+		fmt.Fprintf(&b, "\n-- %s\n\n%s\n\nINSERT INTO croft_migration (version, name) VALUES (%d, '%s');\n",
+			m.name, m.text, m.version, m.name)
 	}
 	b.WriteString("\nCOMMIT;\n")
 	return b.String()
 }
 
-// contents is what is in a file before Croft touches it.
+// contents describes a file before Croft touches it.
 type contents struct {
-	application   int64
-	objects, made int
-	journal       string
+	application int64
+	objects     int // tables, indexes and so on
+	made        int // 1 if Croft's tables are there
+	journal     string
 }
 
 func look(ctx context.Context, conn *sql.Conn) (c contents, err error) {
@@ -45,9 +51,10 @@ func look(ctx context.Context, conn *sql.Conn) (c contents, err error) {
 	return c, err
 }
 
-// prepare looks at what a database holds, refuses what is not for leases, and makes what is missing.
+// prepare refuses the database of another application, and makes missing
+// tables. It waits up to setupWait for other processes.
 func (b *base) prepare(ctx context.Context) error {
-	err := patiently(ctx, setupWait, func() error {
+	err := retryBusy(ctx, setupWait, func() error {
 		conn, err := b.db.Conn(ctx)
 		if err != nil {
 			return err
@@ -68,12 +75,15 @@ func (b *base) setUp(ctx context.Context, conn *sql.Conn) error {
 	}
 	fresh := c.objects == 0 && c.application == 0
 	if b.own && !fresh && c.made == 0 && c.application != applicationID {
-		return fmt.Errorf("%w store %s: it is the database of another application (%d tables and indexes, application_id %#x) and has no leases; name a file of its own. "+
-			"To keep leases beside your tables, make theirs first: croft schema sqlite | sqlite3 -bail FILE", fence.ErrInvalid, b.name(), c.objects, c.application)
+		return fmt.Errorf("%w store %s: it is the database of another application (%d tables and indexes, "+
+			"application_id %#x) and has no leases; name a file of its own. "+
+			"To keep leases beside your tables, make theirs first: croft schema sqlite | sqlite3 -bail FILE",
+			fence.ErrInvalid, b.name(), c.objects, c.application)
 	}
 	if c.journal != "wal" {
 		if !b.own || !fresh && c.application != applicationID {
-			return fmt.Errorf("%w store %s: its journal_mode is %s; leases need wal, where readers and writers do not wait for each other: PRAGMA journal_mode = WAL, once", fence.ErrInvalid, b.name(), c.journal)
+			return fmt.Errorf("%w store %s: its journal_mode is %s; leases need wal, where readers and writers do "+
+				"not wait for each other: PRAGMA journal_mode = WAL, once", fence.ErrInvalid, b.name(), c.journal)
 		}
 		if err := b.beginWAL(ctx, conn); err != nil {
 			return err
@@ -82,7 +92,8 @@ func (b *base) setUp(ctx context.Context, conn *sql.Conn) error {
 	return b.migrate(ctx, conn, fresh)
 }
 
-// beginWAL writes the first page of a file: in incremental vacuum, so that what sweeps free goes back to the file system, and with a write-ahead log.
+// beginWAL sets up a new file: with a write-ahead log, and with incremental
+// vacuum, so that sweeps can give free pages back to the file system.
 func (b *base) beginWAL(ctx context.Context, conn *sql.Conn) error {
 	if _, err := conn.ExecContext(ctx, "PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
 		return err
@@ -92,13 +103,15 @@ func (b *base) beginWAL(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if mode != "wal" {
-		return fmt.Errorf("%w store %s: SQLite cannot keep a write-ahead log there (journal_mode stays %s): its file system has no shared memory, or the file may not be written; choose a local disk",
+		return fmt.Errorf("%w store %s: SQLite cannot keep a write-ahead log there (journal_mode stays %s): its "+
+			"file system has no shared memory, or the file may not be written; choose a local disk",
 			fence.ErrInvalid, b.name(), mode)
 	}
 	return nil
 }
 
-// migrate brings the tables up to this version, in one transaction of which every other first user sees all or nothing.
+// migrate brings the tables up to this version, in one transaction. Other first
+// users see all of it or nothing.
 func (b *base) migrate(ctx context.Context, conn *sql.Conn, fresh bool) error {
 	all := migrations()
 	version := 0
@@ -106,7 +119,7 @@ func (b *base) migrate(ctx context.Context, conn *sql.Conn, fresh bool) error {
 		return err
 	}
 	if version >= len(all) {
-		return nil // made by another, or by one who is newer: what it has made is still there
+		return nil // a newer version keeps the tables of this one
 	}
 	if _, err := conn.ExecContext(ctx, sqlBegin); err != nil {
 		return err
@@ -116,7 +129,7 @@ func (b *base) migrate(ctx context.Context, conn *sql.Conn, fresh bool) error {
 		_, err = conn.ExecContext(ctx, sqlCommit)
 	}
 	if err != nil {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), sqlRollback) // it may be over already
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), sqlRollback) // fails if the transaction is over already
 	}
 	return err
 }
@@ -145,8 +158,9 @@ func (b *base) migrateFrom(ctx context.Context, conn session, all []migration, f
 		}
 	}
 	if !b.own || !fresh {
-		return nil // these two are the owner's of the file
+		return nil // the two settings below belong to the file's owner
 	}
-	_, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(all)))
+	_, err := conn.ExecContext(ctx,
+		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(all)))
 	return err
 }

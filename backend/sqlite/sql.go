@@ -4,42 +4,49 @@ import (
 	"embed"
 	"path"
 	"strings"
+
+	"github.com/croft-dev/croft/internal/statements"
 )
 
 //go:embed migrations/*.sql queries/*.sql
 var files embed.FS
 
-// The statements, each in a file of its own.
-var (
-	sqlFile        = statementText("file")
-	sqlWriter      = statementText("writer")
-	sqlBegin       = statementText("begin")
-	sqlCommit      = statementText("commit")
-	sqlRollback    = statementText("rollback")
-	sqlLoad        = statementText("load")
-	sqlInsert      = statementText("insert")
-	sqlUpdate      = statementText("update")
-	sqlTouch       = statementText("touch")
-	sqlDataVersion = statementText("data_version")
-	sqlNoteActs    = statementText("note_acts")
-	sqlTrimActs    = statementText("trim_acts")
-	sqlLastAct     = statementText("last_act")
-	sqlActs        = statementText("acts")
-	sqlEmptyLog    = statementText("empty_log")
-	sqlList        = statementText("list")
-	sqlCount       = statementText("count")
-	sqlLook        = statementText("look")
-	sqlSweep       = statementText("sweep")
-	sqlLast        = statementText("last")
-	sqlContents    = statementText("contents")
-	sqlPrepare     = statementText("prepare")
-	sqlVersion     = statementText("version")
-	sqlMigrated    = statementText("migrated")
-	sqlRekey       = statementText("rekey")
-	sqlRekeyed     = statementText("rekeyed")
-)
+// queries are the statements in the files of the folder queries, by name.
+var queries = statements.MustLoad(files, "queries/*.sql")
 
-func statementText(name string) string { return text("queries/" + name + ".sql") }
+// The statements of leases and guards, and those about the whole file.
+var (
+	sqlFile        = queries.Must("file")
+	sqlWriter      = queries.Must("writer")
+	sqlBegin       = queries.Must("begin")
+	sqlCommit      = queries.Must("commit")
+	sqlRollback    = queries.Must("rollback")
+	sqlLoad        = queries.Must("load")
+	sqlInsert      = queries.Must("insert")
+	sqlUpdate      = queries.Must("update")
+	sqlTouch       = queries.Must("touch")
+	sqlDataVersion = queries.Must("data_version")
+	sqlNoteActs    = queries.Must("note_acts")
+	sqlTrimActs    = queries.Must("trim_acts")
+	sqlLastAct     = queries.Must("last_act")
+	sqlActs        = queries.Must("acts")
+	sqlEmptyLog    = queries.Must("empty_log")
+	sqlList        = queries.Must("list")
+	sqlCount       = queries.Must("count")
+	sqlLook        = queries.Must("look")
+	sqlSweep       = queries.Must("sweep")
+	sqlLast        = queries.Must("last")
+	sqlContents    = queries.Must("contents")
+	sqlPrepare     = queries.Must("prepare")
+	sqlVersion     = queries.Must("version")
+	sqlMigrated    = queries.Must("migrated")
+	sqlFenceEnter  = queries.Must("fence_enter")
+	sqlMark        = queries.Must("mark")
+	sqlLock        = queries.Must("lock")
+	sqlMove        = queries.Must("move")
+	sqlRekey       = queries.Must("rekey")
+	sqlRekeyed     = queries.Must("rekeyed")
+)
 
 func text(name string) string {
 	data, err := files.ReadFile(name)
@@ -55,7 +62,7 @@ type migration struct {
 	name, text string
 }
 
-// migrations are all steps, in order.
+// migrations returns all steps, in order.
 func migrations() []migration {
 	entries, err := files.ReadDir("migrations")
 	if err != nil {
@@ -63,7 +70,11 @@ func migrations() []migration {
 	}
 	var all []migration
 	for i, e := range entries { // sorted by name, numbered from 001
-		all = append(all, migration{version: i + 1, name: strings.TrimSuffix(e.Name(), ".sql"), text: text(path.Join("migrations", e.Name()))})
+		all = append(all, migration{
+			version: i + 1,
+			name:    strings.TrimSuffix(e.Name(), ".sql"),
+			text:    text(path.Join("migrations", e.Name())),
+		})
 	}
 	return all
 }

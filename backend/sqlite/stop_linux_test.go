@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopSelf stops this process at this very place: a signal to the whole process might be taken by another thread, later.
+// stopSelf stops this process exactly here. It signals its own thread, because
+// another thread might take a signal to the whole process later.
 func stopSelf() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -11,28 +11,32 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // Options of a store. The zero value is good.
 type Options struct {
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	// Retention is how long a record outlives its last use; default
+	// [store.DefaultRetention].
 	Retention time.Duration
-	// LockWait is how long a request waits for a transaction of another process, before its outcome is unknown; default 2 s.
+	// LockWait is how long a request waits for a transaction of another process
+	// before it fails with [ErrBusy]; default 2 s.
 	LockWait time.Duration
-	// SweepEvery makes one in so many grants begin a step of housekeeping in the background; default 1024, negative: never.
+	// SweepEvery is after how many grants the store does a step of housekeeping
+	// in the background; default 1024. If it is negative, the store does none.
 	SweepEvery int
-	// AllowNetwork takes a file on a network or FUSE mount, which is refused otherwise: for those who know that only one machine ever opens it.
+	// AllowNetwork allows a file on a network or FUSE mount. Set it only if no
+	// more than one machine ever opens the file.
 	AllowNetwork bool
-	// Now replaces the machine's clock, for tests. It must be safe for concurrent use.
-	Now func() time.Time
 
-	begin, commit string // for tests of what a transaction without them would do
-	between       func() // what happens, in tests, between reading and writing
+	now           func() time.Time // default time.Now
+	begin, commit string           // tests replace these statements
+	between       func()           // tests set it: called between reading and writing
 }
 
-// withDefaults is a copy in which everything is set.
+// withDefaults returns a copy with all defaults filled in.
 func (o *Options) withDefaults() Options {
 	var d Options
 	if o != nil {
@@ -44,8 +48,8 @@ func (o *Options) withDefaults() Options {
 	if d.LockWait < time.Millisecond {
 		d.LockWait = 2 * time.Second
 	}
-	if d.Now == nil {
-		d.Now = time.Now
+	if d.now == nil {
+		d.now = time.Now
 	}
 	if d.begin == "" {
 		d.begin, d.commit = sqlBegin, sqlCommit
@@ -53,28 +57,29 @@ func (o *Options) withDefaults() Options {
 	return d
 }
 
-// Store keeps leases in a SQLite database. Its methods are safe for concurrent use, by any number of processes and handles on the same file.
+// Store keeps leases in a SQLite database. Its methods are safe for concurrent
+// use, by any number of processes and handles on the same file.
 type Store struct {
 	options Options
 	open    func(ctx context.Context) (*base, error)
 
-	opening chan struct{} // holds a token while nobody opens the database
-	mu      sync.Mutex
-	base    *base // nil until it is open, and after it has gone
+	opening chan struct{} // holds a token while a goroutine opens the database
+	mu      sync.Mutex    // protects base, queue and working, and the start of background goroutines
+	base    *base         // nil until it is open, and after its file was moved
 
-	queue   []*task // what is to be done in the next transaction
-	working bool    // somebody works at the queue, from the first request on
-	asked   chan struct{}
-	inside  atomic.Pointer[time.Time] // since when there has been a transaction; nil if there is none
+	queue   []*task                   // for the next transactions
+	working bool                      // the goroutine of work has been started
+	asked   chan struct{}             // holds a token if the queue may have new tasks
+	inside  atomic.Pointer[time.Time] // when the present transaction began; nil if there is none
 
-	// Of the goroutine that works at the queue.
-	writer      *writer
-	transaction transaction
-	tasks       []*task
-	shutOut     time.Time // since when others have had the lock; zero if they have not
-	doubtful    bool      // a flush of the log has failed: see emptyLog
+	// Only the goroutine of work uses these.
+	writer       *writer
+	transaction  transaction
+	tasks        []*task
+	blockedSince time.Time // since when others have had the lock; zero if they have not
+	flushFailed  bool      // a flush of the log has failed: see emptyLog
 
-	closing chan struct{}
+	closing chan struct{} // closed by Close
 	once    sync.Once
 	ended   sync.WaitGroup
 	watch   *watches
@@ -89,7 +94,10 @@ var (
 	_ store.Examiner  = (*Store)(nil)
 )
 
-// Open opens the store in a file, and makes the file, for the user alone, if it is missing. It refuses a place that cannot keep the promises of a store, and a file of somebody else. o may be nil.
+// Open opens the store in a file. It makes a missing file, with permissions for
+// the user alone. Its error matches fence.ErrInvalid if the place cannot keep a
+// store's promises, or if the file is the database of another application. o
+// may be nil.
 func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 	if o != nil && o.Retention < 0 {
 		return nil, fmt.Errorf("%w retention %s: it must not be negative", fence.ErrInvalid, o.Retention)
@@ -115,7 +123,7 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 // reads on any connection. It sends nothing before its first call.
 func New(db *sql.DB, o *Options) *Store {
 	s := newStore(o)
-	var first *base // of one caller at a time
+	var first *base // protected by s.opening
 	s.open = func(ctx context.Context) (b *base, err error) {
 		if first != nil {
 			return first.adoptAgain(ctx, &s.options)
@@ -141,19 +149,20 @@ func newStore(o *Options) *Store {
 	return s
 }
 
-// database is the open database. One whose file has been moved or removed is closed, and what is there now is opened.
+// database returns the open database. If its file was moved or removed,
+// database closes it and opens the file that is at the path now.
 func (s *Store) database(ctx context.Context) (*base, error) {
 	s.mu.Lock()
 	b := s.base
 	s.mu.Unlock()
 	if b != nil && !b.moved() {
-		return b, s.apart(b, b.company)
+		return b, s.checkSideFiles(b, b.sideFiles)
 	}
 	select {
 	case s.opening <- struct{}{}:
 		defer func() { <-s.opening }()
 	case <-ctx.Done():
-		return nil, over(ctx)
+		return nil, wait.Ended(ctx)
 	case <-s.closing:
 		return nil, ErrClosed
 	}
@@ -161,7 +170,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	b = s.base
 	s.mu.Unlock()
 	if b != nil && !b.moved() {
-		return b, s.apart(b, b.company) // another was faster
+		return b, s.checkSideFiles(b, b.sideFiles) // another goroutine has opened it
 	}
 	s.forget(b)
 	b, err := s.open(ctx)
@@ -179,7 +188,7 @@ func (s *Store) database(ctx context.Context) (*base, error) {
 	return b, nil
 }
 
-// forget lets go of a database whose file is not there any more.
+// forget closes a database whose file was moved or removed. b may be nil.
 func (s *Store) forget(b *base) {
 	s.mu.Lock()
 	mine := b != nil && s.base == b
@@ -188,11 +197,12 @@ func (s *Store) forget(b *base) {
 	}
 	s.mu.Unlock()
 	if mine {
-		_ = b.close() // it may take a while, and nobody waits for it
+		_ = b.close() // without the lock: it may take a while
 	}
 }
 
-// background begins something that Close waits for, unless it has begun to.
+// background runs do in a goroutine that Close waits for. It reports false, and
+// runs nothing, if Close has begun.
 func (s *Store) background(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +215,8 @@ func (s *Store) background(do func()) bool {
 	}
 }
 
-// untilClosed is a context for what goes on in the background: it ends after some time, or when the store is closed.
+// untilClosed returns a context for background work. It ends after limit, or
+// when the store is closed.
 func (s *Store) untilClosed(limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	go func() {
@@ -218,10 +229,11 @@ func (s *Store) untilClosed(limit time.Duration) (context.Context, context.Cance
 	return ctx, cancel
 }
 
-// usable is the error of a call that need not be tried.
+// usable returns an error if ctx has ended or the store is closed. The error
+// matches [store.ErrUnknown].
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	select {
 	case <-s.closing:
@@ -231,15 +243,16 @@ func (s *Store) usable(ctx context.Context) error {
 	}
 }
 
-// Now is this machine's clock: that of everybody who can open the file.
+// Now returns this machine's time. All users of the file are on this machine.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(s.options.Now()), nil
+	return tenure.Time(s.options.now()), nil
 }
 
-// Close ends what goes on in the background and closes the database if it is the store's own. It releases no lease.
+// Close ends all background work, and closes the database if the store has
+// opened it. It releases no lease.
 func (s *Store) Close() error {
 	var failed error
 	s.once.Do(func() {
@@ -256,8 +269,8 @@ func (s *Store) Close() error {
 		if s.base == nil {
 			return
 		}
-		s.base.looked.Store(0) // this once it must be known
-		if s.base.cutOff(s.base.company) {
+		s.base.looked.Store(0) // sideFilesReplaced must look now
+		if s.base.sideFilesReplaced(s.base.sideFiles) {
 			failed = s.base.abandon()
 			return
 		}

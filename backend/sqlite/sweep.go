@@ -11,15 +11,19 @@ import (
 )
 
 const (
-	// sweepStep is how many records are looked at in one go: a few for each grant that leads to it, so that the table stays a fraction larger than what the retention keeps.
+	// sweepStep is how many records one step looks at. That is four for each
+	// grant, by the default of SweepEvery, so the table stays only a fraction
+	// larger than the retention demands.
 	sweepStep = 4096
-	// vacuumStep is how many free pages are given back to the file system in one transaction.
+	// vacuumStep is how many free pages one transaction gives back to the file
+	// system.
 	vacuumStep = 512
-	// cutWait is how long a moment without readers is looked for.
+	// cutWait is how long cutLog tries to find a moment without readers.
 	cutWait = 100 * time.Millisecond
 )
 
-// Sweep drops the records that have not mattered for a retention, and gives the space they took back to the file system.
+// Sweep deletes the records whose retention is over, and gives their space back
+// to the file system.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	for from, end := int64(0), false; !end; {
 		var n int
@@ -34,12 +38,14 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// sweepFrom does one step, from a row on. It takes the lock only if there is something to drop.
+// sweepFrom does one step, with the rows after from. next is the last row it
+// has looked at, and end reports that there are no more. It takes the write
+// lock only if there is something to delete.
 func (s *Store) sweepFrom(ctx context.Context, from int64) (dropped int, next int64, end bool, err error) {
 	old := func(now time.Time) int64 { return now.Add(-s.options.Retention).UnixMicro() }
 	var seen, due int
-	err = s.reading(ctx, func(b *base) error {
-		return b.db.QueryRowContext(ctx, sqlLook, from, sweepStep, old(s.options.Now())).Scan(&next, &seen, &due)
+	err = s.withDatabase(ctx, func(b *base) error {
+		return b.db.QueryRowContext(ctx, sqlLook, from, sweepStep, old(s.options.now())).Scan(&next, &seen, &due)
 	})
 	if err != nil || due == 0 {
 		return 0, next, seen < sweepStep, err
@@ -52,12 +58,14 @@ func (s *Store) sweepFrom(ctx context.Context, from int64) (dropped int, next in
 	return int(gone), next, seen < sweepStep, err
 }
 
-// vacuum gives free pages back, down to spare of them, where the file was made for that.
+// vacuum gives free pages back to the file system, until spare of them are
+// left. It does nothing in the caller's own database, nor in a file without
+// incremental vacuum: see beginWAL.
 func (s *Store) vacuum(ctx context.Context, spare int) error {
 	for {
 		var free, mode int
 		var own bool
-		err := s.reading(ctx, func(b *base) error {
+		err := s.withDatabase(ctx, func(b *base) error {
 			own = b.own
 			if err := b.db.QueryRowContext(ctx, "PRAGMA auto_vacuum").Scan(&mode); err != nil {
 				return err
@@ -70,14 +78,16 @@ func (s *Store) vacuum(ctx context.Context, spare int) error {
 		if free <= spare {
 			break
 		}
-		if err := s.do(ctx, vacuumStep, func(x *transaction) { x.run(fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)) }); err != nil {
+		step := fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)
+		if err := s.do(ctx, vacuumStep, func(x *transaction) { x.run(step) }); err != nil {
 			return err
 		}
 	}
-	return s.reading(ctx, func(b *base) error { return b.cutLog(ctx, s.options.LockWait) })
+	return s.withDatabase(ctx, func(b *base) error { return b.cutLog(ctx, s.options.LockWait) })
 }
 
-// cutLog copies the log into the file, which becomes shorter only then. Readers may keep that for later: nobody must wait for them.
+// cutLog copies the log into the file: only then does the file become shorter.
+// It gives up soon if readers still need the log. A later step does it then.
 func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
@@ -88,17 +98,19 @@ func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
 		return err
 	}
 	_, err = emptyLog(ctx, conn, cutWait)
-	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA busy_timeout = %d", lockWait.Milliseconds())); failed != nil {
-		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // whoever gets it next must be able to wait
+	restore := fmt.Sprintf("PRAGMA busy_timeout = %d", lockWait.Milliseconds())
+	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), restore); failed != nil {
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) // the next user must be able to wait
 	}
 	return err
 }
 
-// sweepSomewhere does one step, on a stretch of the table chosen by chance, so that nobody needs to remember how far the last one came.
+// sweepSomewhere does one step at a random place of the table. So no process
+// needs to remember how far the last step came.
 func (s *Store) sweepSomewhere(ctx context.Context) error {
 	var last int64
 	var pages int
-	err := s.reading(ctx, func(b *base) error {
+	err := s.withDatabase(ctx, func(b *base) error {
 		if err := b.db.QueryRowContext(ctx, sqlLast).Scan(&last); err != nil {
 			return err
 		}
@@ -112,5 +124,5 @@ func (s *Store) sweepSomewhere(ctx context.Context) error {
 	if err != nil || dropped == 0 {
 		return err
 	}
-	return s.vacuum(ctx, max(pages/2, vacuumStep)) // the rest will be used again
+	return s.vacuum(ctx, max(pages/2, vacuumStep)) // new records will use the rest
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheFileEndsAsSmallAsItBegan: thousands of keys come and go. A retention
-// later the tables and the disk keep nothing of them. A held key stays.
+// TestTheFileEndsAsSmallAsItBegan lets thousands of keys come and go. A
+// retention later the tables and the disk keep nothing of them. A held key
+// stays.
 func TestTheFileEndsAsSmallAsItBegan(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	file := filepath.Join(memoryDir(t), "croft.db")
-	st := open(t, file, &Options{Retention: time.Second, Now: clock.Now, SweepEvery: -1})
+	st := open(t, file, &Options{Retention: time.Second, now: clock.Now, SweepEvery: -1})
 	defer st.Close()
 	held := acquire("held", "ann")
 	if a := one(st, held); a.Err != nil {
@@ -60,7 +61,7 @@ func TestTheFileEndsAsSmallAsItBegan(t *testing.T) {
 	inOrder(t, file)
 }
 
-// onDisk is the size of the file and its log.
+// onDisk returns the size of the file and its log.
 func onDisk(tb testing.TB, file string) int64 {
 	tb.Helper()
 	var all int64
@@ -74,12 +75,13 @@ func onDisk(tb testing.TB, file string) int64 {
 	return all
 }
 
-// TestOldRecordsLeaveByThemselves: whoever takes leases sweeps now and then.
+// TestOldRecordsLeaveByThemselves checks that a store which grants leases
+// sweeps now and then.
 func TestOldRecordsLeaveByThemselves(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewClock()
 	file := filepath.Join(memoryDir(t), "croft.db")
-	st := open(t, file, &Options{Retention: time.Hour, Now: clock.Now, SweepEvery: 1})
+	st := open(t, file, &Options{Retention: time.Hour, now: clock.Now, SweepEvery: 1})
 	defer st.Close()
 	for i := range 50 {
 		term(t, st, fmt.Sprintf("old/%d", i))

@@ -11,24 +11,27 @@ import (
 
 	codes "modernc.org/sqlite/lib"
 
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// mostInTransaction bounds what is carried out in one transaction, so that other processes get their turn. A single call may have more.
+// mostInTransaction limits the requests in one transaction, so that other
+// processes get their turn. A single call may have more.
 const mostInTransaction = 1000
 
-// task is something to be done in a transaction, with others.
+// task is work to be done in a transaction, which it may share with others.
 type task struct {
 	ctx  context.Context
-	size int
+	size int // how many requests it counts for
 	do   func(*transaction)
-	from time.Time // since when it waits
-	err  error     // why it is not known to have been done; set before done is closed
+	from time.Time // when it joined the queue
+	err  error     // set before done is closed; if not nil, the outcome is unknown
 	done chan struct{}
 }
 
-// do does something in a transaction and returns when it is on the disk, or when ctx ends. Transactions are made by one goroutine of the store's, with all that is asked for meanwhile: a
-// caller can leave at any time, whatever the disk does.
+// do queues a task and returns when its transaction is on the disk, when ctx
+// ends, or when the store is closed. A task that has begun goes on when its
+// caller leaves.
 func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 	t := &task{ctx: ctx, size: size, do: do, from: time.Now(), done: make(chan struct{})}
 	if !s.join(t) {
@@ -41,7 +44,7 @@ func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 	case <-s.closing:
 	}
 	select {
-	case <-t.done: // perhaps both at once
+	case <-t.done: // both may have happened at once
 		return t.err
 	default:
 	}
@@ -52,7 +55,8 @@ func (s *Store) do(ctx context.Context, size int, do func(*transaction)) error {
 	return ErrClosed
 }
 
-// join puts a task into the queue and makes sure that somebody works there.
+// join puts a task into the queue, and starts the goroutine of work if it is
+// the first. It reports false if the store is closed.
 func (s *Store) join(t *task) bool {
 	s.mu.Lock()
 	s.queue = append(s.queue, t)
@@ -64,12 +68,13 @@ func (s *Store) join(t *task) bool {
 	}
 	select {
 	case s.asked <- struct{}{}:
-	default: // it has been told, and has not looked yet
+	default: // there is a token already
 	}
 	return true
 }
 
-// leave takes a task out of the queue: while the disk hangs, those who have given up must not gather there.
+// leave takes a task out of the queue. While the disk hangs, tasks of callers
+// that have left must not pile up there.
 func (s *Store) leave(t *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +83,7 @@ func (s *Store) leave(t *task) {
 	}
 }
 
-// next is the task that has waited for longest; nil if there is none.
+// next takes the oldest task out of the queue. It returns nil if there is none.
 func (s *Store) next() *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +95,8 @@ func (s *Store) next() *task {
 	return t
 }
 
-// work makes transactions until the store is closed.
+// work makes transactions until the store is closed. It is the body of the
+// store's one writing goroutine.
 func (s *Store) work() {
 	defer func() {
 		if s.writer != nil {
@@ -100,19 +106,20 @@ func (s *Store) work() {
 	for {
 		select {
 		case <-s.asked:
-		case <-s.closing: // whoever is still in the queue sees that, too
+		case <-s.closing: // callers with queued tasks see that, too
 			return
 		}
 		for t := s.next(); t != nil; t = s.next() {
-			s.lead(t)
+			s.runTasks(t)
 		}
 	}
 }
 
-// lead makes one transaction: of the task that has waited for longest, and those that have come since.
-func (s *Store) lead(t *task) {
+// runTasks makes one transaction for a task and those that come meanwhile, and
+// ends all of them.
+func (s *Store) runTasks(t *task) {
 	if err := s.usable(t.ctx); err != nil {
-		if t.ctx.Err() != nil { // it ended in the queue: say what it waited for
+		if t.ctx.Err() != nil { // say what the task waited for
 			err = s.gaveUp(t.ctx)
 		}
 		t.finish(err)
@@ -126,21 +133,22 @@ func (s *Store) lead(t *task) {
 	}
 	if err != nil && w != nil && !isWaiting(err) {
 		if !isAbandoned(w.base.info) {
-			w.discard() // whatever state it is in
+			w.discard() // its state is not known
 		}
 		s.writer = nil
 	}
 	for _, q := range tasks {
 		q.finish(err)
 	}
-	if len(tasks) > 1 { // those who were answered get to ask for more before the next transaction begins, and share it
-		runtime.Gosched()
+	if len(tasks) > 1 {
+		runtime.Gosched() // lets the callers ask again before the next transaction begins, and share it
 	}
 	clear(tasks)
 	s.tasks = tasks
 }
 
-// gaveUp says that ctx has ended, and who or what kept the request from being carried out, if that is known.
+// gaveUp returns an error that says that ctx has ended. If it is known which
+// process or what delay kept the request waiting, it names that.
 func (s *Store) gaveUp(ctx context.Context) error {
 	s.mu.Lock()
 	b := s.base
@@ -148,18 +156,20 @@ func (s *Store) gaveUp(ctx context.Context) error {
 	switch since := s.inside.Load(); {
 	case b == nil:
 	case b.held():
-		return fmt.Errorf("%w; store %s: %w: %s", over(ctx), b.name(), ErrBusy, b.holder())
+		return fmt.Errorf("%w; store %s: %w: %s", wait.Ended(ctx), b.name(), ErrBusy, b.holder())
 	case since != nil && time.Since(*since) > tooLong:
-		return fmt.Errorf("%w; store %s: a transaction has been on its way to the disk for %s: the disk hangs, or others keep it busy; look at it and at the system's log",
-			over(ctx), b.name(), time.Since(*since).Round(time.Millisecond))
+		return fmt.Errorf("%w; store %s: a transaction has been on its way to the disk for %s: "+
+			"the disk hangs, or others keep it busy; look at it and at the system's log",
+			wait.Ended(ctx), b.name(), time.Since(*since).Round(time.Millisecond))
 	}
-	return over(ctx)
+	return wait.Ended(ctx)
 }
 
-// tooLong is after what time a transaction that has the lock is worth a word.
+// tooLong is the age from which on gaveUp mentions a running transaction.
 const tooLong = 100 * time.Millisecond
 
-// isWaiting tells an error of somebody who never got in: the connection is as good as before.
+// isWaiting reports whether a task failed before it had the write lock. The
+// connection can then be used again.
 func isWaiting(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrClosed) || errors.Is(err, errGaveUp)
 }
@@ -171,7 +181,9 @@ func (t *task) finish(err error) {
 	close(t.done)
 }
 
-// connected is a writer on the file that is at the path now.
+// connected returns w if it still writes to the open database. Otherwise it
+// discards w and makes a new writer, on the file that is at the path now. On an
+// error it returns the writer that the caller must still discard, or nil.
 func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 	if w != nil {
 		s.mu.Lock()
@@ -189,7 +201,7 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 		w.discard()
 	}
 	w, err = newWriter(ctx, b, &s.options)
-	if lacksTable(err) { // they were removed
+	if lacksTable(err) { // somebody has removed the tables
 		if err := b.prepare(ctx); err != nil {
 			return nil, err
 		}
@@ -198,17 +210,19 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 	if err != nil {
 		return nil, b.explain(ctx, err)
 	}
-	if s.doubtful {
+	if s.flushFailed {
 		if err := w.emptyLog(ctx, s.options.LockWait); err != nil {
 			w.discard()
 			return nil, b.explain(ctx, err)
 		}
-		s.doubtful = false
+		s.flushFailed = false
 	}
 	return w, nil
 }
 
-// carryOut does tasks, and those that have come meanwhile, in one transaction. On an error nothing is known of any of them, except that after one of waiting nothing was begun.
+// carryOut does tasks, and those that come meanwhile, in one transaction. It
+// returns all of them. On an error their outcome is unknown, unless isWaiting
+// says that the transaction never began.
 func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 	x := &s.transaction
 	err := w.conn.Raw(func(raw any) error {
@@ -219,17 +233,17 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		s.inside.Store(&began)
 		defer s.inside.Store(nil)
 		tasks = s.gather(tasks)
-		if err := s.apart(w.base, w.company); err != nil { // before anything is damaged
+		if err := s.checkSideFiles(w.base, w.sideFiles); err != nil { // writing would damage the file
 			x.forget()
 			_ = w.exec(w.rollback)
 			return err
 		}
-		if err := x.begin(w, raw, s.options.Now()); err != nil {
+		if err := x.begin(w, raw, s.options.now()); err != nil {
 			return err
 		}
 		for _, t := range tasks {
-			if t.ctx.Err() != nil { // nobody waits for it
-				t.err = over(t.ctx)
+			if t.ctx.Err() != nil { // its caller has left
+				t.err = wait.Ended(t.ctx)
 				continue
 			}
 			t.do(x)
@@ -240,17 +254,17 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 		return x.end()
 	})
 	if err == nil {
-		err = s.gone(w.base)
+		err = s.checkMoved(w.base)
 	}
 	if err != nil {
-		s.doubtful = s.doubtful || code(err) == codes.SQLITE_IOERR_FSYNC
+		s.flushFailed = s.flushFailed || code(err) == codes.SQLITE_IOERR_FSYNC
 		return tasks, w.base.explain(context.Background(), err)
 	}
 	s.announce(w.base.file, x.passed, x.acts)
 	return tasks, nil
 }
 
-// gather adds the tasks that have come by now.
+// gather adds the tasks that have come meanwhile, up to mostInTransaction.
 func (s *Store) gather(tasks []*task) []*task {
 	size := tasks[0].size
 	s.mu.Lock()
@@ -264,11 +278,13 @@ func (s *Store) gather(tasks []*task) []*task {
 	return tasks
 }
 
-// mostKnown bounds the records that are kept for the next transaction.
+// mostKnown limits the records that are kept for the next transaction.
 const mostKnown = 1024
 
-// begin makes a transaction anew; the time is read here, after the lock was had. What is known of keys is still true if no other connection has written since: SQLite trusts the pages
-// that it has read before on the same terms.
+// begin resets x for a new transaction, which has the write lock. now must have
+// been read after the lock was taken. Records in memory are still true if no
+// other connection has written since: SQLite trusts its cached pages by the
+// same rule.
 func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 	at, err := w.version()
 	if err != nil {
@@ -276,10 +292,10 @@ func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 		_ = w.exec(w.rollback)
 		return err
 	}
-	if x.seen == nil || len(x.seen) > mostKnown { // what one large batch needed is no measure for the next
+	if x.seen == nil || len(x.seen) > mostKnown { // do not keep the memory of one large batch
 		x.seen = map[string]*entry{}
 	}
-	if cap(x.dirty) > mostKnown || cap(x.passed) > mostKnown { // what is behind their ends keeps records
+	if cap(x.dirty) > mostKnown || cap(x.passed) > mostKnown { // their unused parts keep records alive
 		x.dirty, x.passed, x.acts = nil, nil, nil
 	}
 	if x.writer != w || x.at != at {
@@ -289,15 +305,20 @@ func (x *transaction) begin(w *writer, raw any, now time.Time) error {
 		writer: w, now: tenure.Time(now), seen: x.seen, at: at,
 		dirty: x.dirty[:0], passed: x.passed[:0], acts: x.acts[:0],
 	}
-	x.raw, _ = raw.(sqldriver.ExecerContext) // the driver has it: newWriter looked
+	x.raw, _ = raw.(sqldriver.ExecerContext) // newWriter has checked that
 	return nil
 }
 
-// forget drops what is known of keys: it may be of a transaction that never was.
+// forget drops the records in memory: after a failure they may be those of a
+// transaction that was not committed.
 func (x *transaction) forget() { x.seen = nil }
 
-// end writes and commits, or leaves everything as it was. What was refused is not written: it costs no flush. What was confirmed as it is does: a process that was killed before its own flush
-// may have left it in the log.
+// end writes the changed records and commits. On an error it rolls back.
+//
+// Refused requests change nothing and cost no flush. A record that was
+// confirmed unchanged does: it may stand in the log without having been
+// flushed, if the process that wrote it was killed in between. So end touches a
+// row, to make the commit flush the log.
 func (x *transaction) end() error {
 	err := x.err
 	if err == nil {
@@ -307,14 +328,14 @@ func (x *transaction) end() error {
 		err = x.exec(x.touch, x.again.id)
 	}
 	if err == nil {
-		unnoted := x.noteActs() // a failure counts if it ended the transaction
+		unnoted := x.noteActs() // a failure counts only if the commit fails, too
 		if err = x.exec(x.commit); err != nil {
 			err = errors.Join(unnoted, err)
 		}
 	}
 	if err != nil {
 		x.forget()
-		_ = x.exec(x.rollback) // SQLite may have done so by itself
+		_ = x.exec(x.rollback) // SQLite may have rolled back by itself
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// hold has the write lock of a file until the returned function is called.
+// hold takes the write lock of a file until the returned function is called.
 func hold(tb testing.TB, file string) (leave func()) {
 	tb.Helper()
 	db, err := connections(file, 10*time.Second)
@@ -29,7 +29,9 @@ func hold(tb testing.TB, file string) (leave func()) {
 	})
 }
 
-// TestTheLastOfManyIsToldAsSoonAsTheFirst: callers that wait behind each other for a lock which nobody gives back all wait as long as LockWait, not one after the other.
+// TestTheLastOfManyIsToldAsSoonAsTheFirst has many callers wait for a lock that
+// is never given back. All of them wait LockWait, together and not one after
+// the other.
 func TestTheLastOfManyIsToldAsSoonAsTheFirst(t *testing.T) {
 	t.Parallel()
 	const callers, wait = 100, time.Second // one after the other: 100 s
@@ -51,22 +53,23 @@ func TestTheLastOfManyIsToldAsSoonAsTheFirst(t *testing.T) {
 	if took := time.Since(began); took < wait || took > callers*wait/2 {
 		t.Errorf("%d callers were told after %s; each may wait %s", callers, took, wait)
 	}
-	// A caller that comes now has not waited yet, however long ago the others
-	// began to. It may wait for longer here: the machine may be slow.
+	// A new caller waits its own LockWait, however long the others have waited.
+	// It may take longer here: the machine may be slow.
 	st.options.LockWait = testenv.Patience
-	st.shutOut = time.Now().Add(-2 * testenv.Patience)
+	st.blockedSince = time.Now().Add(-2 * testenv.Patience)
 	time.AfterFunc(wait/10, leave)
 	if a := one(st, acquire("k", "bob")); a.Err != nil {
 		t.Errorf("one who came when the others had given up: %v", a.Err)
 	}
 }
 
-// TestOneBatchCanBeAllAboutOneKey: each request sees what those before it did, and the end is what the law makes of them one by one.
+// TestOneBatchCanBeAllAboutOneKey checks that each request sees the changes of
+// those before it, as the law says.
 func TestOneBatchCanBeAllAboutOneKey(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMicro(1_800_000_000_000_000).UTC()
 	file := filepath.Join(memoryDir(t), "croft.db")
-	st := open(t, file, &Options{Now: func() time.Time { return now }})
+	st := open(t, file, &Options{now: func() time.Time { return now }})
 	defer st.Close()
 	var batch []tenure.Request
 	for i := range 250 {

@@ -18,7 +18,8 @@ var (
 	errSum     = errors.New("its checksum does not match: it was altered, or moved to another key")
 )
 
-// unpack reads what pack wrote, and keeps the bytes of the past as they are.
+// unpack reads a packed record. It leaves the older transfers packed, in the
+// bytes of raw. Its error matches [ErrDamaged].
 func unpack(key string, raw []byte) (kept, error) {
 	k, err := unpackHead(key, raw)
 	if err == nil {
@@ -30,13 +31,14 @@ func unpack(key string, raw []byte) (kept, error) {
 	return k, nil
 }
 
-// record is the whole record, with its history.
+// record returns the record with its whole history. Its error matches
+// [ErrDamaged].
 func (k *kept) record() (tenure.Record, error) {
 	rec := k.head
 	if rec.IsZero() {
 		return rec, nil
 	}
-	rec.Guards = slices.Clone(rec.Guards) // it may go to a caller, and what is kept stays
+	rec.Guards = slices.Clone(rec.Guards) // callers may change theirs
 	var err error
 	if rec.History, err = k.past.unpack(); err == nil {
 		rec.History = append(rec.History, k.head.History...)
@@ -48,7 +50,7 @@ func (k *kept) record() (tenure.Record, error) {
 	return rec, nil
 }
 
-// replace takes a whole record for what is kept.
+// replace sets k to a record with its whole history.
 func (k *kept) replace(rec tenure.Record) error {
 	var anew past
 	last := len(rec.History) - 1
@@ -62,7 +64,7 @@ func (k *kept) replace(rec tenure.Record) error {
 	return nil
 }
 
-// repack does the same to itself: words that nothing uses any more go.
+// repack packs the transfers anew. That drops the words that none of them uses.
 func (k *kept) repack() error {
 	rec, err := k.record()
 	if err != nil {
@@ -71,9 +73,11 @@ func (k *kept) repack() error {
 	return k.replace(rec)
 }
 
-// damaged names a record. Its error must not match fence.ErrInvalid as the record's own does: the caller's input was good.
+// damaged makes an error about a key's record. It must not match
+// fence.ErrInvalid, as err may, because the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; delete its row from the table croft_lease if the key may be forgotten", ErrDamaged, key, err.Error())
+	return fmt.Errorf("%w: key %q: %s; delete its row from the table croft_lease if the key may be forgotten",
+		ErrDamaged, key, err.Error())
 }
 
 func unpackHead(key string, raw []byte) (kept, error) {
@@ -99,7 +103,8 @@ func unpackHead(key string, raw []byte) (kept, error) {
 	rec.Owner, rec.Instance = u.word(), u.word()
 	rec.State, rec.Cause, rec.Ended = tenure.State(u.word()), tenure.Cause(u.word()), tenure.End(u.word())
 	rec.Actor, rec.Note, rec.Progress = u.word(), u.word(), u.word()
-	rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt = u.time(at), u.time(at), u.time(at), u.time(at), u.time(at)
+	rec.Renewed, rec.Deadline, rec.Succeeded = u.time(at), u.time(at), u.time(at)
+	rec.HoldUntil, rec.ProgressAt = u.time(at), u.time(at)
 	rec.TTL, rec.Every, rec.Terms = time.Duration(u.signed()), time.Duration(u.signed()), u.signed()
 	if n := u.count(tenure.MaxGuards); n > 0 {
 		rec.Guards = make([]string, n)
@@ -116,7 +121,9 @@ func unpackHead(key string, raw []byte) (kept, error) {
 	return k, k.past.check()
 }
 
-// newest is the transfer that the record itself tells of. Only a release ends it without another taking its place, and moves the deadline to that moment.
+// newest makes the newest transfer from the record's fields. If Ended is set,
+// the holder has released the key, and the deadline is the time of the release.
+// All other ends come with the next transfer.
 func newest(rec *tenure.Record) tenure.Term {
 	t := tenure.Term{
 		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
@@ -128,7 +135,8 @@ func newest(rec *tenure.Record) tenure.Term {
 	return t
 }
 
-// check makes sure that there are as many transfers as there should be, each with a grant.
+// check makes sure that the number of transfers is right, and that each is long
+// enough to have a grant.
 func (p *past) check() error {
 	n := 0
 	for at := 0; at < len(p.terms); n++ {
@@ -144,7 +152,7 @@ func (p *past) check() error {
 	return nil
 }
 
-// unpack reads all of them.
+// unpack reads all transfers.
 func (p *past) unpack() ([]tenure.Term, error) {
 	terms := make([]tenure.Term, 0, p.count+1)
 	for at := 0; at < len(p.terms); at += 1 + int(p.terms[at]) {
@@ -169,7 +177,7 @@ func (p *past) unpack() ([]tenure.Term, error) {
 	return terms, nil
 }
 
-// unpacker reads fields.
+// unpacker reads fields. err is the first failure; fields after it are zero.
 type unpacker struct {
 	raw   []byte
 	at    int
@@ -211,7 +219,7 @@ func (u *unpacker) signed() int64 {
 	return n
 }
 
-// count reads a number of things, of which there are never more than most.
+// count reads a number, and fails if it is greater than most.
 func (u *unpacker) count(most int) int {
 	n := u.number()
 	if n > uint64(most) {

@@ -9,50 +9,51 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/turns"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 const (
-	// pollEvery is how often a process with waiters looks whether another has
-	// changed the file. Looking reads a few bytes of shared memory.
+	// pollEvery is how often a store with waiters checks whether another
+	// connection has changed the file. A check reads a few bytes of shared
+	// memory.
 	pollEvery = 10 * time.Millisecond
-	// pollShare bounds the work for thousands of keys in a file that changes all
-	// the time to a tenth of a core: looking at them is followed by a pause that
-	// is so many times as long.
+	// pollShare is how many times longer a pause is than the comparing of keys
+	// before it. So watching thousands of keys in a busy file takes a tenth of
+	// a core at most.
 	pollShare = 10
 	// beginWait is how long Close waits for a watch that is just beginning.
 	beginWait = time.Second
 )
 
-// watches is the driver of a store's hub: see package internal/turns. It tells
-// of changes by this process at once. For changes by others it looks at the
-// file. Nothing runs while nobody waits or listens.
+// watches is the driver of a store's hub: see package internal/turns. The store
+// announces changes of this process to it at once. For changes of other
+// processes it polls the file, in a goroutine that runs only while the hub is
+// subscribed to something.
 type watches struct {
 	store  *Store
 	hub    *turns.Hub
-	sooner chan struct{} // there is a new subscription: do not wait for actsEvery
+	sooner chan struct{} // holds a token after a new subscription: do not wait for actsEvery
 
 	mu      sync.Mutex
-	looking bool
-	keys    map[string]watched // what is subscribed to: keys, and acts
-	version int64              // of the file when it was last looked at, or never
+	polling bool               // the goroutine of poll runs
+	keys    map[string]watched // the subscriptions: keys, and acts
+	version int64              // the data version that was last compared, or never
 	lastAct int64              // the id of the newest act that was read
 }
 
-// never is no version of a file.
+// never is a number that no data version has.
 const never = -1
 
-// watched is a key that is subscribed to.
+// watched is the state of a subscription to a key.
 type watched struct {
-	known bool
-	seen  hands // whose the key was when it was last looked at
+	known bool      // seen is set
+	seen  ownership // the key's ownership when it was last read
 }
 
 func newWatches(s *Store) *watches {
 	w := &watches{store: s, sooner: make(chan struct{}, 1), keys: map[string]watched{}}
 	w.hub = turns.NewHub(w)
-	w.hub.Kept = 0 // keys that nobody waits for are not looked at
+	w.hub.Kept = 0 // end subscriptions with their last waiter
 	return w
 }
 
@@ -68,24 +69,13 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	}
 	c, err := s.watch.hub.Watch(ctx, key)
 	if err != nil {
-		return nil, cannotWatch(ctx, err)
+		return nil, turns.CannotWatch(ctx, err, ErrClosed)
 	}
 	return c, nil
 }
 
-// cannotWatch is why a watch did not begin.
-func cannotWatch(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		err = over(ctx)
-	case errors.Is(err, turns.ErrEnded):
-		err = ErrClosed
-	}
-	return store.Unknown(err)
-}
-
-// Subscribe reads whose the key is, or which act was the last. Any later change
-// is told.
+// Subscribe reads the key's ownership, or the last act. The hub hears of every
+// change after that.
 func (w *watches) Subscribe(ctx context.Context, key string) (err error) {
 	w.mu.Lock()
 	w.keys[key] = watched{}
@@ -98,7 +88,7 @@ func (w *watches) Subscribe(ctx context.Context, key string) (err error) {
 		rec, err = w.store.read(ctx, key)
 	}
 	if err == nil {
-		err = w.look(key, handsOf(&rec), last)
+		err = w.startPolling(key, ownershipOf(&rec), last)
 	}
 	if err != nil {
 		w.Unsubscribe(key)
@@ -108,34 +98,34 @@ func (w *watches) Subscribe(ctx context.Context, key string) (err error) {
 	return nil
 }
 
-// Unsubscribe forgets a key. Looking ends with the last.
+// Unsubscribe drops a subscription. Polling ends with the last.
 func (w *watches) Unsubscribe(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.keys, key)
 }
 
-// look makes sure that somebody looks for changes since a subscription has read
-// what it is about.
-func (w *watches) look(key string, now hands, lastAct int64) error {
+// startPolling stores what a new subscription has read. It starts the goroutine
+// of poll if it does not run. Its error is ErrClosed.
+func (w *watches) startPolling(key string, now ownership, lastAct int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if k, there := w.keys[key]; there && !k.known { // nobody has looked since
+	if k, there := w.keys[key]; there && !k.known { // else poll has read the key since
 		w.keys[key] = watched{true, now}
 	}
 	if key == acts {
 		w.lastAct = lastAct
-		w.version = never // there may be an act since, in a file already looked at
+		w.version = never // an act may have come between reading lastAct and now
 	}
-	if !w.looking {
+	if !w.polling {
 		w.version = never
-		w.looking = w.store.background(func() {
-			if !w.lookOut() {
+		w.polling = w.store.background(func() {
+			if !w.poll() {
 				w.broke()
 			}
 		})
 	}
-	if !w.looking {
+	if !w.polling {
 		return ErrClosed
 	}
 	select {
@@ -145,8 +135,8 @@ func (w *watches) look(key string, now hands, lastAct int64) error {
 	return nil
 }
 
-// note takes note of whose a key is, and returns what was known before.
-func (w *watches) note(key string, now hands) (before watched) {
+// note stores the ownership of a key, and returns the state before.
+func (w *watches) note(key string, now ownership) (before watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before, there := w.keys[key]
@@ -156,18 +146,19 @@ func (w *watches) note(key string, now hands) (before watched) {
 	return before
 }
 
-// broke ends all watches. Their owners go on by polling, and may watch again.
+// broke ends all watches. Their owners ask the store from time to time instead,
+// and may watch again.
 func (w *watches) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looking = false
+	w.polling = false
 	clear(w.keys)
 	w.hub.Broke()
 }
 
-// lookOut looks for changes by others for as long as somebody waits or listens.
-// It reports false if it cannot.
-func (w *watches) lookOut() bool {
+// poll polls for changes by other processes while there are subscriptions.
+// It reports false if it fails.
+func (w *watches) poll() bool {
 	s := w.store
 	ctx, cancel := s.untilClosed(setupWait)
 	defer cancel()
@@ -175,7 +166,7 @@ func (w *watches) lookOut() bool {
 	if err != nil {
 		return false
 	}
-	conn, err := b.db.Conn(ctx) // always the same one: it counts the changes of all others
+	conn, err := b.db.Conn(ctx) // data_version can be compared only on one connection
 	if err != nil {
 		return false
 	}
@@ -185,11 +176,12 @@ func (w *watches) lookOut() bool {
 		return false
 	}
 	defer load.Close()
-	defer w.settle(b.file)()
+	defer w.addNeighbour(b.file)()
 	tick := time.NewTimer(pollEvery)
 	defer tick.Stop()
 	for {
-		// Before the keys are listed: a key that comes later is read later, too.
+		// Read the version before listing the keys: a key that is added in
+		// between is read after the version, so no change is missed.
 		version, err := dataVersion(context.Background(), conn)
 		round := w.nextRound(version)
 		if round.end {
@@ -207,7 +199,7 @@ func (w *watches) lookOut() bool {
 			}
 			next = max(next, pollShare*time.Since(began))
 		}
-		if err != nil || b.moved() || s.apart(b, b.company) != nil {
+		if err != nil || b.moved() || s.checkSideFiles(b, b.sideFiles) != nil {
 			return false
 		}
 		tick.Reset(next)
@@ -220,22 +212,23 @@ func (w *watches) lookOut() bool {
 	}
 }
 
-// dataVersion is a number that differs after another connection has changed the
-// file.
+// dataVersion returns a number that differs after another connection has
+// changed the file.
 func dataVersion(ctx context.Context, conn *sql.Conn) (version int64, err error) {
 	err = conn.QueryRowContext(ctx, sqlDataVersion).Scan(&version)
 	return version, err
 }
 
-// round is what to look at.
+// round says what poll does next.
 type round struct {
-	keys    []string
-	heard   bool // somebody listens, and lastAct is known
-	changed bool // the file may have changed since the last time
-	end     bool // nobody waits or listens: the caller stops looking
+	keys    []string // to be compared
+	heard   bool     // read acts: there are listeners, and lastAct is known
+	changed bool     // the file may have changed since the last round
+	end     bool     // there are no subscriptions: stop
 }
 
-// nextRound lists what to look at in a version of the file.
+// nextRound plans the next round for a data version. If it says end, it has
+// already noted that polling has ended.
 func (w *watches) nextRound(version int64) round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -245,24 +238,24 @@ func (w *watches) nextRound(version int64) round {
 			r.keys = append(r.keys, key)
 		}
 	}
-	w.version, w.looking = version, !r.end
+	w.version, w.polling = version, !r.end
 	return r
 }
 
-// compareAll looks at keys, and wakes those who wait for one that is another's
-// than when it was last looked at.
+// compareAll reads keys, and wakes the waiters of those that have changed hands
+// since they were last read.
 func (w *watches) compareAll(load *sql.Stmt, keys []string) error {
 	for _, key := range keys {
 		var id int64
 		var packed []byte
-		now := hands{}
+		now := ownership{}
 		switch err := load.QueryRowContext(context.Background(), key).Scan(&id, &packed); {
 		case err == nil:
 			k, err := unpack(key, packed)
 			if err != nil {
-				continue // an acquire says so
+				continue // damaged: an acquire reports it
 			}
-			now = handsOf(&k.head)
+			now = ownershipOf(&k.head)
 		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}

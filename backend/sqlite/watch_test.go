@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestNothingLooksWhileNobodyWaits: a watch costs something for as long as it lasts.
+// TestNothingLooksWhileNobodyWaits checks that polling ends with the last
+// watch.
 func TestNothingLooksWhileNobodyWaits(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
@@ -17,7 +18,7 @@ func TestNothingLooksWhileNobodyWaits(t *testing.T) {
 	looking := func() bool {
 		st.watch.mu.Lock()
 		defer st.watch.mu.Unlock()
-		return st.watch.looking
+		return st.watch.polling
 	}
 	if looking() {
 		t.Error("it looks before anybody has waited")
@@ -40,7 +41,8 @@ func TestNothingLooksWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestARenewalWakesNobody, neither of this handle nor of another: waiters would ask in vain.
+// TestARenewalWakesNobody checks that a renewal wakes no waiter of this handle
+// or another: they would ask in vain.
 func TestARenewalWakesNobody(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
@@ -88,7 +90,7 @@ func TestARenewalWakesNobody(t *testing.T) {
 	}
 }
 
-// TestClosingEndsWatches, and leaves nothing behind.
+// TestClosingEndsWatches checks that Close closes the channels of watches.
 func TestClosingEndsWatches(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)

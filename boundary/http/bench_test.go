@@ -9,8 +9,11 @@ import (
 	"time"
 )
 
-// BenchmarkOverhead measures a write through the proxy against one straight to the service, in turn: the ratio is what counts. "new" connects anew for every
-// write straight to the service, as the proxy does; "kept" keeps its connection. In numbered writes the mark is moved every time, in others it is only looked at.
+// BenchmarkOverhead compares a write through the proxy with one straight to the
+// service, in turn: the ratio counts. "new" makes a new connection for every
+// write straight to the service, as the proxy does. "kept" keeps its
+// connection. A numbered write raises the mark every time. Other writes only
+// read it.
 func BenchmarkOverhead(b *testing.B) {
 	for _, place := range []string{"memory", "files"} {
 		for _, numbering := range []bool{false, true} {

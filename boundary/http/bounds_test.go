@@ -20,7 +20,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// counted is a place of a mark that is known to be open until it is closed.
+// counted is a guard that counts as open until it is closed.
 type counted struct {
 	guard.Guard
 	open *atomic.Int64
@@ -31,7 +31,9 @@ func (c counted) Close() error {
 	return c.Guard.Close()
 }
 
-// TestManyResourcesKeepFewPlacesOfMarksOpen: each may have connections of its own. What was admitted at one that was closed meanwhile is known all the same.
+// TestManyResourcesKeepFewPlacesOfMarksOpen: each open guard may have
+// connections of its own. A gate still knows what was admitted at a guard that
+// was closed meanwhile.
 func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -41,24 +43,24 @@ func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 			place, err := w.marks.open(ctx, resource)
 			for n, m := open.Add(1), most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
-			runtime.Gosched() // for others to come in between
+			runtime.Gosched() // let others come in between
 			return counted{place, &open}, err
 		}
 	})
 	url := strings.TrimSuffix(serve(t, g), "1")
 	for _, stamp := range []fence.Stamp{older, newer} {
-		for i := range 3 * mostPlaces {
+		for i := range 3 * mostOpenGuards {
 			send(t, "PUT", fmt.Sprint(url, i), stamp, "").want(t, "a write", 200, "")
-			if n := open.Load(); n > mostPlaces {
-				t.Fatalf("%d places are open between writes, want at most %d", n, mostPlaces)
+			if n := open.Load(); n > mostOpenGuards {
+				t.Fatalf("%d places are open between writes, want at most %d", n, mostOpenGuards)
 			}
 		}
 	}
-	for i := range 3 * mostPlaces {
+	for i := range 3 * mostOpenGuards {
 		send(t, "PUT", fmt.Sprint(url, i), older, "").want(t, "a stale write", 409, "stale")
 	}
 	var all sync.WaitGroup
-	for i := range 6 * mostPlaces {
+	for i := range 6 * mostOpenGuards {
 		all.Go(func() {
 			if r, err := sendErr(t.Context(), "PUT", fmt.Sprint(url, "x", i), newer, ""); err != nil || r.status != http.StatusOK {
 				t.Errorf("one of many at once: %s, %v", r, err)
@@ -66,8 +68,8 @@ func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := most.Load(); n > 2*mostPlaces {
-		t.Errorf("%d places were open at once, want at most %d", n, 2*mostPlaces)
+	if n := most.Load(); n > 2*mostOpenGuards {
+		t.Errorf("%d places were open at once, want at most %d", n, 2*mostOpenGuards)
 	}
 	if err := g.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -77,7 +79,8 @@ func TestManyResourcesKeepFewPlacesOfMarksOpen(t *testing.T) {
 	}
 }
 
-// TestAnOpenedResourceIsForgotten: one that would have been closed for ever, and to which nobody writes any more.
+// TestAnOpenedResourceIsForgotten: the resource would have been closed for
+// ever, and nobody writes to it any more.
 func TestAnOpenedResourceIsForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -98,7 +101,8 @@ func TestAnOpenedResourceIsForgotten(t *testing.T) {
 	send(t, "PUT", serve(t, two), newer, "").want(t, "another gate", 200, "")
 }
 
-// TestWhateverTheReasonTheRecordSaysThatItIsClosed: an operator could not open it otherwise.
+// TestWhateverTheReasonTheRecordSaysThatItIsClosed: without that record an
+// operator could not open it.
 func TestWhateverTheReasonTheRecordSaysThatItIsClosed(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -116,7 +120,8 @@ func TestWhateverTheReasonTheRecordSaysThatItIsClosed(t *testing.T) {
 	}
 }
 
-// TestTheWaitForATurnIsNotTheClients: of a body that is passed on as it comes.
+// TestTheWaitForATurnIsNotTheClients: the wait does not count against the time
+// in which a client must send a streamed body.
 func TestTheWaitForATurnIsNotTheClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -144,7 +149,8 @@ func TestTheWaitForATurnIsNotTheClients(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease: one that waits for the service to take more, as it does when the proxy is stopped.
+// TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease: the rest of a write waits
+// until the service takes more, as it does when the proxy is stopped.
 func TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -169,7 +175,7 @@ func TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	conn := &tether{Conn: here, line: &line{ctx: t.Context(), passage: &passage{lease: lease}}}
+	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &passage{lease: lease}}}
 	const much = 64 << 20 // more than the system takes
 	failed := make(chan error, 1)
 	go func() {
@@ -189,7 +195,8 @@ func TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 	}
 }
 
-// TestATermThatIsNotRememberedMayHaveBeenTakenByHand: then its gate may still believe in it.
+// TestATermThatIsNotRememberedMayHaveBeenTakenByHand: then its gate may still
+// believe in its lease.
 func TestATermThatIsNotRememberedMayHaveBeenTakenByHand(t *testing.T) {
 	lapsed := tenure.Term{Cause: tenure.Expired, Ended: tenure.EndExpired}
 	first := tenure.Term{Cause: tenure.First, Ended: tenure.EndExpired}

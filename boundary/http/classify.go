@@ -13,14 +13,17 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// steering are headers by which some services are told another path, method
-// or length than the proxy has seen. So is every name that begins with
-// x-http-method.
-var steering = []string{"x-method-override", "x-original-url", "x-rewrite-url", "x-override-url", "content-length", "transfer-encoding"}
+// steering lists headers that tell some services another path, method or length
+// than the proxy has seen. Every name that begins with x-http-method does so,
+// too.
+var steering = []string{
+	"x-method-override", "x-original-url", "x-rewrite-url", "x-override-url", "content-length",
+	"transfer-encoding",
+}
 
-// steers returns the name of such a header, "" if there is none. Services that
-// see headers as variables read an underscore, and some any other sign, for a
-// hyphen. The server has checked the real Content-Length.
+// steers returns the name of such a header, or "". Some services read headers
+// as variables, and take an underscore, or any other sign, for a hyphen. The
+// server has checked the real Content-Length.
 func steers(h http.Header) string {
 	for name := range h {
 		plain := strings.Map(func(c rune) rune {
@@ -36,15 +39,18 @@ func steers(h http.Header) string {
 	return ""
 }
 
-// steered refuses a request for such a header.
+// steered returns the refusal of a request with such a header.
 func steered(name string) error {
-	return fmt.Errorf("%w request: the header %q may tell the service another path, method or length than the request has, so it is not certain what is meant; leave it out", fence.ErrInvalid, name)
+	return fmt.Errorf("%w request: the header %q may tell the service another path, method or length "+
+		"than the request has, so it is not certain what is meant; leave it out", fence.ErrInvalid, name)
 }
 
-// clean refuses a path that a service might take for another than the gate does: two names of one resource would have two marks.
+// clean refuses a path that a service might read differently from the gate.
+// Otherwise two names of one resource would have two marks.
 func clean(escaped string) error {
 	bad := func(why string) error {
-		return fmt.Errorf("%w path %q: %s, so it is not certain which resource is meant; send the plain path", fence.ErrInvalid, escaped, why)
+		return fmt.Errorf("%w path %q: %s, so it is not certain which resource is meant; send the plain path",
+			fence.ErrInvalid, escaped, why)
 	}
 	if !strings.HasPrefix(escaped, "/") {
 		return bad("it does not begin with a slash")
@@ -69,17 +75,20 @@ func clean(escaped string) error {
 	return nil
 }
 
-// encoded is an octet that a service would decode if it decodes once more.
+// encoded matches a percent-encoded octet, which a service would decode if it
+// decodes once more.
 var encoded = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// target is what a request writes to; resource is "" if it is a read.
+// target says what a request writes to. If resource is empty, the request is a
+// read.
 type target struct {
 	resource string
-	key      string // the only one allowed; "" for any
-	exempt   bool   // a rule says that it is a read
+	key      string // the only key allowed; "" allows any
+	exempt   bool   // a rule says that the request is a read
 }
 
-// classify finds out what a request is. Its error refuses a write that no rule covers.
+// classify finds out what a request writes to. Its error refuses a write that
+// no rule covers.
 func (o *Options) classify(r *http.Request) (target, error) {
 	if name := steers(r.Header); name != "" {
 		return target{}, steered(name)
@@ -108,7 +117,8 @@ func (o *Options) classify(r *http.Request) (target, error) {
 		}
 		return rule.target(values)
 	}
-	// A read may be written as its sender likes, unless its method is a write somewhere.
+	// The path of a read may have any form, unless a rule makes its method a
+	// write.
 	named := slices.ContainsFunc(o.Rules, func(rule Rule) bool { return rule.names(r) })
 	if read && !named {
 		return target{}, nil
@@ -120,10 +130,12 @@ func (o *Options) classify(r *http.Request) (target, error) {
 		return target{}, nil
 	}
 	return target{}, &refusal{status: http.StatusForbidden, code: "invalid", err: fmt.Errorf(
-		"%w request: no rule says which resource %s %s writes to, so it is refused; add a rule, or exempt it if it writes nothing", fence.ErrInvalid, r.Method, escaped)}
+		"%w request: no rule says which resource %s %s writes to, so it is refused; "+
+			"add a rule, or exempt it if it writes nothing", fence.ErrInvalid, r.Method, escaped)}
 }
 
-// names reports whether the rule names the request's method. Many services answer HEAD with what they do for GET, effects included.
+// names reports whether the rule names the request's method. GET stands for
+// HEAD, too: many services do the same for both, effects included.
 func (r *Rule) names(req *http.Request) bool {
 	method := req.Method
 	return slices.Contains(r.Methods, method) || method == http.MethodHead && slices.Contains(r.Methods, http.MethodGet)

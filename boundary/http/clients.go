@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// clients counts what each client of a gate uses at the moment, so that one
-// client cannot use up what all of them need. It belongs to the gate's mutex.
+// clients counts what each client of a gate uses now, so that one client cannot
+// use up what all of them need. The gate's mutex guards it.
 //
-// A client may use as much as it leaves free: alone, half of all there is;
-// beside another that takes what it can, a third. So an address that stands
-// for many clients, of a balancer or a NAT, is refused only when the gate is
-// half full, and there is always something left for the next client.
+// A client may use as much as it leaves free: alone, half of everything; beside
+// another that takes all it can, a third. So an address that stands for many
+// clients, as of a balancer or a NAT, is refused only when the gate is half
+// full. And something is always left for the next client.
 type clients struct {
 	each map[string]*usage
 	all  usage
@@ -22,8 +22,8 @@ type clients struct {
 
 // usage is what one client uses, or all of them.
 type usage struct {
-	writes    int64 // arrived and not answered
-	resources int64 // slots that the client was the first to use
+	writes    int64 // that have arrived and are not answered
+	resources int64 // that the client was the first to use
 	bytes     int64 // of bodies that are kept
 }
 
@@ -33,7 +33,7 @@ func (u *usage) add(n usage) {
 	u.bytes += n.bytes
 }
 
-// clientOf names the client of a request: its address, or for IPv6 the network
+// clientOf names the client of a request: its address, or for IPv6 its network
 // of 48 bits, because one site can have all the addresses in it.
 func clientOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -53,7 +53,7 @@ func clientOf(r *http.Request) string {
 	return ip.String()
 }
 
-// of is what a client uses.
+// of returns what a client uses.
 func (c *clients) of(client string) usage {
 	if u := c.each[client]; u != nil {
 		return *u
@@ -61,7 +61,7 @@ func (c *clients) of(client string) usage {
 	return usage{}
 }
 
-// count adds to what a client uses, and forgets one that uses nothing.
+// count adds to what a client uses. It forgets a client that uses nothing.
 func (c *clients) count(client string, n usage) {
 	u := c.each[client]
 	if u == nil {
@@ -75,22 +75,25 @@ func (c *clients) count(client string, n usage) {
 	}
 }
 
-// claim refuses a client n more of something of which it uses used, and all
-// clients use all. least is what it may have in any case while there is room.
+// claim returns a refusal if a client may not have n more of something. It uses
+// used of it, and all clients together use all. It may always have least while
+// there is room.
 func claim(what string, used, all, n, most, least int64, retry time.Duration) error {
 	switch {
 	case all+n > most:
 		return &refusal{status: http.StatusServiceUnavailable, code: "held", retry: retry, say: fmt.Sprintf(
-			"the gate has %d %s, and %d are as many as it takes at once; nothing was sent, try again later", all, what, most)}
+			"the gate has %d %s, and %d are as many as it takes at once; nothing was sent, try again later",
+			all, what, most)}
 	case used+n > max(most-all-n, least):
 		return &refusal{status: http.StatusTooManyRequests, code: "held", retry: retry, say: fmt.Sprintf(
-			"this client has %d of the %d %s that the gate takes at once, and what is left is for others; nothing was sent, try again later", used, most, what)}
+			"this client has %d of the %d %s that the gate takes at once, and what is left is for others; "+
+				"nothing was sent, try again later", used, most, what)}
 	}
 	return nil
 }
 
-// admit refuses one more write of a client, and one more resource if it needs
-// one.
+// admit returns a refusal if a client may not have one more write or, if fresh,
+// one more resource.
 func (c *clients) admit(client string, fresh bool, o *Options) error {
 	u := c.of(client)
 	err := claim("writes", u.writes, c.all.writes, 1, int64(o.MaxWrites), 1, time.Second)
@@ -100,8 +103,9 @@ func (c *clients) admit(client string, fresh bool, o *Options) error {
 	return err
 }
 
-// keep counts n more bytes of a body that the proxy keeps. most is how many
-// bytes there may be of all bodies, least is how many one body may have.
+// keep counts n more bytes of a body that the proxy keeps. It refuses them if
+// there is no room: most bounds all bodies, and least is the size that one body
+// may always have.
 func (a *arrival) keep(n, most, least int64) error {
 	c := &a.s.g.clients
 	a.s.g.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestOneClientHasItsShare: of writes at once, of resources and of bodies.
+// TestOneClientHasItsShare: the share is of writes, of resources and of bodies.
 func TestOneClientHasItsShare(t *testing.T) {
 	t.Parallel()
 	half := func(i, length, sent int) string {
@@ -69,12 +69,12 @@ func TestOneClientHasItsShare(t *testing.T) {
 		refused(t, "a fourth resource", send(t, "PUT", front.URL+"/r/9", newer, ""))
 		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "one of the three", 200, "")
 		testEventually(t, func() bool {
-			clk.Advance(time.Hour) // the client may hear of its answer before the slot does
+			clk.Advance(time.Hour) // the client may get its answer before the slot notes it
 			p.gate.mu.Lock()
 			s := p.gate.slots["r/1"]
 			p.gate.mu.Unlock()
 			if s != nil {
-				s.rest(time.Hour)
+				s.releaseIdle(time.Hour)
 			}
 			return s == nil
 		})
@@ -113,8 +113,8 @@ func TestManyClientsMayHaveOneAddress(t *testing.T) {
 	}
 }
 
-// TestTheNextClientFindsRoom: whatever those before it have taken. The one
-// that has most is told so, with 429.
+// TestTheNextClientFindsRoom: whatever the clients before it have taken, there
+// is room. The client that has most is refused with 429.
 func TestTheNextClientFindsRoom(t *testing.T) {
 	o := newWorld().options(t, "one")
 	o.MaxWrites = 1000
@@ -140,8 +140,8 @@ func TestTheNextClientFindsRoom(t *testing.T) {
 	}
 }
 
-// TestOneBodyIsReceivedWhileThereIsRoom: one body is received while there is room for
-// it, also if its client then has more than it leaves free.
+// TestOneBodyIsReceivedWhileThereIsRoom: its client may then have more than it
+// leaves free.
 func TestOneBodyIsReceivedWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.MaxBody, o.MaxBodies = 100, 100 })
@@ -163,7 +163,8 @@ func TestManyUnusedResourcesAreKeptForLess(t *testing.T) {
 	g.slots = nil
 }
 
-// TestAClientIsAnAddress: of IPv6, a network, because a site has all of it.
+// TestAClientIsAnAddress: of IPv6 it is a network, because one site has all of
+// it.
 func TestAClientIsAnAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1:80":            "192.0.2.1",
@@ -171,7 +172,7 @@ func TestAClientIsAnAddress(t *testing.T) {
 		"[2001:db8::1]:80":        "2001:db8::/48",
 		"[2001:db8:0:ffff::1]:80": "2001:db8::/48",
 		"[fe80::1%eth0]:80":       "fe80::/48",
-		"@":                       "@", // of a Unix socket
+		"@":                       "@", // a Unix socket
 	} {
 		if got := clientOf(&http.Request{RemoteAddr: address}); got != want {
 			t.Errorf("%s is %s, want %s", address, got, want)

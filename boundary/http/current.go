@@ -11,8 +11,8 @@ import (
 )
 
 // checkCurrent refuses a write whose owner is not the current one. If the store
-// does not say, it refuses as well, or calls admitted where AdmitUnsure lets
-// the mark decide.
+// cannot say, it refuses as well. With AdmitUnsure it calls admitted instead,
+// and the mark decides.
 func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) error {
 	if g.o.Current == nil || !w.stamped {
 		return nil
@@ -22,12 +22,13 @@ func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) 
 	case err == nil || errors.Is(err, fence.ErrInvalid):
 		return err
 	case errors.Is(err, tenure.ErrNotOwned):
-		// If the mark refuses the stamp, too, tell that: clients know "stale".
+		// If the mark refuses the stamp, too, return that: clients know
+		// "stale".
 		if stale := g.shutOutAsSeen(w); stale != nil {
 			return stale
 		}
 		return err
-	case g.o.AdmitUnsure && ctx.Err() == nil: // a client that leaves admits nothing
+	case g.o.AdmitUnsure && ctx.Err() == nil: // not if the check failed because the client has left
 		admitted(err)
 		return nil
 	}
@@ -37,8 +38,8 @@ func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) 
 	}
 }
 
-// shutOutAsSeen is the refusal of a write by the newest mark that this gate has
-// seen. It only words a refusal that the store has made.
+// shutOutAsSeen returns the refusal of a write by the newest mark that this
+// gate has seen. It only words a refusal that the store has made.
 func (g *Gate) shutOutAsSeen(w write) error {
 	g.mu.Lock()
 	s := g.slots[w.resource]

@@ -22,7 +22,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// follower follows the store of a world, until the test ends.
+// follower returns a follower of the world's store, until the test ends.
 func (w *world) follower(t testing.TB) *current.Follower {
 	t.Helper()
 	f, err := current.Follow(w.store.Open(nil), &current.Options{Timeout: testenv.Patience})
@@ -33,7 +33,7 @@ func (w *world) follower(t testing.TB) *current.Follower {
 	return f
 }
 
-// lease takes a lease that lasts as long as any test.
+// lease acquires a lease that lasts as long as any test.
 func (w *world) lease(t testing.TB, key, owner string) *croft.Lease {
 	t.Helper()
 	l, err := newClient(t, w.store, owner).Acquire(t.Context(), key, &croft.LeaseOptions{TTL: 10 * testenv.Patience})
@@ -81,7 +81,7 @@ func TestAReplacedOwnerIsRefusedBeforeItsSuccessorWrites(t *testing.T) {
 	}
 }
 
-// mark is the mark of a resource.
+// mark reads the mark of a resource.
 func (w *world) mark(t testing.TB, resource string) fence.Mark {
 	t.Helper()
 	g, err := w.marks.open(t.Context(), resource)
@@ -95,7 +95,8 @@ func (w *world) mark(t testing.TB, resource string) fence.Mark {
 	return mark
 }
 
-// TestAStampThatNobodyWasGrantedIsRefused, and learns nothing.
+// TestAStampThatNobodyWasGrantedIsRefused: a forged stamp is refused, and its
+// sender learns nothing about the owners.
 func TestAStampThatNobodyWasGrantedIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -126,7 +127,8 @@ func TestAStampThatNobodyWasGrantedIsRefused(t *testing.T) {
 	send(t, "PUT", url, ann, "").want(t, "the owner's", 200, "")
 }
 
-// TestAStaleStampIsStillCalledStale where the gate has seen a newer one.
+// TestAStaleStampIsStillCalledStale: the gate says "stale" if it has seen a
+// newer stamp.
 func TestAStaleStampIsStillCalledStale(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -149,7 +151,7 @@ func (unsure) Check(context.Context, fence.Stamp) error {
 }
 
 // TestWhenTheStoreDoesNotSay: by default nobody is let in. With AdmitUnsure the
-// mark decides, and it is told each time.
+// mark decides, and each time there is an event.
 func TestWhenTheStoreDoesNotSay(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -168,7 +170,7 @@ func TestWhenTheStoreDoesNotSay(t *testing.T) {
 	open := serve(t, w.gate(t, "open", func(o *Options) { o.Current, o.AdmitUnsure, o.Observe = unsure{}, true, observe }))
 	send(t, "PUT", open, newer, "").want(t, "with AdmitUnsure", 200, "")
 	send(t, "PUT", open, older, "").want(t, "an older owner's", 409, "stale")
-	if n := told.Load(); n != 1 { // the older one was refused before that
+	if n := told.Load(); n != 1 { // the mark refuses the older one without an event
 		t.Errorf("it was told %d times, want once", n)
 	}
 }
@@ -222,7 +224,7 @@ func TestAWriteThatWaitedIsCheckedAgain(t *testing.T) {
 	}
 }
 
-// flaky is a store that is away at times.
+// flaky is a store that is out of reach at times.
 type flaky struct {
 	*mem.Store
 	away atomic.Bool
@@ -235,15 +237,15 @@ func (f *flaky) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return f.Store.Get(ctx, key)
 }
 
-// arrivedAt is a write that the service has seen.
+// arrivedAt is a write that the service has seen, and when its client sent it.
 type arrivedAt struct {
 	token fence.Token
 	sent  time.Time // by its client
 }
 
 // TestNoReplacedOwnerIsLetInOnceTheGateHasHeard: many owners write all the
-// time, the replaced ones as well, while an operator takes the key over again
-// and again, and the store is away at times.
+// time, the replaced ones as well. Meanwhile an operator takes the key over
+// again and again, and the store is away at times.
 func TestNoReplacedOwnerIsLetInOnceTheGateHasHeard(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -340,7 +342,7 @@ func TestAClientThatLeavesIsNotUnsure(t *testing.T) {
 }
 
 // TestAnotherKeysOwnerIsNotNamed: an error of the gate's own lease, or of a
-// handler's, is none of the client's business.
+// handler's, may name an owner. The client must not learn it.
 func TestAnotherKeysOwnerIsNotNamed(t *testing.T) {
 	t.Parallel()
 	other := &tenure.NotOwnedError{Grant: newer.Grant, Why: tenure.WhyTakenOver, Record: tenure.Record{

@@ -14,8 +14,8 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// TestTheBodyOfAStaleWriteIsNotReceived: neither while the newer owner's write
-// is inside nor when nobody is.
+// TestTheBodyOfAStaleWriteIsNotReceived: this holds while the newer owner's
+// write is inside, and when none is.
 func TestTheBodyOfAStaleWriteIsNotReceived(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -34,7 +34,7 @@ func TestTheBodyOfAStaleWriteIsNotReceived(t *testing.T) {
 	close(goOn)
 	wait.Wait()
 	raw(t, front.URL, stale).want(t, "before the body, when nobody is inside", 409, "stale")
-	// The mark that the gate remembers is not the last word.
+	// The gate does not rely on the mark that it remembers.
 	place, err := w.marks.open(t.Context(), "r/1")
 	if err != nil {
 		t.Fatal(err)
@@ -46,10 +46,10 @@ func TestTheBodyOfAStaleWriteIsNotReceived(t *testing.T) {
 	send(t, "PUT", front.URL+"/r/1", moved, "").want(t, "a key that was allowed meanwhile", 200, "")
 }
 
-// slow is a place of a mark that can be looked at when somebody lets it.
+// slow is a guard whose mark can be read only when the test lets it.
 type slow struct {
 	guard.Guard
-	looks chan struct{} // nil: always
+	looks chan struct{} // nil lets every read pass
 }
 
 func (s slow) Mark(ctx context.Context) (fence.Mark, error) {
@@ -60,8 +60,8 @@ func (s slow) Mark(ctx context.Context) (fence.Mark, error) {
 	return s.Guard.Mark(ctx)
 }
 
-// TestOfManyStaleWritesNoBodyIsReceived: also while another one of them is
-// being looked at.
+// TestOfManyStaleWritesNoBodyIsReceived: this holds also while the mark is
+// being read for another one of them.
 func TestOfManyStaleWritesNoBodyIsReceived(t *testing.T) {
 	t.Parallel()
 	const many = 5
@@ -81,7 +81,7 @@ func TestOfManyStaleWritesNoBodyIsReceived(t *testing.T) {
 	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "")
 	atGate(t, p.gate, 0)
 	p.gate.mu.Lock()
-	p.gate.slots["r/1"].shut() // the next look opens it again
+	p.gate.slots["r/1"].closeMarks() // the next look opens it again
 	p.gate.mu.Unlock()
 	stale := "PUT /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + Header + ": " + older.String() + "\r\nContent-Length: 1000000\r\n\r\n"
 	var all sync.WaitGroup
@@ -98,8 +98,8 @@ func TestOfManyStaleWritesNoBodyIsReceived(t *testing.T) {
 	all.Wait()
 }
 
-// TestAResourceThatWasMovedIsOpenToItsNewKey: also if a write of the old key
-// was inside when it was moved, and when the new one came.
+// TestAResourceThatWasMovedIsOpenToItsNewKey: this holds even if a write of the
+// old key was inside when it was moved, and when the new one came.
 func TestAResourceThatWasMovedIsOpenToItsNewKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -127,8 +127,8 @@ func TestAResourceThatWasMovedIsOpenToItsNewKey(t *testing.T) {
 	all.Wait()
 }
 
-// TestARefusalDoesNotWaitForTheBody: however short the body is that does not
-// come.
+// TestARefusalDoesNotWaitForTheBody: the proxy answers even if the rest of a
+// short body never comes.
 func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.ReceiveWithin = time.Hour })
@@ -150,8 +150,8 @@ func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 	}
 }
 
-// TestAClientThatSendsAllBeforeItReadsLearnsWhy: it is not cut off. It would
-// take the outcome for unknown.
+// TestAClientThatSendsAllBeforeItReadsLearnsWhy: the proxy does not cut such a
+// client off. It would take the outcome for unknown.
 func TestAClientThatSendsAllBeforeItReadsLearnsWhy(t *testing.T) {
 	t.Parallel()
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), nil)

@@ -32,7 +32,17 @@ func put(client *http.Client, target, body string) error {
 	return httpfence.RefusalIn(resp)
 }
 
-// The service cannot check stamps, and nobody can change it. The proxy in front of it can: a worker that was replaced is refused.
+// outcome shortens a refusal to its status and code.
+func outcome(err error) string {
+	var refused *httpfence.ProblemError
+	if errors.As(err, &refused) {
+		return fmt.Sprint(refused.Status, " ", refused.Code)
+	}
+	return fmt.Sprint(err)
+}
+
+// The service cannot check stamps, and nobody can change it. The proxy in front
+// of it refuses a worker that was replaced.
 func ExampleProxy() {
 	ctx := context.Background()
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -58,7 +68,8 @@ func ExampleProxy() {
 	front := httptest.NewServer(proxy)
 	defer front.Close()
 
-	// A worker holds the job and writes. Then it is presumed dead and replaced. Its own client would now send nothing; this one only knows the stamp.
+	// A worker holds the job and writes. Then it is presumed dead and replaced.
+	// Its own client would now send nothing; this one only knows the stamp.
 	lease, _ := client.Acquire(ctx, "jobs/orders", &croft.LeaseOptions{TTL: time.Minute})
 	worker := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(lease.Stamp())}}
 	fmt.Println("the worker:", put(worker, front.URL+"/orders/42", "paid"))
@@ -79,7 +90,8 @@ func ExampleProxy() {
 	// the worker is stale: true
 }
 
-// A service that can check does so where it writes: in one transaction with its data. Require only reads the stamp.
+// A service that can check does so where it writes: in one transaction with its
+// data. Require only reads the stamp.
 func ExampleRequire() {
 	var table guardtest.Memory // stands for a table with a guard: see the guards of backend/postgres
 	handler := httpfence.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,15 +109,16 @@ func ExampleRequire() {
 	newer := fence.Stamp{Key: "jobs/orders", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
 	for _, stamp := range []fence.Stamp{older, newer, older} {
 		err := put(&http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}}, front.URL, "content")
-		fmt.Println(stamp.Token, err)
+		fmt.Println("token", stamp.Token, "gets", outcome(err))
 	}
 	// Output:
-	// 41 <nil>
-	// 42 <nil>
-	// 41 refused (409 stale): write refused: stale token 41 for "jobs/orders", newest admitted is 42; stop this work, it has a newer owner
+	// token 41 gets <nil>
+	// token 42 gets <nil>
+	// token 41 gets 409 stale
 }
 
-// A service in one process, without a transaction that could hold the mark, lets a gate stand before its handler.
+// A service in one process has no transaction that could hold the mark. So a
+// gate stands before its handler.
 func ExampleGate_Middleware() {
 	rule, _ := httpfence.ParseRule("/{path...} as billing for jobs/billing")
 	var mark guardtest.Memory
@@ -123,10 +136,10 @@ func ExampleGate_Middleware() {
 
 	stamp := fence.Stamp{Key: "jobs/billing", Token: 7, Grant: "0123456789abcdef0123456789abcdef"}
 	client := &http.Client{Transport: &httpfence.Transport{Source: httpfence.Fixed(stamp)}}
-	fmt.Println(put(client, front.URL+"/invoices", "one"))
-	fmt.Println(put(http.DefaultClient, front.URL+"/invoices", "two"))
+	fmt.Println(outcome(put(client, front.URL+"/invoices", "one")))
+	fmt.Println(outcome(put(http.DefaultClient, front.URL+"/invoices", "two")))
 	// Output:
 	// written
 	// <nil>
-	// refused (428 invalid): the write carries no stamp; send it in the header Croft-Stamp (inside croft run it is $CROFT_STAMP)
+	// 428 invalid
 }

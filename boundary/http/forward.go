@@ -15,8 +15,9 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// forwarder sends writes to the service, each at most once and on a connection of its own: a connection that was kept may be closed by the service at the
-// moment it is used, and then nobody knows whether the write was seen.
+// forwarder sends writes to the service, each at most once and on a connection
+// of its own. The service may close a kept connection at the moment it is used.
+// Then nobody knows whether it has seen the write.
 type forwarder struct{ base *http.Transport }
 
 func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
@@ -25,18 +26,19 @@ func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
 		DisableKeepAlives:   true,
 		DisableCompression:  true,
 		TLSHandshakeTimeout: o.ConnectWithin,
-		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1: to cut the connection is to cut this write
+		// Only HTTP/1.1: there, cutting the connection cuts this write.
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
-			l, ok := ctx.Value(lineKey).(*line)
+			x, ok := ctx.Value(exchangeKey).(*exchange)
 			if !ok {
 				_ = conn.Close()
 				return nil, errors.New("a connection that belongs to no write")
 			}
-			return &tether{Conn: conn, line: l}, nil
+			return &guardedConn{Conn: conn, exchange: x}, nil
 		},
 	}
 	if t, ok := o.Transport.(*http.Transport); ok {
@@ -46,17 +48,18 @@ func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
 	return &forwarder{base}
 }
 
-// line is what a write and its connection know of each other.
-type line struct {
+// exchange connects a write with its connection to the service.
+type exchange struct {
 	passage *passage
 	ctx     context.Context
 	gate    *Gate
 	start   time.Time
 }
 
-// RoundTrip sends one write. Its passage ends with the answer's last byte, or with the knowledge that there will be none.
+// RoundTrip sends one write. Its passage ends with the last byte of the answer,
+// or when it is certain that none will come.
 func (f *forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
-	l, ok := r.Context().Value(lineKey).(*line)
+	x, ok := r.Context().Value(exchangeKey).(*exchange)
 	if !ok {
 		return nil, errors.New("a request that was not let in")
 	}
@@ -68,53 +71,61 @@ func (f *forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 		err = errors.New("the service switched to another protocol, unasked")
 	}
 	if err != nil {
-		return nil, l.failed(r.Context(), err, connected.Load())
+		return nil, x.failed(r.Context(), err, connected.Load())
 	}
-	resp.Body = &answer{ReadCloser: resp.Body, line: l, status: resp.StatusCode}
+	resp.Body = &answer{ReadCloser: resp.Body, exchange: x, status: resp.StatusCode}
 	return resp, nil
 }
 
 // failed ends the passage of a write without an answer.
-func (l *line) failed(ctx context.Context, err error, connected bool) error {
+func (x *exchange) failed(ctx context.Context, err error, connected bool) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
-	p := l.passage
+	p := x.passage
 	if !connected {
 		p.notSent()
 		known := &refusal{
 			status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: err,
 			say: "the service behind the proxy cannot be reached; nothing was sent, try again",
 		}
-		l.gate.emit(gate.Event{Kind: gate.Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err})
+		x.gate.emit(gate.Event{
+			Kind: gate.Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key,
+			Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err,
+		})
 		return known
 	}
-	l.doubt(err)
+	x.doubt(err)
 	status := http.StatusBadGateway
 	if errors.Is(err, errNoAnswer) {
 		status = http.StatusGatewayTimeout
 	}
 	return &refusal{
 		status: status, code: "unknown", resource: p.w.resource, sent: true, err: err,
-		say: "the write was sent to the service and it is not known whether it took effect, or still will; the resource is closed until that has settled",
+		say: "the write was sent to the service and it is not known whether it took effect, or still will; " +
+			"the resource is closed until that has settled",
 	}
 }
 
-func (l *line) doubt(err error) {
-	p := l.passage
-	l.gate.emit(gate.Event{Kind: gate.InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key, Token: p.w.stamp.Token, Err: err})
+func (x *exchange) doubt(err error) {
+	p := x.passage
+	x.gate.emit(gate.Event{
+		Kind: gate.InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key,
+		Token: p.w.stamp.Token, Err: err,
+	})
 	p.inDoubt(err.Error())
 }
 
-// answer is the body of the service's answer. The write's turn ends with it; a client that has left is no reason to stop reading.
+// answer is the body of the service's answer. The write's turn ends with it. It
+// is read to its end even if the client has left.
 type answer struct {
 	io.ReadCloser
-	line   *line
-	status int
-	over   atomic.Bool
+	exchange *exchange
+	status   int
+	over     atomic.Bool
 }
 
-// Read passes the answer on.
+// Read reads a piece of the answer, and ends the exchange at its end.
 func (a *answer) Read(b []byte) (int, error) {
 	n, err := a.ReadCloser.Read(b)
 	if err != nil {
@@ -123,7 +134,7 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close reads what is left of the answer, within the time it has.
+// Close reads the rest of the answer, within the time that is left.
 func (a *answer) Close() error {
 	if !a.over.Load() {
 		_, err := io.Copy(io.Discard, a.ReadCloser)
@@ -139,39 +150,47 @@ func (a *answer) end(err error) {
 	if a.over.Swap(true) {
 		return
 	}
-	l := a.line
-	// Of a gateway before the service, which does not know what became of the write; 520 to 524 are those of a well-known one.
-	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout || a.status >= 520 && a.status <= 524
+	x := a.exchange
+	// A gateway between the proxy and the service does not know what became of
+	// the write. Cloudflare's are 520 to 524.
+	gateway := a.status == http.StatusBadGateway || a.status == http.StatusGatewayTimeout ||
+		a.status >= 520 && a.status <= 524
 	if errors.Is(err, io.EOF) && gateway {
-		l.doubt(fmt.Errorf("a gateway before the service answered %d", a.status))
+		x.doubt(fmt.Errorf("a gateway before the service answered %d", a.status))
 		return
 	}
 	if errors.Is(err, io.EOF) {
-		w := l.passage.w
-		l.gate.emit(gate.Event{Kind: gate.Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Status: a.status, Took: time.Since(l.start)})
-		l.passage.answered()
+		w := x.passage.w
+		x.gate.emit(gate.Event{
+			Kind: gate.Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token,
+			Status: a.status, Took: time.Since(x.start),
+		})
+		x.passage.answered()
 		return
 	}
-	if cause := context.Cause(l.ctx); cause != nil {
+	if cause := context.Cause(x.ctx); cause != nil {
 		err = cause
 	}
-	l.doubt(fmt.Errorf("the answer broke off: %w", err))
+	x.doubt(fmt.Errorf("the answer broke off: %w", err))
 }
 
-// tether is the connection of one write. Nothing leaves through it once the gate's lease is over, and what has not left when the write is given up is thrown away.
-type tether struct {
+// guardedConn is the connection of one write. It sends nothing once the gate's
+// lease is over. When the write is given up, data not yet sent is dropped.
+type guardedConn struct {
 	net.Conn
-	line *line
+	exchange *exchange
 }
 
-// Write looks at the clock as late as can be: a process that was stopped for long finds out here.
-func (t *tether) Write(b []byte) (int, error) {
-	return writeWhile(t.Conn, b, t.line.passage.alive)
+// Write checks the lease as late as possible. A process that was stopped for
+// long finds out here.
+func (t *guardedConn) Write(b []byte) (int, error) {
+	return writeWhile(t.Conn, b, t.exchange.passage.alive)
 }
 
-// Close closes the connection; of a write that was given up, without sending the rest.
-func (t *tether) Close() error {
-	if tcp, ok := t.Conn.(*net.TCPConn); ok && t.line.ctx.Err() != nil {
+// Close closes the connection. If the write was given up, it does not send the
+// rest.
+func (t *guardedConn) Close() error {
+	if tcp, ok := t.Conn.(*net.TCPConn); ok && t.exchange.ctx.Err() != nil {
 		_ = tcp.SetLinger(0)
 	}
 	return t.Conn.Close()

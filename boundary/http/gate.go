@@ -19,39 +19,47 @@ import (
 // costs the renewals of a lease.
 const mostKept = 1 << 10
 
-// mostPlaces bounds how many places of marks a gate keeps open between writes, and how many it uses at once: each may have connections of its own, and servers have few.
-const mostPlaces = 32
+// mostOpenGuards bounds how many guards of marks a gate keeps open between
+// writes, and how many it uses at once. Each may have connections of its own,
+// and servers allow few.
+const mostOpenGuards = 32
 
-// Gate lets writes to resources in, one at a time and only those whose stamps still count. It is safe for concurrent use. See the package comment for what it
-// relies on.
+// Gate lets writes to resources in, one at a time, and only those whose stamps
+// still count. It is safe for concurrent use. The package comment says on which
+// promise it relies.
 type Gate struct {
 	o   Options
 	clk clock.Clock
 
-	mu      sync.Mutex
-	slots   map[string]*slot
-	clients clients
-	closed  bool
-	tidying bool
-	done    chan struct{} // closed by Close
-	places  atomic.Int64  // of marks that are open
-	marking chan struct{} // those in use
+	mu         sync.Mutex
+	slots      map[string]*slot
+	clients    clients
+	closed     bool
+	tidying    bool
+	done       chan struct{} // closed by Close
+	openGuards atomic.Int64  // how many guards of marks are open
+	guardSlots chan struct{} // has one entry per guard in use
 
-	// settled, if set, knows better than any time whether something is on its way: for tests, which can look into the service.
+	// settled, if set, says whether nothing is on its way any more. Tests set
+	// it, because they can look into the service.
 	settled func(resource string) bool
-	// What tests of the tests break.
+	// flaw breaks the gate on purpose, for tests of the tests.
 	flaw struct {
 		unserialised bool // the check is made in turn, the write is not
 		freeOnLeave  bool // a client that leaves gives up the turn of its write
 	}
 }
 
-// NewGate makes a gate. The error matches fence.ErrInvalid. Close it.
+// NewGate makes a gate. Its error matches fence.ErrInvalid. Close the gate when
+// it is no longer used.
 func NewGate(o Options) (*Gate, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &Gate{o: o, clk: clock.System(), slots: map[string]*slot{}, clients: clients{each: map[string]*usage{}}, done: make(chan struct{}), marking: make(chan struct{}, mostPlaces)}, nil
+	return &Gate{
+		o: o, clk: clock.System(), slots: map[string]*slot{}, clients: clients{each: map[string]*usage{}},
+		done: make(chan struct{}), guardSlots: make(chan struct{}, mostOpenGuards),
+	}, nil
 }
 
 // write is one write that asks to be let in.
@@ -59,11 +67,12 @@ type write struct {
 	target
 	stamp   fence.Stamp
 	stamped bool
-	what    string // for people: the method
-	client  string // whose bounds it counts against
+	what    string // the method
+	client  string // counts it against its bounds; see clients
 }
 
-// read finds out what a request is and whose. A zero resource is a read.
+// read finds out what a request writes to, and whose it is. If the resource is
+// empty, the request is a read.
 func (g *Gate) read(r *http.Request) (write, error) {
 	to, err := g.o.classify(r)
 	if err != nil || to.resource == "" {
@@ -86,24 +95,24 @@ func (g *Gate) read(r *http.Request) (write, error) {
 	return w, nil
 }
 
-// arrival is a write at the gate, from before its body is received until it
-// has been answered. It counts against its client, and keeps its slot in use.
+// arrival is a write at the gate, from before its body is received until it has
+// been answered. It counts against its client, and keeps its slot in use.
 type arrival struct {
 	s     *slot
 	w     write
-	bytes int64 // of its body that are kept; under the gate's mutex
+	bytes int64 // how much of its body is kept; under the gate's mutex
 }
 
-// arrive lets a write come up to its resource, or refuses what can be refused
-// before its body is received. Call depart when it has been answered.
+// arrive counts a write against its client. It refuses what can be refused
+// before the body is received. Call depart when the write has been answered.
 func (g *Gate) arrive(ctx context.Context, w write) (*arrival, error) {
 	s, err := g.join(w.resource, w.client)
 	if err != nil {
 		return nil, err
 	}
 	a := &arrival{s: s, w: w}
-	err = a.known(ctx)
-	if err == nil { // before the gate takes a lease for it
+	err = a.refuseEarly(ctx)
+	if err == nil { // check before the gate takes a lease for it
 		err = g.checkCurrent(ctx, w, func(error) {})
 	}
 	if err != nil {
@@ -127,7 +136,8 @@ func (a *arrival) wait(ctx context.Context) error {
 	return err
 }
 
-// enter waits for the write's turn and decides whether it is let in. The passage it returns must be ended.
+// enter waits for the write's turn and decides whether it is let in. The caller
+// must end the passage that it returns.
 func (a *arrival) enter(ctx context.Context) (*passage, error) {
 	s, w := a.s, a.w
 	ctx, cancel := context.WithTimeout(ctx, s.g.o.Wait)
@@ -150,10 +160,14 @@ func (a *arrival) enter(ctx context.Context) (*passage, error) {
 // errOutranked makes a write give its turn to a newer one.
 var errOutranked = errors.New("a write of a newer owner waits")
 
-// errClosing refuses whoever comes, or still waits, when the gate closes.
-var errClosing = &refusal{status: http.StatusServiceUnavailable, code: "held", retry: time.Second, say: "this proxy is stopping; nothing was sent, try again"}
+// errClosing refuses writes that arrive, or still wait, when the gate closes.
+var errClosing = &refusal{
+	status: http.StatusServiceUnavailable, code: "held", retry: time.Second,
+	say: "this proxy is stopping; nothing was sent, try again",
+}
 
-// join finds the slot of a resource, or makes it, for one write of a client.
+// join returns the slot of a resource, and makes it if there is none. It counts
+// one more write of the client.
 func (g *Gate) join(resource, client string) (*slot, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -185,13 +199,13 @@ func (g *Gate) part(a *arrival) {
 	g.clients.count(a.w.client, usage{writes: -1, bytes: -a.bytes})
 }
 
-// idle is how long an unused resource is kept. It is less than Idle, and the
-// lease is taken anew for the next write, if there are very many.
+// idle is how long an unused resource is kept. If there are very many
+// resources, it is less than Idle, and the next write takes the lease again.
 func (g *Gate) idle() time.Duration {
 	return g.o.Idle / time.Duration(max(1, len(g.slots)/mostKept))
 }
 
-// tidy gives back what is no longer used, for as long as the gate is open.
+// tidy gives back the leases of unused resources until the gate closes.
 func (g *Gate) tidy() {
 	every := min(max(g.o.Idle/4, 10*time.Millisecond), 5*time.Second)
 	tick := time.NewTicker(every)
@@ -212,13 +226,17 @@ func (g *Gate) tidy() {
 		}
 		g.mu.Unlock()
 		for _, s := range slots {
-			s.rest(idle)
+			s.releaseIdle(idle)
 		}
 	}
 }
 
-// Close lets nobody in any more, sends those away that wait, waits until ctx ends for the writes that are inside, and gives the leases back, so that another gate can go on at
-// once where nothing is in doubt. Writes that are still inside then leave their leases to lapse, and the error says how many.
+// Close lets no more writes in and refuses those that wait. It waits until ctx
+// ends for the writes that are inside, and gives the leases back. So another
+// gate can go on at once where nothing is in doubt.
+//
+// If writes are still inside when ctx ends, Close leaves their leases to lapse,
+// and its error names the resources.
 func (g *Gate) Close(ctx context.Context) error {
 	g.mu.Lock()
 	if g.closed {
@@ -237,7 +255,7 @@ func (g *Gate) Close(ctx context.Context) error {
 	for _, s := range slots {
 		wait.Go(func() {
 			if s.turn.take(ctx, fence.Stamp{}, nil) == nil {
-				s.end(context.WithoutCancel(ctx)) // the turn is kept: nobody comes after
+				s.end(context.WithoutCancel(ctx)) // the turn is kept: nobody comes in any more
 			} else {
 				left <- s.resource
 			}
@@ -251,7 +269,8 @@ func (g *Gate) Close(ctx context.Context) error {
 	}
 	if len(inside) > 0 {
 		slices.Sort(inside)
-		return fmt.Errorf("closed while writes were under way to %s; what follows there waits for the settle time", strings.Join(inside, ", "))
+		return fmt.Errorf("closed while writes were under way to %s; what follows there waits for the settle time",
+			strings.Join(inside, ", "))
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestTheMiddlewareDecidesByTheLaw: what is admitted reaches the handler, what is refused changes nothing and says why.
+// TestTheMiddlewareDecidesByTheLaw: admitted writes reach the handler. A
+// refused write changes nothing, and the answer says why.
 func TestTheMiddlewareDecidesByTheLaw(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -67,7 +68,8 @@ func TestTheMiddlewareDecidesByTheLaw(t *testing.T) {
 	}
 }
 
-// TestOneWriteAtATime: for each resource by itself, for as long as the handler takes, also when the client has left.
+// TestOneWriteAtATime: each resource has its own turn. It lasts as long as the
+// handler, also when the client has left.
 func TestOneWriteAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -79,7 +81,7 @@ func TestOneWriteAtATime(t *testing.T) {
 		defer inside.Add(-1)
 		entered <- r.URL.Path
 		if r.URL.Path == "/r/1" {
-			<-goOn // and not: until r.Context() ends
+			<-goOn // does not end with r.Context()
 		}
 	})))
 	defer front.Close()
@@ -107,7 +109,8 @@ func TestOneWriteAtATime(t *testing.T) {
 	wait.Wait()
 }
 
-// TestATurnThatDoesNotComeIsAnAnswer: nothing was sent, and when to try again.
+// TestATurnThatDoesNotComeIsAnAnswer: the answer says that nothing was sent,
+// and when to try again.
 func TestATurnThatDoesNotComeIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -130,7 +133,8 @@ func TestATurnThatDoesNotComeIsAnAnswer(t *testing.T) {
 	wait.Wait()
 }
 
-// TestWithoutTheMarkNothingIsWritten: a place of marks that cannot be reached stops writes and lets reads pass; when it is back, so are they.
+// TestWithoutTheMarkNothingIsWritten: if the guard cannot be reached, writes
+// stop and reads pass. When it is back, writes pass, too.
 func TestWithoutTheMarkNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -157,7 +161,8 @@ func TestWithoutTheMarkNothingIsWritten(t *testing.T) {
 	}
 }
 
-// TestARaiseByAnotherCounts: a new owner raises the mark where it is kept, before its first write; the gate sees that although it remembers the mark.
+// TestARaiseByAnotherCounts: a new owner raises the mark at the guard before
+// its first write. The gate sees that, although it remembers the mark.
 func TestARaiseByAnotherCounts(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -181,7 +186,8 @@ func TestARaiseByAnotherCounts(t *testing.T) {
 	send(t, "PUT", front.URL+"/r/1", moved, "").want(t, "of the new key", 200, "")
 }
 
-// TestUnstampedWritesCanBeLetIn: if somebody says so, in turn with the others.
+// TestUnstampedWritesCanBeLetIn: with AllowUnstamped they are let in, in turn
+// with the others.
 func TestUnstampedWritesCanBeLetIn(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -193,7 +199,7 @@ func TestUnstampedWritesCanBeLetIn(t *testing.T) {
 	send(t, "PUT", front.URL+"/r/1", older, "").want(t, "stale", 409, "stale")
 }
 
-// TestAPanicEndsTheTurn: the handler is over, and the next one comes.
+// TestAPanicEndsTheTurn: the handler is over, and the next write comes in.
 func TestAPanicEndsTheTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -210,7 +216,8 @@ func TestAPanicEndsTheTurn(t *testing.T) {
 	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the next", 200, "")
 }
 
-// TestRequireHandsTheStampOn: to a handler that admits by itself.
+// TestRequireHandsTheStampOn: the handler gets the stamp and admits it by
+// itself.
 func TestRequireHandsTheStampOn(t *testing.T) {
 	t.Parallel()
 	mark := fence.Mark(newer)
@@ -229,7 +236,7 @@ func TestRequireHandsTheStampOn(t *testing.T) {
 	send(t, "GET", front.URL, older, "").want(t, "a read with an old one", 409, "stale")
 }
 
-// TestBadOptionsAreRefused: before anything is served.
+// TestBadOptionsAreRefused: they are refused before anything is served.
 func TestBadOptionsAreRefused(t *testing.T) {
 	w := newWorld()
 	for name, spoil := range map[string]func(*Options){
@@ -255,7 +262,8 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAMarksPlaceIsItsOwn: every resource has a target of its own, whatever its name.
+// TestAMarksPlaceIsItsOwn: every resource has a target of its own, whatever its
+// name.
 func TestAMarksPlaceIsItsOwn(t *testing.T) {
 	for _, c := range [][3]string{
 		{"/m/{resource}", "orders/4 2", "/m/orders%2F4%202"},

@@ -19,9 +19,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// deaf is a service that never reads the body of a request. On a connection
-// that stays open it takes the body for the next request, as the services do
-// that an attack called CL.0 is made for.
+// deaf is a service that never reads the body of a request. If the connection
+// stays open, it takes the body for the next request. The attack called CL.0 is
+// made for such services.
 type deaf struct {
 	listener net.Listener
 	seen     journal
@@ -61,8 +61,8 @@ func (d *deaf) serve(conn net.Conn) {
 	}
 }
 
-// TestABodyIsNeverTakenForARequest: of a read, of an exempt request, and of a
-// write. The service is one that leaves bodies unread.
+// TestABodyIsNeverTakenForARequest: the service leaves bodies unread. This
+// holds for reads, exempt requests and writes.
 func TestABodyIsNeverTakenForARequest(t *testing.T) {
 	t.Parallel()
 	const inside = "DELETE /r/1 HTTP/1.1\r\nHost: inside\r\n\r\n"
@@ -89,7 +89,7 @@ func TestABodyIsNeverTakenForARequest(t *testing.T) {
 				t.Errorf("answered %s, want %d", r, c.status)
 			}
 			send(t, "GET", front.URL+"/after", fence.Stamp{}, "").want(t, "the next read", 200, "")
-			// When all connections are closed the service has seen all that it will see.
+			// When all connections are closed, the service has seen everything.
 			closeSoon(p.Close)
 			service.open.Wait()
 			if got := service.seen.String(); got != c.seen {
@@ -99,7 +99,7 @@ func TestABodyIsNeverTakenForARequest(t *testing.T) {
 	}
 }
 
-// raw sends a request as it is written and returns the answer.
+// raw sends the text of a request unchanged, and returns the answer.
 func raw(t *testing.T, front, request string) reply {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(front, "http://"))
@@ -152,7 +152,7 @@ func TestHeadersThatNameAnotherRequestAreRefused(t *testing.T) {
 	}
 }
 
-// TestExpectIsNotPassedOn: the proxy has answered it.
+// TestExpectIsNotPassedOn: the proxy answers it itself.
 func TestExpectIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	var seen journal
@@ -167,7 +167,7 @@ func TestExpectIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// TestAReadIsNoTunnel: also if the service says so.
+// TestAReadIsNoTunnel: this holds even if the service switches protocols.
 func TestAReadIsNoTunnel(t *testing.T) {
 	t.Parallel()
 	headers := map[string]string{"/bare": "", "/named": "Connection: Upgrade\r\nUpgrade: tunnel\r\n", "/nameless": "Connection: Upgrade\r\nUpgrade:\r\n"}
@@ -185,8 +185,8 @@ func TestAReadIsNoTunnel(t *testing.T) {
 	}
 }
 
-// TestARequestForAnotherHostIsRefused: a web page whose name was moved to the
-// proxy's address sends its own name.
+// TestARequestForAnotherHostIsRefused: an attacker may point the name of a web
+// page at the proxy's address. The page's requests then carry that name.
 func TestARequestForAnotherHostIsRefused(t *testing.T) {
 	t.Parallel()
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.Hosts = []string{"Orders.example."} })
@@ -204,8 +204,8 @@ func TestARequestForAnotherHostIsRefused(t *testing.T) {
 	raw(t, open.URL, "GET / HTTP/1.1\r\nHost: any.example\r\n\r\n").want(t, "where all names are allowed", 200, "")
 }
 
-// TestAProxyOnTheNetworkIsCalledByAnyName: it cannot know which it has, behind
-// a balancer or in a cluster. One on a loopback address can.
+// TestAProxyOnTheNetworkIsCalledByAnyName: it cannot know its names behind a
+// balancer or in a cluster. A proxy on a loopback address can.
 func TestAProxyOnTheNetworkIsCalledByAnyName(t *testing.T) {
 	t.Parallel()
 	p, _ := newWorld().proxy(t, "one", http.HandlerFunc(echo), nil)
@@ -218,7 +218,7 @@ func TestAProxyOnTheNetworkIsCalledByAnyName(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := (&http.Request{Host: "orders-proxy:80"}).WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local)))
-		if usual, named := p.addressed(r) == nil, strict.addressed(r) == nil; usual != c.usual || named != c.named {
+		if usual, named := p.checkHost(r) == nil, strict.checkHost(r) == nil; usual != c.usual || named != c.named {
 			t.Errorf("at %s: passes %v, and %v where names are given; want %v and %v", address, usual, named, c.usual, c.named)
 		}
 	}
@@ -230,8 +230,8 @@ func TestAProxyOnTheNetworkIsCalledByAnyName(t *testing.T) {
 	}
 }
 
-// TestAMadeUpStampIsNotToldTheOwners: with the grant, anybody could write as
-// the owner, and nobody would notice.
+// TestAMadeUpStampIsNotToldTheOwners: with the grant of the mark anybody could
+// write as its owner, unnoticed.
 func TestAMadeUpStampIsNotToldTheOwners(t *testing.T) {
 	t.Parallel()
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), nil)
@@ -247,7 +247,8 @@ func TestAMadeUpStampIsNotToldTheOwners(t *testing.T) {
 	}
 }
 
-// TestClientsLearnNothingOfTheInside: of no address, no owner and no file.
+// TestClientsLearnNothingOfTheInside: answers contain no address, no owner and
+// no file of the proxy's side.
 func TestClientsLearnNothingOfTheInside(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
-	_ "github.com/croft-dev/croft/backend/dir" // marks in files
+	_ "github.com/croft-dev/croft/backend/file" // marks in files
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// trial is a service behind two proxies while its resources change owners: each owner writes and is replaced, and those replaced go on writing.
+// trial is a service behind two proxies while its resources change owners. Each
+// owner writes and is replaced. Replaced owners go on writing.
 type trial struct {
 	resources, terms int
 	flaw             func(*Gate)
@@ -37,15 +38,15 @@ type trial struct {
 	mu           sync.Mutex
 	acknowledged map[string][]effect
 	outcomes     map[string]int
-	stale        map[string][]fence.Stamp // by resource: who has been an owner
-	at           map[string]int           // by resource: the front where it was found last
+	stale        map[string][]fence.Stamp // by resource: the stamps of its past owners
+	at           map[string]int           // by resource: the proxy that served it last
 }
 
-// run carries the trial out and returns what must never be.
+// run runs the trial and returns the violations.
 func (tr *trial) run(t *testing.T) []string {
 	tr.t, tr.store = t, mem.New(nil)
 	tr.service = newService(500 * time.Millisecond)
-	tr.service.harsh = tr.flaw != nil // to be caught sooner
+	tr.service.harsh = tr.flaw != nil // so that the flaw shows sooner
 	tr.acknowledged, tr.outcomes, tr.stale, tr.at = map[string][]effect{}, map[string]int{}, map[string][]fence.Stamp{}, map[string]int{}
 	upstream := tr.service.serve(t)
 	marks, err := MarksAt(filepath.Join(t.TempDir(), "{resource}"))
@@ -116,14 +117,15 @@ func (tr *trial) own(resource string) {
 				seq++
 				e.stamp = numbered(lease.Stamp(), seq)
 				code, tries := tr.write(resource, e)
-				// A number that was used up by a try of which nothing was sent: the write goes on under the next.
+				// An earlier try has used the number up, although nothing was
+				// sent. Go on under the next number.
 				again = code == "repeated" && tries > 1
 				if code == "stale" || code == "repeated" && !again {
 					tr.lost.Store(true)
 				}
 			}
 		}
-		if term == tr.terms/2 && tr.flaw == nil { // a proxy loses the resource and does not know
+		if term == tr.terms/2 && tr.flaw == nil { // a proxy loses its lease and does not know
 			op := croft.ByHand{Actor: "op", Note: "trial"}
 			if _, err := client.Revoke(tr.t.Context(), DefaultLeasePrefix+resource, op); err != nil {
 				tr.t.Error(err)
@@ -135,7 +137,8 @@ func (tr *trial) own(resource string) {
 	}
 }
 
-// haunt writes under stamps of owners that have been replaced, or are about to be.
+// haunt writes under stamps of owners that have been replaced, or are about to
+// be.
 func (tr *trial) haunt(resource string, over <-chan struct{}) {
 	for {
 		select {
@@ -152,13 +155,14 @@ func (tr *trial) haunt(resource string, over <-chan struct{}) {
 	}
 }
 
-// write sends one write, again for as long as it is certain that nothing was sent, and returns the code of its refusal.
+// write sends one write, and again while it is certain that nothing was sent.
+// It returns the code of the refusal.
 func (tr *trial) write(resource string, e effect) (code string, tries int) {
 	for retry := true; retry; tries++ {
 		tr.mu.Lock()
 		front := tr.at[resource]
 		tr.mu.Unlock()
-		if rand.IntN(10) == 0 { // as a balancer that does not know would
+		if rand.IntN(10) == 0 { // a balancer may choose the other proxy
 			front = 1 - front
 		}
 		code, retry = tr.try(tr.fronts[front]+"/"+resource, resource, e)
@@ -207,8 +211,8 @@ func (tr *trial) try(target, resource string, e effect) (code string, retry bool
 }
 
 // TestNoStaleWriteReachesTheServiceAfterANewerOne: ownership moves 300 times
-// while the service stalls, connections are cut and clients leave. No newer write
-// is lost.
+// while the service stalls, connections are cut and clients leave. No newer
+// write is lost.
 func TestNoStaleWriteReachesTheServiceAfterANewerOne(t *testing.T) {
 	t.Parallel()
 	tr := &trial{resources: 15, terms: 20}
@@ -216,7 +220,8 @@ func TestNoStaleWriteReachesTheServiceAfterANewerOne(t *testing.T) {
 	for _, wrong := range tr.run(t) {
 		t.Error(wrong)
 	}
-	// The proxy may still be at the last answers when all owners are done.
+	// The proxy may still be busy with the last answers when all owners are
+	// done.
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	t.Logf("%d owners in %s; %d stalls, %d cuts; %v", tr.resources*tr.terms, time.Since(start).Round(time.Millisecond), tr.service.stalls, tr.service.cuts, tr.outcomes)
@@ -230,8 +235,12 @@ func TestNoStaleWriteReachesTheServiceAfterANewerOne(t *testing.T) {
 	}
 }
 
-// TestTheTrialCatchesBrokenProxies: one that checks in turn and writes at will, one that lets a client's leaving end the turn of its write, one that goes on at once after a
-// write without an answer, and two that have no lease.
+// TestTheTrialCatchesBrokenProxies tries four flaws:
+//
+//   - The proxy checks in turn, but writes at will.
+//   - The proxy ends a write's turn when its client leaves.
+//   - The proxy goes on at once after a write without an answer.
+//   - Two proxies have no lease.
 func TestTheTrialCatchesBrokenProxies(t *testing.T) {
 	t.Parallel()
 	for name, flaw := range map[string]func(*Gate){

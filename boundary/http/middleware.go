@@ -10,9 +10,13 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// Require refuses requests without a stamp, or with one that cannot be read, and hands the stamp of the others to next, which finds it with [StampFrom]. It admits
-// nothing by itself: next does, in the same transaction as its write, and answers a refusal with [Refuse]. Requests whose method is GET, HEAD, OPTIONS or TRACE pass
-// without a stamp, too.
+// Require refuses requests whose stamp is missing or cannot be read. It hands
+// the stamp of the others to next, which gets it with [StampFrom]. Requests
+// with the method GET, HEAD, OPTIONS or TRACE pass without a stamp, too, unless
+// a header may tell the service another method.
+//
+// Require admits nothing by itself. The handler does, in the same transaction
+// as its write, and answers a refusal with [Refuse].
 func Require(next http.Handler) http.Handler {
 	reads := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,11 +33,15 @@ func Require(next http.Handler) http.Handler {
 	})
 }
 
-// Middleware lets the writes in that count, one at a time for each resource, and refuses the others; reads pass. The turn of a write ends when next has returned, so what
-// next does for it must be done by then. The request's context ends when the client leaves or the gate's lease is lost; a
-// handler that goes on all the same keeps its turn.
+// Middleware lets valid writes in, one at a time for each resource, and refuses
+// the others. Reads pass.
 //
-// The mark is raised before next is called. If next fails, the same owner may write again, under the next number if its writes are numbered.
+// The turn of a write ends when next returns, so all its work must be done by
+// then. The request's context ends when the client leaves or the gate's lease
+// is lost. A handler that goes on nevertheless keeps its turn.
+//
+// The mark is raised before next is called. If next fails, the same owner may
+// write again. If its writes are numbered, it must use the next number.
 func (g *Gate) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wr, err := g.read(r)
@@ -56,7 +64,7 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 			g.refuse(w, wr, err)
 			return
 		}
-		defer p.answered() // a panic, too: the handler is over
+		defer p.answered() // also after a panic: the handler is over
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
@@ -66,7 +74,10 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 		}
 		start := time.Now()
 		next.ServeHTTP(w, r)
-		g.emit(gate.Event{Kind: gate.Answered, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Took: time.Since(start)})
+		g.emit(gate.Event{
+			Kind: gate.Answered, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key,
+			Token: wr.stamp.Token, Took: time.Since(start),
+		})
 	})
 }
 
@@ -74,7 +85,10 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 	known := *refusalOf(err)
 	known.resource, known.stamp = wr.resource, wr.stamp
-	g.emit(gate.Event{Kind: gate.Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token, Status: known.status, Code: known.code, Err: err})
+	g.emit(gate.Event{
+		Kind: gate.Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token,
+		Status: known.status, Code: known.code, Err: err,
+	})
 	Refuse(w, &known)
 	if g.o.Client != nil && wr.stamped && (refused(err) || known.code == "not_owned") {
 		g.o.Client.Refused(wr.stamp, "http:"+wr.resource, err)

@@ -15,58 +15,75 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Options shape a [Gate]. Rules and Marks are required, everything else has a default.
+// Options shape a [Gate]. Rules and Marks are required. Everything else has a
+// default.
 type Options struct {
-	// Rules say which requests are writes to which resource; the first that fits counts. A write that none fits is refused.
+	// Rules say which requests are writes to which resource. The first rule
+	// that matches counts. A write that no rule matches is refused.
 	Rules []Rule
-	// Exempt are requests that write nothing, whatever their method and the rules say. Only Methods and Pattern of these count.
+	// Exempt lists requests that write nothing, whatever their method and the
+	// Rules say. Only Methods and Pattern of these rules count.
 	Exempt []Rule
-	// Reads are the methods that write nothing; all others, known or not, are writes. Default: GET, HEAD, OPTIONS and TRACE.
+	// Reads lists the methods that write nothing. All other methods, known or
+	// not, are writes. Default: GET, HEAD, OPTIONS and TRACE.
 	Reads []string
 	// Marks opens the guard that keeps the mark of a resource; see [MarksAt].
 	// The gate closes it.
 	Marks func(ctx context.Context, resource string) (guard.Guard, error)
-	// Served opens a second guard for a resource. In it a gate records that it
-	// has served the resource. If the store remembers no gate, and Served does
-	// not either, a gate begins at once, although somebody has raised the mark.
-	// Default: any mark is taken for a sign of an earlier gate.
+	// Served opens a second guard for a resource, in which a gate records that
+	// it has served the resource. It matters when the store remembers no gate:
+	// if Served does not remember one either, a gate begins at once, although
+	// somebody has raised the mark. Default: any mark counts as a sign of an
+	// earlier gate.
 	Served func(ctx context.Context, resource string) (guard.Guard, error)
-	// Client takes the lease that makes this gate the only one of a resource, on the key LeasePrefix + resource. Without it the caller promises that no other
-	// process serves these resources. Refused stamps are noted in its store: see [croft.Client.Refused]. It stays the caller's to close, after the gate.
+	// Client takes the lease that makes this gate the only one of a resource,
+	// on the key LeasePrefix + resource. Without it the caller promises that no
+	// other process serves these resources. Refused stamps are noted in its
+	// store: see [croft.Client.Refused]. The caller closes it, after the gate.
 	Client *croft.Client
-	// LeasePrefix begins the keys of the gate's leases. Default: [DefaultLeasePrefix].
+	// LeasePrefix begins the keys of the gate's leases. Default:
+	// [DefaultLeasePrefix].
 	LeasePrefix string
-	// TTL is how long a gate that has gone keeps others from its resources; the same for all gates of a resource. At most 1 minute. Default: 15 seconds.
+	// TTL is the TTL of the gate's leases: how long a gate that has died keeps
+	// others from its resources. All gates of a resource must have the same. At
+	// most 1 minute. Default: 15 seconds.
 	TTL time.Duration
-	// Settle is how long a resource stays closed when a write may still be on its way: after a forward without an answer, and when another gate of the resource
-	// has gone without a word. It must be longer than anything that was sent can take to have its effect. croft.Forever: until an operator opens it
-	// ([Reopen], croft proxy open). Default: 30 seconds.
+	// Settle is how long a resource stays closed when a write may still be on
+	// its way. That is so after a forward without an answer, and when another
+	// gate of the resource has died. It must be longer than anything that was
+	// sent can take to have its effect. With croft.Forever only an operator
+	// opens the resource ([Reopen], croft proxy open). Default: 30 seconds.
 	Settle time.Duration
-	// Wait is how long a write waits for its turn, and for a closed resource to open. Default: 1 minute.
+	// Wait is how long a write waits for its turn, and for a closed resource to
+	// open. Default: 1 minute.
 	Wait time.Duration
-	// Idle is how long the lease of a resource that nobody writes to is kept. With more than 2000 resources in use it is less. Default: 1 minute.
+	// Idle is how long the gate keeps the lease of an unused resource. With
+	// more than 2000 resources in use it is less. Default: 1 minute.
 	Idle time.Duration
-	// MaxWrites is how many writes may be at the gate at once, waiting or under
-	// way. One client may have as many as it leaves free: alone, half of them. A
-	// client is an address (of IPv6, a network of 48 bits). A client with too
-	// many is refused with 429, and everybody with 503 when there are that many.
+	// MaxWrites bounds the writes at the gate, waiting or inside. One client
+	// may have as many as it leaves free: alone, half of them. A client is an
+	// address (of IPv6, a network of 48 bits). A client with too many is
+	// refused with 429. If the gate is full, everybody is refused with 503.
 	// Default: 4096.
 	MaxWrites int
-	// MaxResources is how many resources may be in use at once, shared like
-	// MaxWrites. Each costs a lease and a mark, and counts until it has been
-	// idle for Idle. Default: 65536.
+	// MaxResources bounds the resources in use, shared like MaxWrites. Each
+	// costs a lease and a mark, and counts until it has been idle for Idle.
+	// Default: 65536.
 	MaxResources int
 	// Current, if set, also refuses a stamp whose owner is not the current one:
-	// a replaced owner before its successor writes, and a made-up stamp. See
+	// a replaced owner before its successor writes, and a forged stamp. See
 	// package guard/current. The caller closes it, after the gate. Default: the
 	// mark alone decides.
 	Current guard.Current
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused with 503.
 	AdmitUnsure bool
-	// AllowUnstamped lets writes without a stamp in: in turn with the others, but unchecked. Default: they are refused.
+	// AllowUnstamped lets writes without a stamp in. They take their turn, but
+	// are not checked. Default: they are refused.
 	AllowUnstamped bool
-	// Observe is called for every [gate.Event], on the goroutine where it happens: it must be quick and safe for concurrent use. Default: nothing.
+	// Observe is called for every [gate.Event], on the goroutine where it
+	// happens. It must be quick, and safe for concurrent use. Default: nothing
+	// is called.
 	Observe func(gate.Event)
 	// Logger receives the same events. Default: nothing is logged.
 	Logger *slog.Logger
@@ -75,10 +92,11 @@ type Options struct {
 // DefaultLeasePrefix begins the keys of gates' leases.
 const DefaultLeasePrefix = "croft-proxy/"
 
-// markTimeout bounds one look at, or move of, a mark.
+// markTimeout bounds one read, or one raise, of a mark.
 const markTimeout = 5 * time.Second
 
-// mostTTL bounds the TTL of gates, and so how long one can believe in a lease that was taken from it by hand.
+// mostTTL bounds the TTL of gates. It also bounds how long a gate can believe
+// in a lease that an operator has taken from it.
 const mostTTL = time.Minute
 
 // fill checks the options and fills in the defaults.

@@ -22,42 +22,48 @@ import (
 // ProblemType is the media type of a refusal's body (RFC 9457).
 const ProblemType = "application/problem+json"
 
-// Problem is the body of a refusal. Beside the members of RFC 9457 it has those of an error under croft's --json.
+// Problem is the body of a refusal. Besides the members of RFC 9457 it has
+// those of an error of the croft command under --json.
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	// Detail says what is wrong and what to do.
+	// Detail says why the request was refused and what to do.
 	Detail string `json:"detail"`
-	// Code is one of held not_owned stale collision wrong_key repeated unknown invalid.
+	// Code is one of held, not_owned, stale, collision, wrong_key, repeated,
+	// unknown and invalid.
 	Code string `json:"code"`
-	// Resource is which one, where that is known.
+	// Resource is the resource, if it is known.
 	Resource string `json:"resource,omitempty"`
-	// Sent says whether the service may have seen any of the request. False: it has not; the same request may be sent again.
+	// Sent says whether the service may have seen any of the request. If it is
+	// false, the same request may be sent again.
 	Sent bool `json:"sent"`
-	// Key and Token are those of the stamp that was refused, Seq its number if it has one.
+	// Key and Token belong to the refused stamp. Seq is its number, if it has
+	// one.
 	Key   string      `json:"key,omitempty"`
 	Token fence.Token `json:"token,omitempty"`
 	Seq   uint64      `json:"seq,omitempty"`
-	// Newest is the token that a stale stamp is older than; Mark is what any other refused stamp does not agree with. It has no grant: with it anybody could write as its owner.
+	// Newest is the token that is newer than a stale stamp. Mark is the mark
+	// with which any other refused stamp does not agree. It has no grant,
+	// because with the grant anybody could write as its owner.
 	Newest fence.Token `json:"newest,omitempty"`
 	Mark   *fence.Mark `json:"mark,omitempty"`
-	// Owner is the owner of the key's newest grant, if another has it. Only a
-	// stamp that the key had shortly before is told.
+	// Owner is the owner of the key's newest grant, if that is another. It is
+	// told only to a stamp that the key had shortly before.
 	Owner string `json:"owner,omitempty"`
 }
 
-// refusal is an error that knows how it is told over HTTP. A client is told
-// say. The error behind it is for the operator: it may name addresses, owners
-// and files that are none of the client's business.
+// refusal is an error that knows its HTTP answer. The client is told say. The
+// error behind it is for the operator: it may name addresses, owners and files
+// that are none of the client's business.
 type refusal struct {
 	status   int
 	code     string
 	resource string
 	stamp    fence.Stamp   // of the write, if it has one
-	retry    time.Duration // for Retry-After; 0: none
+	retry    time.Duration // for Retry-After; 0 means none
 	sent     bool
-	say      string // "": see detail
-	err      error  // nil: say is all there is to know
+	say      string // if it is "", see detail
+	err      error  // if it is nil, say is all there is to know
 }
 
 func (r *refusal) Error() string {
@@ -72,9 +78,9 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return r.err }
 
-// detail is what the client is told. Of an error that nobody has put into
-// words for clients, it is told what the law says of its own stamp, what is
-// wrong with its own request, and otherwise only what the code means.
+// detail returns what the client is told. If nobody has worded the error for
+// clients, they are told what the law says of their own stamp, or which mistake
+// their own request has. Otherwise they are told only what the code means.
 func (r *refusal) detail() string {
 	if r.say != "" {
 		return r.say
@@ -97,14 +103,15 @@ func (r *refusal) detail() string {
 	return meanings[r.code]
 }
 
-// meanings are the details of refusals whose errors are not for clients.
+// meanings has the details for errors that are not for clients.
 var meanings = map[string]string{
 	"held":      "another owner has the lease that this write needs; try again later",
 	"not_owned": "the lease that this write needs is no longer its owner's; stop this work",
 	"unknown":   "the write could not be decided; look whether it took effect before you send it again",
 }
 
-// verdicts is the one table from errors to HTTP. The first match counts; the codes are those of the command line.
+// verdicts is the one table from errors to HTTP. The first match counts. The
+// codes are those of the command line.
 var verdicts = []struct {
 	match  error
 	code   string
@@ -123,7 +130,7 @@ var verdicts = []struct {
 	{fence.ErrInvalid, "invalid", http.StatusBadRequest},
 }
 
-// refusalOf makes a refusal of any error.
+// refusalOf turns any error into a refusal.
 func refusalOf(err error) *refusal {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -137,21 +144,23 @@ func refusalOf(err error) *refusal {
 	return &refusal{status: http.StatusServiceUnavailable, code: "unknown", err: err}
 }
 
-// Refuse answers a request with the problem that err is. It is for handlers that
-// admit stamps in their own transaction. The status is 409 for a refusal of the
-// fence, 428 if there is no stamp, 400 for other bad input, and 503 if the
-// outcome is unknown. The answer explains a wrong stamp or request. It does not
-// repeat other errors, which may name addresses, owners and files: log those.
+// Refuse answers a request with the problem that err describes. It is for
+// handlers that admit stamps in their own transaction.
+//
+// The status is 409 for a refusal of the fence, 428 if there is no stamp, and
+// 400 for other invalid input. It is 503 if the outcome is unknown. The answer
+// explains a wrong stamp or request. It does not repeat other errors, which may
+// name addresses, owners and files: log those.
 func Refuse(w http.ResponseWriter, err error) {
 	r := refusalOf(err)
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(problemOf(r)) // it can be encoded
+	_ = enc.Encode(problemOf(r)) // cannot fail
 	h := w.Header()
 	h.Set("Content-Type", ProblemType)
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(body.Len())) // a client need not wait for the end of the request
+	h.Set("Content-Length", strconv.Itoa(body.Len())) // lets a client read the answer while it still sends
 	if r.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
 	}
@@ -160,7 +169,10 @@ func Refuse(w http.ResponseWriter, err error) {
 }
 
 func problemOf(r *refusal) Problem {
-	p := Problem{Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code, Resource: r.resource, Sent: r.sent}
+	p := Problem{
+		Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code,
+		Resource: r.resource, Sent: r.sent,
+	}
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
 	var notOwned *tenure.NotOwnedError
@@ -183,11 +195,14 @@ func problemOf(r *refusal) Problem {
 	return p
 }
 
-// ProblemError is a refusal as a client finds it in an answer. It matches what the refusal was: fence.ErrStale, fence.ErrCollision, fence.ErrWrongKey,
-// fence.ErrRepeated, croft.ErrHeld, croft.ErrNotOwned, croft.ErrUnknown or fence.ErrInvalid.
+// ProblemError is a refusal as a client finds it in an answer. It matches the
+// error that its code stands for: fence.ErrStale, fence.ErrCollision,
+// fence.ErrWrongKey, fence.ErrRepeated, croft.ErrHeld, croft.ErrNotOwned,
+// croft.ErrUnknown or fence.ErrInvalid.
 type ProblemError struct {
 	Problem
-	// RetryAfter is how long the service asks to wait, 0 if it does not say.
+	// RetryAfter is how long the service asks to wait. It is 0 if the service
+	// does not say.
 	RetryAfter time.Duration
 }
 
@@ -195,18 +210,22 @@ func (e *ProblemError) Error() string {
 	return fmt.Sprintf("refused (%d %s): %s", e.Status, e.Code, e.Detail)
 }
 
-// Is makes the error match what the code stands for.
+// Is reports whether the code stands for the target.
 func (e *ProblemError) Is(target error) bool { return target != nil && target == matches[e.Code] }
 
 var matches = map[string]error{
 	"held": tenure.ErrHeld, "not_owned": tenure.ErrNotOwned, "stale": fence.ErrStale, "collision": fence.ErrCollision,
-	"wrong_key": fence.ErrWrongKey, "repeated": fence.ErrRepeated, "unknown": store.ErrUnknown, "invalid": fence.ErrInvalid,
+	"wrong_key": fence.ErrWrongKey, "repeated": fence.ErrRepeated, "unknown": store.ErrUnknown,
+	"invalid": fence.ErrInvalid,
 }
 
-// mostProblem bounds how much of an answer is read in search of a problem.
+// mostProblem bounds how much of an answer RefusalIn reads.
 const mostProblem = 64 << 10
 
-// RefusalIn is the refusal an answer holds, a [*ProblemError], or nil if it is none. The answer's body can be read as before, and is still the caller's to close.
+// RefusalIn returns the refusal in an answer as a [*ProblemError], or nil if
+// the answer is none. If the answer breaks off, it returns the error of reading
+// it. The answer's body can be read as before, and the caller must still close
+// it.
 func RefusalIn(resp *http.Response) error {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || kind != ProblemType || resp.StatusCode < 400 {
@@ -223,7 +242,7 @@ func RefusalIn(resp *http.Response) error {
 	}
 	found := &ProblemError{}
 	if json.Unmarshal(read, &found.Problem) != nil || matches[found.Code] == nil {
-		return nil // somebody else's
+		return nil // a problem of another program
 	}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		found.RetryAfter = time.Duration(seconds) * time.Second

@@ -19,39 +19,50 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// ProxyOptions shape a [Proxy]. Those of its gate are required as there; and Client is.
+// ProxyOptions shape a [Proxy]. Rules, Marks and Client are required.
 type ProxyOptions struct {
 	Options
-	// AnswerWithin is how long the service may take to answer a write, from the connection to the end of the answer. After that the write is in doubt. At most
-	// Settle. Default: 30 seconds, or Settle if that is less.
+	// AnswerWithin is how long the service may take to answer a write, from the
+	// connection to the end of the answer. After that the write is in doubt. At
+	// most Settle. Default: 30 seconds, or Settle if that is less.
 	AnswerWithin time.Duration
-	// ConnectWithin is how long it may take to connect to the service, TLS included. Default: 5 seconds.
+	// ConnectWithin is how long it may take to connect to the service, TLS
+	// included. Default: 5 seconds.
 	ConnectWithin time.Duration
-	// ReceiveWithin is how long a client may take to send the body of a write. Default: 1 minute.
+	// ReceiveWithin is how long a client may take to send the body of a write.
+	// Default: 1 minute.
 	ReceiveWithin time.Duration
 	// MaxBody bounds the body of a write, in bytes. Default: 64 MiB.
 	MaxBody int64
-	// MaxBodies bounds all bodies of writes that are kept at once, in bytes,
-	// shared like MaxWrites; one body of MaxBody is allowed in any case while
+	// MaxBodies bounds the total size of all bodies of writes that are kept, in
+	// bytes, shared like MaxWrites. One body of MaxBody is always allowed while
 	// there is room. Default: 1 GiB, or 4 times MaxBody if that is more.
 	MaxBodies int64
-	// Hosts are the names by which clients call the proxy, without ports.
+	// Hosts lists the names by which clients call the proxy, without ports.
 	// Requests for another host are refused with 421, so that no web page can
 	// reach the proxy through a name of its own. IP addresses and localhost are
 	// always allowed; "*" allows all names. Default: no names for connections
 	// to a loopback address, all names for others.
 	Hosts []string
-	// StreamBodies passes the body of a write on as it comes, instead of receiving all of it first. A client that is slow then keeps others from the resource, and
-	// one that breaks off closes it for the settle time. Default: bodies are received first, in memory up to 64 KiB, in a temporary file beyond.
+	// StreamBodies sends the body of a write on as it arrives, instead of
+	// receiving all of it first. Then a slow client keeps others from the
+	// resource, and a client that breaks off closes it for the settle time.
+	// Default: bodies are received first, in memory up to 64 KiB, in a
+	// temporary file beyond.
 	StreamBodies bool
-	// Transport sends reads. Default: a copy of http.DefaultTransport. Of an *http.Transport, its TLS settings are used for writes, too.
+	// Transport sends reads. Default: a copy of http.DefaultTransport. If it is
+	// an *http.Transport, its TLS settings and its Proxy are used for writes,
+	// too.
 	Transport http.RoundTripper
 }
 
-// Proxy is a reverse proxy that guards a service which cannot check stamps: writes are let in by its [Gate], reads pass. It is an http.Handler, safe for concurrent use.
+// Proxy is a reverse proxy for a service that cannot check stamps. Its [Gate]
+// lets writes in, and reads pass. It is an http.Handler, safe for concurrent
+// use.
 //
-// Every write has a connection of its own and is sent at most once. The answer is passed on as it comes. Requests that would upgrade the connection, WebSockets
-// among them, are refused: what flows through them cannot be checked.
+// Every write has a connection of its own and is sent at most once. The answer
+// is passed on as it arrives. The proxy refuses requests that would upgrade the
+// connection, such as WebSockets: it cannot check what flows through them.
 type Proxy struct {
 	gate   *Gate
 	o      ProxyOptions
@@ -60,7 +71,8 @@ type Proxy struct {
 	stall  time.Duration
 }
 
-// NewProxy makes a proxy in front of a service. The error matches fence.ErrInvalid. Close it.
+// NewProxy makes a proxy in front of a service. Its error matches
+// fence.ErrInvalid. Close the proxy when it is no longer used.
 func NewProxy(upstream *url.URL, o ProxyOptions) (*Proxy, error) {
 	gate, err := NewGate(o.Options)
 	if err != nil {
@@ -71,13 +83,16 @@ func NewProxy(upstream *url.URL, o ProxyOptions) (*Proxy, error) {
 
 func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 	if upstream == nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Host == "" {
-		return nil, fmt.Errorf("%w upstream: it must be the http or https URL of a service, for example http://localhost:8080", fence.ErrInvalid)
+		return nil, fmt.Errorf("%w upstream: it must be the http or https URL of a service, "+
+			"for example http://localhost:8080", fence.ErrInvalid)
 	}
 	if upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
-		return nil, fmt.Errorf("%w upstream %q: it has a scheme, a host and a path, and nothing else", fence.ErrInvalid, upstream.Redacted())
+		return nil, fmt.Errorf("%w upstream %q: it has a scheme, a host and a path, and nothing else",
+			fence.ErrInvalid, upstream.Redacted())
 	}
 	if o.Client == nil {
-		return nil, fmt.Errorf("%w proxy: it has no client for its own leases; without them two proxies could stand in front of one resource", fence.ErrInvalid)
+		return nil, fmt.Errorf("%w proxy: it has no client for its own leases; "+
+			"without them two proxies could stand in front of one resource", fence.ErrInvalid)
 	}
 	for _, d := range []struct {
 		name  string
@@ -96,7 +111,9 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		}
 	}
 	if gate.o.Settle < o.AnswerWithin {
-		return nil, fmt.Errorf("%w settle time %s: it must be at least as long as the service may take to answer (%s), because a proxy that dies leaves a write behind for as long as that",
+		return nil, fmt.Errorf("%w settle time %s: "+
+			"it must be at least as long as the service may take to answer (%s), "+
+			"because a proxy that dies leaves a write behind for as long as that",
 			fence.ErrInvalid, gate.o.Settle, o.AnswerWithin)
 	}
 	if o.MaxBody == 0 {
@@ -106,36 +123,41 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		o.MaxBodies = max(1<<30, 4*o.MaxBody)
 	}
 	if o.MaxBody < 0 || o.MaxBodies < o.MaxBody {
-		return nil, fmt.Errorf("%w MaxBodies %d: it must be at least as much as one body may have (%d)", fence.ErrInvalid, o.MaxBodies, o.MaxBody)
+		return nil, fmt.Errorf("%w MaxBodies %d: it must be at least as much as one body may have (%d)",
+			fence.ErrInvalid, o.MaxBodies, o.MaxBody)
 	}
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
-		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have put another there
+		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have replaced it
 			o.Transport = usual.Clone()
 		}
 	}
 	o.Hosts = slices.Clone(o.Hosts)
 	for i, name := range o.Hosts {
 		if name == "" || strings.ContainsAny(name, ":/ ") {
-			return nil, fmt.Errorf("%w host name %q: give the name alone, without a scheme or a port, as in orders.example", fence.ErrInvalid, name)
+			return nil, fmt.Errorf("%w host name %q: give the name alone, "+
+				"without a scheme or a port, as in orders.example", fence.ErrInvalid, name)
 		}
 		o.Hosts[i] = hostName(name)
 	}
 	p := &Proxy{gate: gate, o: o, stall: stall}
 	rewrite := func(pr *httputil.ProxyRequest) {
 		pr.SetURL(upstream)
-		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was sent: no rule looks at it
+		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged: no rule looks at it
 		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 		pr.SetXForwarded()
-		// The proxy has answered it. A service that answers it again, or waits for
-		// a body that it does not know the end of, mixes requests up.
+		// The proxy has answered it. A service that answers it again, or waits
+		// for a body whose end it does not know, mixes requests up.
 		pr.Out.Header.Del("Expect")
-		// Some services leave the body of a request unread and take it for the
-		// next request. So no connection is used again after a body.
+		// Some services leave a request's body unread and take it for the next
+		// request. So no connection is used again after a body.
 		pr.Out.Close = pr.In.ContentLength != 0
 	}
-	silent := log.New(io.Discard, "", 0) // what it would say is an event of the gate's
-	p.reads = &httputil.ReverseProxy{Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: p.readFailed, ErrorLog: silent}
+	silent := log.New(io.Discard, "", 0) // the gate's events say the same
+	p.reads = &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: o.Transport, FlushInterval: -1, ErrorHandler: p.readFailed,
+		ErrorLog: silent,
+	}
 	p.writes = &httputil.ReverseProxy{
 		Rewrite: rewrite, Transport: newForwarder(o, gate.o.Settle), FlushInterval: -1, ErrorLog: silent,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
@@ -143,26 +165,31 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 	return p, nil
 }
 
-// readFailed tells that a read got no answer.
+// readFailed answers a read to which the service gave no answer.
 func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the client has gone
 	}
-	p.gate.emit(gate.Event{Kind: gate.ReadFailed, Method: r.Method, Status: http.StatusBadGateway, Code: "unknown", Err: err})
-	Refuse(w, &refusal{status: http.StatusBadGateway, code: "unknown", sent: true, err: err, say: "the service behind the proxy did not answer; try again"})
+	p.gate.emit(gate.Event{
+		Kind: gate.ReadFailed, Method: r.Method, Status: http.StatusBadGateway, Code: "unknown", Err: err,
+	})
+	Refuse(w, &refusal{
+		status: http.StatusBadGateway, code: "unknown", sent: true, err: err,
+		say: "the service behind the proxy did not answer; try again",
+	})
 }
 
-// ServeHTTP passes a request on, or refuses it.
+// ServeHTTP passes a request on to the service, or refuses it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	wr, err := write{what: r.Method}, plain(r)
+	wr, err := write{what: r.Method}, checkUpgrade(r)
 	if err == nil {
-		err = p.addressed(r)
+		err = p.checkHost(r)
 	}
 	if err == nil {
 		wr, err = p.gate.read(r)
 	}
 	if err == nil && wr.resource == "" && !wr.exempt {
-		err = bodiless(r)
+		err = checkNoBody(r)
 	}
 	switch {
 	case err != nil:
@@ -174,17 +201,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a request before its body has been received. Then it takes
-// what the client still sends, and keeps nothing of it: a client that is cut
-// off while it sends may miss the answer.
+// refuse answers a request before its body has been received. Then it reads and
+// drops what the client still sends: a client that is cut off while it sends
+// may miss the answer.
 func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, wr write, err error) {
 	if r.ContentLength == 0 || r.ProtoMajor != 1 { // HTTP/2 tells clients to stop
 		p.gate.refuse(w, wr, err)
 		return
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // not every server can; then its own limits count
-	w.Header().Set("Connection", "close")                          // otherwise the answer would wait for the body
+	// Not every server can set a deadline; then its own limits count.
+	_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin))
+	w.Header().Set("Connection", "close") // otherwise the answer would wait for the body
 	p.gate.refuse(w, wr, err)
 	_ = control.Flush()
 	if r.Header.Get("Expect") == "" {
@@ -192,8 +220,8 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, wr write, err err
 	}
 }
 
-// addressed refuses a request for a host that the proxy is not called by.
-func (p *Proxy) addressed(r *http.Request) error {
+// checkHost refuses a request for a host by which the proxy is not called.
+func (p *Proxy) checkHost(r *http.Request) error {
 	if len(p.o.Hosts) == 0 && !atLoopback(r) {
 		return nil
 	}
@@ -209,36 +237,42 @@ func (p *Proxy) addressed(r *http.Request) error {
 		return nil
 	}
 	return &refusal{status: http.StatusMisdirectedRequest, code: "invalid", err: fmt.Errorf(
-		"%w host %q: the proxy is not called by this name; use its address, or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
+		"%w host %q: the proxy is not called by this name; use its address, "+
+			"or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
 }
 
-// hostName is a host's name as names are compared.
+// hostName returns the form of a host's name in which names are compared.
 func hostName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
 
 // atLoopback reports whether a request came to an address that only this
-// machine reaches. The browsers on it are the way in for others.
+// machine can reach. Browsers on this machine are the way in for others.
 func atLoopback(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && local.IP.IsLoopback()
 }
 
-// bodiless refuses a read with a body. What a service does with such a body is
-// not certain: some take it for the next request, which nobody has checked.
-func bodiless(r *http.Request) error {
+// checkNoBody refuses a read with a body. Some services take such a body for
+// the next request, which nobody has checked.
+func checkNoBody(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
 	return &refusal{status: http.StatusBadRequest, code: "invalid", err: fmt.Errorf(
-		"%w request: a %s has no body here; leave it out, or have the operator exempt this request by a rule (croft proxy --exempt)", fence.ErrInvalid, r.Method)}
+		"%w request: a %s has no body here; leave it out, "+
+			"or have the operator exempt this request by a rule (croft proxy --exempt)", fence.ErrInvalid, r.Method)}
 }
 
-// plain refuses what would turn the connection into something that cannot be checked.
-func plain(r *http.Request) error {
-	if r.Method != http.MethodConnect && r.Header.Get("Upgrade") == "" && !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
+// checkUpgrade refuses requests that would turn the connection into something
+// else. The gate could not check what flows through it.
+func checkUpgrade(r *http.Request) error {
+	if r.Method != http.MethodConnect && r.Header.Get("Upgrade") == "" &&
+		!strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		return nil
 	}
 	return &refusal{status: http.StatusNotImplemented, code: "invalid", err: fmt.Errorf(
-		"%w request: connections are not upgraded here (WebSocket, CONNECT, h2c), because what flows through them cannot be checked; use plain requests, or connect past the proxy for what writes nothing", fence.ErrInvalid)}
+		"%w request: connections are not upgraded here (WebSocket, CONNECT, h2c), "+
+			"because what flows through them cannot be checked; "+
+			"use plain requests, or connect past the proxy for what writes nothing", fence.ErrInvalid)}
 }
 
 func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
@@ -257,7 +291,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		return
 	}
 	if !p.o.StreamBodies {
-		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // a wait before it was not the client's
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the time until now does not count
 		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, p.o.MaxBodies, p.o.MaxBody) }})
 		if err != nil {
 			p.refuse(w, r, wr, err)
@@ -267,7 +301,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		_ = control.SetReadDeadline(time.Time{})
 		size, whole = got.size, got
 	}
-	if err := untrailed(r.Trailer); err != nil { // it is known when the body has been received
+	if err := checkTrailer(r.Trailer); err != nil { // the trailer is known now that the body is here
 		p.refuse(w, r, wr, err)
 		return
 	}
@@ -276,17 +310,20 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		p.gate.refuse(w, wr, err)
 		return
 	}
-	defer passage.inDoubt("the proxy failed") // unless it has ended otherwise
+	defer passage.inDoubt("the proxy failed") // has no effect if the passage has ended otherwise
 	if p.o.StreamBodies {
-		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the wait for the turn is not the client's
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the wait for the turn does not count
 	}
 	if p.gate.flaw.freeOnLeave {
 		defer context.AfterFunc(r.Context(), func() { passage.free.Do(passage.s.leave) })()
 	}
-	// From here on the client's leaving changes nothing: what was sent cannot be taken back, and until it is answered nobody else may come.
+	// From here on it does not matter if the client leaves. A sent write cannot
+	// be taken back, and until it is answered nobody else may come in.
 	ctx, cancel := context.WithTimeoutCause(passage.ctx, p.o.AnswerWithin, errNoAnswer)
 	defer cancel()
-	out := r.WithContext(context.WithValue(ctx, lineKey, &line{passage: passage, ctx: ctx, gate: p.gate, start: start}))
+	out := r.WithContext(context.WithValue(ctx, exchangeKey, &exchange{
+		passage: passage, ctx: ctx, gate: p.gate, start: start,
+	}))
 	out.Body, out.ContentLength = io.NopCloser(whole), size
 	if size == 0 {
 		out.Body = http.NoBody
@@ -294,12 +331,13 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	if len(r.Trailer) > 0 {
 		out.ContentLength = -1
 	}
-	p.writes.ServeHTTP(&patient{ResponseWriter: w, control: control, stall: p.stall}, out)
+	p.writes.ServeHTTP(&deadlineWriter{ResponseWriter: w, control: control, stall: p.stall}, out)
 }
 
-// untrailed refuses in a trailer what is refused in a header, and what may not
-// be in one: it could not be sent on.
-func untrailed(trailer http.Header) error {
+// checkTrailer refuses trailers that would be refused as headers. It also
+// refuses those that must not be in a trailer, because they could not be sent
+// on.
+func checkTrailer(trailer http.Header) error {
 	name := steers(trailer)
 	for _, never := range []string{"Content-Length", "Trailer"} {
 		if _, is := trailer[never]; is {
@@ -312,11 +350,13 @@ func untrailed(trailer http.Header) error {
 	return nil
 }
 
-// errNoAnswer is why a write is given up.
+// errNoAnswer is why the proxy gives a write up.
 var errNoAnswer = errors.New("the service did not answer in time")
 
-// Close lets no more writes in, waits until ctx ends for those under way, and gives the leases back; see [Gate.Close]. Begin it before the server is shut down, or along
-// with it: a server waits for the writes that wait for their turn.
+// Close lets no more writes in, waits until ctx ends for those inside, and
+// gives the leases back; see [Gate.Close]. Call it before the server is shut
+// down, or together with that: a server waits for the writes that wait for
+// their turn.
 func (p *Proxy) Close(ctx context.Context) error {
 	err := p.gate.Close(ctx)
 	for _, t := range []http.RoundTripper{p.o.Transport, p.writes.Transport} {
@@ -327,33 +367,36 @@ func (p *Proxy) Close(ctx context.Context) error {
 	return err
 }
 
-// stall is how long a client may take to accept a piece of an answer. A slow one loses its answer rather than keep others from the resource.
+// stall is how long a client may take to accept a piece of an answer. A slower
+// client loses its answer, so that others need not wait for the resource.
 const stall = 10 * time.Second
 
-// patient passes an answer on to a client, for as long as it takes it.
-type patient struct {
+// deadlineWriter passes an answer on to a client, each piece with a deadline.
+type deadlineWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   time.Duration
 }
 
-// Write writes a piece, with a deadline of its own.
-func (p *patient) Write(b []byte) (int, error) {
+// Write writes a piece.
+func (p *deadlineWriter) Write(b []byte) (int, error) {
 	defer p.within()()
 	return p.ResponseWriter.Write(b)
 }
 
-// FlushError sends what was written, likewise.
-func (p *patient) FlushError() error {
+// FlushError flushes the written pieces.
+func (p *deadlineWriter) FlushError() error {
 	defer p.within()()
 	return p.control.Flush()
 }
 
-// within sets the deadline, and returns what takes it away again: the service may take its time until the next piece.
-func (p *patient) within() func() {
-	_ = p.control.SetWriteDeadline(time.Now().Add(p.stall)) // not every server can; then its own limits count
+// within sets the deadline and returns a function that removes it. Between
+// pieces there is none: the service may take its time.
+func (p *deadlineWriter) within() func() {
+	// Not every server can set a deadline; then its own limits count.
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.stall))
 	return func() { _ = p.control.SetWriteDeadline(time.Time{}) }
 }
 
-// Unwrap lets the answer be controlled.
-func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+// Unwrap returns the wrapped writer, for http.ResponseController.
+func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -24,7 +24,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestTheProxyGuardsAServiceThatCannotCheck: writes that count reach it as they were sent, others do not, reads pass.
+// TestTheProxyGuardsAServiceThatCannotCheck: valid writes reach the service
+// unchanged. Others do not reach it. Reads pass.
 func TestTheProxyGuardsAServiceThatCannotCheck(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -50,7 +51,8 @@ func TestTheProxyGuardsAServiceThatCannotCheck(t *testing.T) {
 	}
 }
 
-// TestTheServiceMaySpeakTLS: by the settings of the transport, for reads and writes alike.
+// TestTheServiceMaySpeakTLS: the TLS settings of the transport hold for reads
+// and writes.
 func TestTheServiceMaySpeakTLS(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -83,7 +85,8 @@ func TestTheServiceMaySpeakTLS(t *testing.T) {
 	}
 }
 
-// TestUpgradesAreRefused: of reads, too: what flows through such a connection cannot be checked.
+// TestUpgradesAreRefused: they are refused for reads, too: the proxy cannot
+// check what flows through them.
 func TestUpgradesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -110,7 +113,8 @@ func TestUpgradesAreRefused(t *testing.T) {
 	}
 }
 
-// TestBodiesAreBoundedAndWhole: whatever their size, they arrive complete or not at all.
+// TestBodiesAreBoundedAndWhole: bodies of any size arrive complete or not at
+// all.
 func TestBodiesAreBoundedAndWhole(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []bool{false, true} {
@@ -135,12 +139,12 @@ func TestBodiesAreBoundedAndWhole(t *testing.T) {
 			if calls.Load() != 6 {
 				t.Errorf("the service saw a body that was too long")
 			}
-			// Of unknown length: the limit is noticed when it is reached.
+			// Without a length, the limit is noticed only when it is reached.
 			req, _ := http.NewRequest(http.MethodPut, front.URL+"/r/2", io.MultiReader(bytes.NewReader(make([]byte, 2<<20)), bytes.NewReader(make([]byte, 2<<20))))
 			SetStamp(req.Header, newer)
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
-				return // it was cut while it was sent, which is an answer as well
+				return // the connection was cut while it was sent, which is an answer as well
 			}
 			resp.Body.Close()
 			if resp.StatusCode < 400 {
@@ -150,7 +154,8 @@ func TestBodiesAreBoundedAndWhole(t *testing.T) {
 	}
 }
 
-// TestAClientThatBreaksOffSendsNothing: a body is received before anything of it is sent on.
+// TestAClientThatBreaksOffSendsNothing: a body is received before anything of
+// it is sent on.
 func TestAClientThatBreaksOffSendsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -164,7 +169,7 @@ func TestAClientThatBreaksOffSendsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(conn, "PUT /r/1 HTTP/1.1\r\nHost: localhost\r\n%s: %s\r\nContent-Length: 10\r\n\r\nhalf", Header, newer)
-		if stay { // and says nothing more
+		if stay { // the client stays and sends nothing more
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -182,7 +187,8 @@ func TestAClientThatBreaksOffSendsNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersStream: the client has the first part before the last is made, and the turn ends with the last.
+// TestAnswersStream: the client has the first part before the last is made. The
+// turn ends with the last.
 func TestAnswersStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -223,7 +229,8 @@ func testEventually(t *testing.T, is func() bool) {
 	}
 }
 
-// TestTheTurnLastsUntilTheServiceHasAnswered: not until the client has left.
+// TestTheTurnLastsUntilTheServiceHasAnswered: the turn does not end when the
+// client leaves.
 func TestTheTurnLastsUntilTheServiceHasAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -248,7 +255,7 @@ func TestTheTurnLastsUntilTheServiceHasAnswered(t *testing.T) {
 	leave()
 	wait.Wait()
 	wait.Go(func() { send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
-	time.Sleep(50 * time.Millisecond) // time in which the newer write would go wrong
+	time.Sleep(50 * time.Millisecond) // gives the newer write time to come in too early
 	close(goOn)
 	wait.Wait()
 	if want := "POST PUT"; seen.String() != want {
@@ -256,7 +263,8 @@ func TestTheTurnLastsUntilTheServiceHasAnswered(t *testing.T) {
 	}
 }
 
-// cutter is a service that breaks connections: before or after a POST took effect.
+// cutter is a service that breaks connections, before or after a POST has taken
+// effect.
 func cutter(seen *journal) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen.add("%s", r.Method)
@@ -271,15 +279,16 @@ func cutter(seen *journal) http.Handler {
 			fmt.Fprint(w, "half")
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		case "GATEWAY": // not the service's own
+		case "GATEWAY": // the answer of a gateway, not of the service
 			w.WriteHeader(http.StatusGatewayTimeout)
-		case "EDGE": // of a network of such gateways
+		case "EDGE": // the answer of a content delivery network
 			w.WriteHeader(524)
 		}
 	})
 }
 
-// TestAForwardWithoutAnAnswerClosesTheResource: for the settle time, and no other resource.
+// TestAForwardWithoutAnAnswerClosesTheResource: the resource is closed for the
+// settle time. Others stay open.
 func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"POST", "PATCH", "PUT", "GATEWAY", "EDGE"} {
@@ -289,7 +298,7 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 			var seen journal
 			stalled := make(chan struct{})
 			handler := cutter(&seen)
-			if method == "PUT" { // not cut, but too slow
+			if method == "PUT" { // too slow instead of cut
 				var first atomic.Bool
 				handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					seen.add("%s", r.Method)
@@ -324,8 +333,8 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 					t.Errorf("%s, want it to say that it was sent", r)
 				}
 			}
-			p.o.AnswerWithin = 30 * time.Second // enough for what follows, on whatever machine
-			testEventually(t, func() bool {     // the client may hear of it before the slot does
+			p.o.AnswerWithin = 30 * time.Second // enough for the rest, on any machine
+			testEventually(t, func() bool {     // the client may get its answer before the slot notes it
 				r = send(t, "DELETE", front.URL+"/r/1", newer, "")
 				return r.problem == nil || r.problem.Code != "held"
 			})
@@ -344,7 +353,8 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotSentMayComeAgain: a service that is down has seen nothing: the resource stays open and the number is free.
+// TestWhatWasNotSentMayComeAgain: a service that is down has seen nothing. So
+// the resource stays open, and the number is free.
 func TestWhatWasNotSentMayComeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -375,7 +385,8 @@ func TestWhatWasNotSentMayComeAgain(t *testing.T) {
 	}
 }
 
-// TestAWriteIsSentOnce: also one that says it could be repeated, on a connection that breaks.
+// TestAWriteIsSentOnce: this holds for a write that says it could be repeated,
+// on a connection that breaks.
 func TestAWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -383,7 +394,7 @@ func TestAWriteIsSentOnce(t *testing.T) {
 	p, front := w.proxy(t, "one", cutter(&seen), nil)
 	p.gate.o.Settle = 20 * time.Millisecond
 	for range 3 {
-		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "a good one", 200, "") // leaves a connection that could be used again
+		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "a good one", 200, "") // leaves an open connection
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/r/1", nil)
 		SetStamp(req.Header, newer)
 		req.Header.Set("Idempotency-Key", "k")
@@ -398,7 +409,8 @@ func TestAWriteIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestAProxyThatLosesItsLeaseCutsWhatIsInFlight: and whoever follows waits until that has settled.
+// TestAProxyThatLosesItsLeaseCutsWhatIsInFlight: the next gate waits until the
+// cut write has settled.
 func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -430,7 +442,8 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 	send(t, "PUT", two.URL+"/r/1", older, "").want(t, "the older owner there", 409, "stale")
 }
 
-// TestASlowServiceKeepsItsClient: the pieces of an answer may come as far apart as the service likes, though the client must take each at once.
+// TestASlowServiceKeepsItsClient: the pieces of an answer may come with long
+// pauses, but the client must take each at once.
 func TestASlowServiceKeepsItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -446,7 +459,8 @@ func TestASlowServiceKeepsItsClient(t *testing.T) {
 	}
 }
 
-// TestNothingLeavesAfterTheLease: the connection itself looks at the clock before it sends.
+// TestNothingLeavesAfterTheLease: the connection itself checks the clock before
+// it sends.
 func TestNothingLeavesAfterTheLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -457,7 +471,7 @@ func TestNothingLeavesAfterTheLease(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	go func() { _, _ = io.Copy(io.Discard, there) }()
-	conn := &tether{Conn: here, line: &line{ctx: t.Context(), passage: &passage{lease: lease}}}
+	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &passage{lease: lease}}}
 	defer conn.Close()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Errorf("under the lease: %v", err)
@@ -470,7 +484,8 @@ func TestNothingLeavesAfterTheLease(t *testing.T) {
 	}
 }
 
-// TestAProxyIsAskedForWhatItNeeds: before anything is served.
+// TestAProxyIsAskedForWhatItNeeds: missing options are refused before anything
+// is served.
 func TestAProxyIsAskedForWhatItNeeds(t *testing.T) {
 	w := newWorld()
 	good := ProxyOptions{Options: w.options(t, "one")}

@@ -9,32 +9,31 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// queue hands out the turns of one resource: one write has the turn, the
-// others wait.
+// queue hands out the turns of one resource. One write has the turn, the others
+// wait in order of arrival.
 //
-// Every key has the places in the line that its writes came to. Of the writes
-// of one key, the one with the newest token has the first of these places, and
-// writes with the same token have theirs as they came. A replaced owner that
-// sends without pause therefore cannot keep its successor waiting, and no key
-// gets before another by its tokens. When the successor has been admitted,
-// refuse sends the older writes away.
+// Among the writes of one key, the write with the newest token takes the first
+// position of that key, and the others move back. So a replaced owner that
+// sends without pause cannot keep its successor waiting, and no key gets before
+// another by its tokens. When the successor has been admitted, refuse sends the
+// older writes away.
 type queue struct {
 	mu      sync.Mutex
 	taken   bool
 	waiting []*waiter // in order of arrival
 }
 
-// waiter is a write that waits. It is told nil when it has the turn, or why it
-// is refused.
+// waiter is a write that waits. Its reply is nil when it has the turn, or the
+// reason for its refusal.
 type waiter struct {
 	stamp fence.Stamp // zero if it has none
-	told  chan error
+	reply chan error
 }
 
-// take waits for the turn. Its error is the refusal of the write, errClosing
-// if closing is closed first, or the cause for which ctx ended.
+// take waits for the turn. Its error is the refusal of the write, errClosing if
+// closing is closed first, or the cause for which ctx ended.
 func (q *queue) take(ctx context.Context, stamp fence.Stamp, closing <-chan struct{}) error {
-	w := &waiter{stamp: stamp, told: make(chan error, 1)}
+	w := &waiter{stamp: stamp, reply: make(chan error, 1)}
 	q.mu.Lock()
 	if !q.taken {
 		q.taken = true
@@ -45,7 +44,7 @@ func (q *queue) take(ctx context.Context, stamp fence.Stamp, closing <-chan stru
 	q.mu.Unlock()
 	var why error
 	select {
-	case err := <-w.told:
+	case err := <-w.reply:
 		return err
 	case <-closing:
 		why = errClosing
@@ -58,13 +57,13 @@ func (q *queue) take(ctx context.Context, stamp fence.Stamp, closing <-chan stru
 		q.waiting = slices.Delete(q.waiting, i, i+1)
 	}
 	q.mu.Unlock()
-	if i < 0 && <-w.told == nil { // the turn came at the same moment
+	if i < 0 && <-w.reply == nil { // the turn came at the same moment: pass it on
 		q.pass()
 	}
 	return why
 }
 
-// try takes the turn if nobody has it.
+// try takes the turn if it is free.
 func (q *queue) try() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,7 +74,7 @@ func (q *queue) try() bool {
 	return true
 }
 
-// pass gives the turn to the next write. The caller has it.
+// pass passes the turn to the next write. The caller has the turn.
 func (q *queue) pass() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -90,7 +89,8 @@ func (q *queue) pass() {
 		}
 	}
 	w := q.waiting[next]
-	// Those of its key that it has overtaken move back by one of their places.
+	// Older writes of the same key move back, each to the next position of that
+	// key.
 	for i := next - 1; i >= 0; i-- {
 		if q.waiting[i].stamp.Key == w.stamp.Key {
 			q.waiting[next] = q.waiting[i]
@@ -98,7 +98,7 @@ func (q *queue) pass() {
 		}
 	}
 	q.waiting = slices.Delete(q.waiting, 0, 1)
-	w.told <- nil
+	w.reply <- nil
 }
 
 // outranked reports whether a write with a newer stamp waits.
@@ -108,26 +108,26 @@ func (q *queue) outranked(stamp fence.Stamp) bool {
 	return slices.ContainsFunc(q.waiting, func(w *waiter) bool { return outranks(w.stamp, stamp) })
 }
 
-// refuse sends the waiting writes away that a mark shuts out. The mark must
-// have been seen where it is kept.
+// refuse refuses the waiting writes that a mark shuts out. The mark must have
+// been read from its guard.
 func (q *queue) refuse(mark fence.Mark) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
 		err := shutOut(mark, w.stamp)
 		if err != nil {
-			w.told <- err
+			w.reply <- err
 		}
 		return err != nil
 	})
 }
 
-// outranks reports whether stamp a is of a newer owner of b's key.
+// outranks reports whether stamp a belongs to a newer owner of b's key.
 func outranks(a, b fence.Stamp) bool { return a.Key == b.Key && a.Token > b.Token }
 
-// shutOut is the refusal of a stamp that cannot be admitted while the mark
-// stands: nil for one that can, for a repeated number, which the slot judges,
-// and for a write without a stamp.
+// shutOut returns the refusal of a stamp that cannot be admitted while the mark
+// stands, or nil. It does not refuse a repeated number, which the slot judges,
+// nor a write without a stamp.
 func shutOut(mark fence.Mark, stamp fence.Stamp) error {
 	if mark.IsZero() || stamp == (fence.Stamp{}) {
 		return nil

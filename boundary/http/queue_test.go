@@ -10,8 +10,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// atGate waits until n writes to r/1 have arrived at a gate and wait or are
-// inside.
+// atGate waits until n writes to r/1 have arrived at a gate, to wait or to go
+// in.
 func atGate(t *testing.T, g *Gate, n int) {
 	t.Helper()
 	testEventually(t, func() bool {
@@ -23,7 +23,8 @@ func atGate(t *testing.T, g *Gate, n int) {
 }
 
 // TestAReplacedOwnerCannotKeepTheNextOneWaiting: however many of its writes
-// wait, the newer one is the next. The service sees none of the others.
+// wait, the newer owner's write is the next. The service sees none of the
+// others.
 func TestAReplacedOwnerCannotKeepTheNextOneWaiting(t *testing.T) {
 	t.Parallel()
 	const many = 20
@@ -52,8 +53,8 @@ func TestAReplacedOwnerCannotKeepTheNextOneWaiting(t *testing.T) {
 	}
 }
 
-// TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay: to a newer one that
-// came later.
+// TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay: it gives way to a
+// newer owner that came later.
 func TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -91,8 +92,9 @@ func waitsAt(g *Gate) func() bool {
 	}
 }
 
-// TestNoKeyGetsBeforeAnotherByItsTokens: whatever it makes up. Of one key the
-// newest goes first, and those with one token go as they came.
+// TestNoKeyGetsBeforeAnotherByItsTokens: this holds for any forged token. Of
+// one key the newest token goes first, and writes with the same token go in
+// order of arrival.
 func TestNoKeyGetsBeforeAnotherByItsTokens(t *testing.T) {
 	var q queue
 	if !q.try() {

@@ -12,15 +12,19 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// openedNote begins the note of an operator's term that ends a closed one.
+// openedNote begins the note of an operator's term that Reopen made.
 const openedNote = "opened: "
 
-// ErrOpen is matched by the error of [Reopen] when there is nothing to open.
+// ErrOpen is matched by the error of [Reopen] if there is nothing to open.
 var ErrOpen = errors.New("the resource is not closed")
 
-// Reopen opens a closed resource by hand, on behalf of an operator who knows that nothing sent to the service is still on its way: that is the one thing no program can
-// find out. The store keeps who did so and why. prefix is the gates' LeasePrefix, "" for the default. If there is nothing to open, because a gate serves the
-// resource or the last one ended well, the error matches [ErrOpen] and nothing changes.
+// Reopen opens a closed resource for an operator. The operator must know that
+// nothing sent to the service is still on its way: no program can find that
+// out. The store keeps who did so and why. The prefix is the LeasePrefix of the
+// gates, or "" for the default.
+//
+// If a gate serves the resource, or the last one ended well, there is nothing
+// to open. Then the error matches [ErrOpen] and nothing changes.
 func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, h croft.ByHand) error {
 	if prefix == "" {
 		prefix = DefaultLeasePrefix
@@ -41,10 +45,12 @@ func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, 
 		h.Note = openedNote + h.Note
 	}
 	t, err := client.Takeover(ctx, key, h)
-	if err != nil && !errors.Is(err, croft.ErrUnfenced) { // gates name no guards in their leases
+	if err != nil && !errors.Is(err, croft.ErrUnfenced) { // the leases of gates have no guards to raise
 		return err
 	}
-	// A closed term stays closed to its end. If it is not the one that was ended, another gate has begun meanwhile: then this ends badly, too, and whoever follows waits.
+	// A closed term stays closed to its end. If the takeover ended a newer
+	// term, another gate has begun meanwhile. Then this term ends as a failure,
+	// and the next gate waits.
 	same := false
 	if after, err := st.Get(ctx, key); err == nil {
 		for i, term := range after.History {
@@ -52,7 +58,8 @@ func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, 
 		}
 	}
 	if _, err := client.Release(ctx, t.Deed, !same); err != nil {
-		return fmt.Errorf("the operator's lease could not be given back, so the resource stays closed until that has lapsed and settled; try again then: %w", err)
+		return fmt.Errorf("the operator's lease could not be given back, "+
+			"so the resource stays closed until that has lapsed and settled; try again then: %w", err)
 	}
 	if !same {
 		return fmt.Errorf("%w any more: another gate took it at the same moment; look again", ErrOpen)
@@ -60,7 +67,8 @@ func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, 
 	return nil
 }
 
-// openable says why a resource cannot be opened by hand, or nil.
+// openable returns nil if an operator may open the resource, or the reason why
+// not.
 func openable(rec tenure.Record, now time.Time) error {
 	if rec.IsZero() {
 		return fmt.Errorf("%w: nothing is remembered of it; see whether the name is right", ErrOpen)
@@ -72,14 +80,17 @@ func openable(rec tenure.Record, now time.Time) error {
 		return fmt.Errorf("%w: %s serves it", ErrOpen, rec.Owner)
 	}
 	seen := rec
-	seen.History = append(append([]tenure.Term(nil), rec.History...), tenure.Term{}) // as whoever comes next would find it
+	// Look at the record as the next gate would find it.
+	seen.History = append(append([]tenure.Term(nil), rec.History...), tenure.Term{})
 	left, believed := unsettled(seen)
 	if !left {
 		return fmt.Errorf("%w: nobody has it, and whoever had it last ended well", ErrOpen)
 	}
-	// A gate from which the key was taken by hand learns of it with its next renewal, at the latest when its own time is up.
+	// A gate that lost the key to an operator learns of it with its next
+	// renewal, or at the latest when its lease has run out.
 	if known := rec.Deadline.Add(mostTTL); believed && now.Before(known) {
-		return fmt.Errorf("%w key: it was taken from a gate by hand, which may not know yet; try again in %s", tenure.ErrHeld, known.Sub(now).Round(time.Second))
+		return fmt.Errorf("%w key: it was taken from a gate by hand, which may not know yet; try again in %s",
+			tenure.ErrHeld, known.Sub(now).Round(time.Second))
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// Two owners: the newer has replaced the older.
+// There are two owners. The newer has replaced the older.
 var (
 	older = fence.Stamp{Key: "jobs/a", Token: 41, Grant: "0123456789abcdef0123456789abcdef"}
 	newer = fence.Stamp{Key: "jobs/a", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
@@ -32,7 +32,7 @@ func numbered(s fence.Stamp, seq uint64) fence.Stamp {
 	return s
 }
 
-// places keeps marks in memory, and can be out of reach.
+// places keeps marks in memory. It can be made unreachable.
 type places struct {
 	mu    sync.Mutex
 	marks map[string]*guardtest.Memory
@@ -87,7 +87,7 @@ func (p place) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
 	return p.Memory.Raise(ctx, s)
 }
 
-// rule parses a rule that is known to be good.
+// rule parses a valid rule.
 func rule(t testing.TB, text string) Rule {
 	t.Helper()
 	r, err := ParseRule(text)
@@ -97,7 +97,7 @@ func rule(t testing.TB, text string) Rule {
 	return r
 }
 
-// newClient makes a client of a store, under a name of its own.
+// newClient makes a client of a store, with an owner of its own.
 func newClient(t testing.TB, st *mem.Store, owner string) *croft.Client {
 	t.Helper()
 	c := croft.New(st.Open(nil), &croft.Options{Owner: owner, CallTimeout: testenv.Patience})
@@ -105,7 +105,7 @@ func newClient(t testing.TB, st *mem.Store, owner string) *croft.Client {
 	return c
 }
 
-// world is what gates share: a store of leases and a place for marks.
+// world has what gates share: a store of leases and a place for marks.
 type world struct {
 	store *mem.Store
 	marks *places
@@ -113,7 +113,8 @@ type world struct {
 
 func newWorld() *world { return &world{store: mem.New(nil), marks: &places{}} }
 
-// options are good ones: a short settle time, and a lease that outlasts any test.
+// options returns valid options: a short settle time, and a lease that outlasts
+// any test.
 func (w *world) options(t testing.TB, owner string) Options {
 	return Options{
 		Rules: []Rule{rule(t, "/r/{id}")}, Marks: w.marks.open, Client: newClient(t, w.store, owner),
@@ -121,7 +122,7 @@ func (w *world) options(t testing.TB, owner string) Options {
 	}
 }
 
-// gate makes a gate that is closed with the test.
+// gate makes a gate and closes it with the test.
 func (w *world) gate(t testing.TB, owner string, change func(*Options)) *Gate {
 	t.Helper()
 	o := w.options(t, owner)
@@ -136,7 +137,7 @@ func (w *world) gate(t testing.TB, owner string, change func(*Options)) *Gate {
 	return g
 }
 
-// proxy makes a proxy in front of a handler; both are closed with the test.
+// proxy makes a proxy in front of a handler, and closes both with the test.
 func (w *world) proxy(t testing.TB, owner string, upstream http.Handler, change func(*ProxyOptions)) (*Proxy, *httptest.Server) {
 	t.Helper()
 	service := httptest.NewServer(upstream)
@@ -147,7 +148,7 @@ func (w *world) proxy(t testing.TB, owner string, upstream http.Handler, change 
 func (w *world) proxyTo(t testing.TB, owner, upstream string, change func(*ProxyOptions)) (*Proxy, *httptest.Server) {
 	t.Helper()
 	o := ProxyOptions{Options: w.options(t, owner)}
-	o.Settle = testenv.Patience // how long a service may take to answer goes with it
+	o.Settle = testenv.Patience // AnswerWithin depends on it
 	o.ConnectWithin = testenv.Patience
 	if change != nil {
 		change(&o)
@@ -174,7 +175,8 @@ func closeSoon(end func(context.Context) error) {
 	_ = end(ctx)
 }
 
-// send sends a request under a stamp (the zero Stamp: none) and returns the answer with its body read.
+// send sends a request under a stamp (the zero Stamp sends none) and returns
+// the answer with its body.
 func send(t testing.TB, method, target string, stamp fence.Stamp, body string) reply {
 	t.Helper()
 	r, err := sendErr(t.Context(), method, target, stamp, body)
@@ -216,7 +218,8 @@ type reply struct {
 
 func (r reply) String() string { return fmt.Sprintf("%d %s", r.status, strings.TrimSpace(r.body)) }
 
-// want checks the status and the problem's code, "" if it must not be one.
+// want checks the status and the problem's code. The code "" means that there
+// must be no problem.
 func (r reply) want(t testing.TB, what string, status int, code string) {
 	t.Helper()
 	got := ""
@@ -228,7 +231,8 @@ func (r reply) want(t testing.TB, what string, status int, code string) {
 	}
 }
 
-// lose takes the lease on r/1 from a gate, which learns of it at once instead of at the next renewal.
+// lose takes the lease on r/1 from a gate. The gate learns of it at once
+// instead of at its next renewal.
 func (w *world) lose(t testing.TB, g *Gate) {
 	ctx := context.Background()
 	if _, err := newClient(t, w.store, "op").Revoke(ctx, DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"}); err != nil {
@@ -248,7 +252,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, body)
 }
 
-// journal is what reached a service, in order.
+// journal records what reached a service, in order.
 type journal struct {
 	mu   sync.Mutex
 	seen []string

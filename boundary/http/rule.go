@@ -13,24 +13,34 @@ import (
 //
 //	[METHOD,METHOD… ]PATTERN[ as RESOURCE][ for KEY]
 //
-// PATTERN is a path of literal segments and {name}s, each of which stands for one segment; {name...} at the end stands for all that is left, one segment or more. RESOURCE
-// names the resource, with the {name}s filled in; default is the pattern without the slashes around it, or "root". KEY is the only key whose stamps may write there; by default a resource belongs to the key that writes first.
-// METHODs are those that count as writes under this rule; default is every method that is no read (see [Options.Reads]).
+// PATTERN is a path of literal segments and {name}s. Each {name} stands for one
+// segment. {name...} at the end stands for all that is left, one segment or
+// more.
 //
-//	/orders/{id}                                one resource per order
-//	/orders/{id}/{rest...} as orders/{id}       with everything below it
-//	/{path...} as billing for jobs/billing      the whole service is one resource, of one job
-//	GET,POST /jobs/{id}/run as jobs/{id}        a GET that has effects
+// RESOURCE names the resource, with the {name}s filled in. By default it is the
+// pattern without the slashes around it, or "root".
+//
+// KEY is the only key whose stamps may write there. By default a resource
+// belongs to the key that writes first.
+//
+// METHODs are those that count as writes under this rule. By default it is
+// every method that is no read (see [Options.Reads]).
+//
+//	/orders/{id}                            one resource per order
+//	/orders/{id}/{rest...} as orders/{id}   with everything below it
+//	/{path...} as billing for jobs/billing  the whole service, for one job
+//	GET,POST /jobs/{id}/run as jobs/{id}    a GET that has effects
 type Rule struct {
-	Methods  []string
-	Pattern  string
-	Resource string
-	Key      string
+	Methods  []string // in capitals; empty means every method that is no read
+	Pattern  string   // begins with a slash
+	Resource string   // empty means the default above
+	Key      string   // empty means the key that writes first
 
 	segments []string
 }
 
-// ParseRule reads the text form of a rule. Its error matches fence.ErrInvalid and says what is wrong.
+// ParseRule reads the text form of a rule. Its error matches fence.ErrInvalid
+// and names the mistake.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	words := strings.Fields(text)
@@ -62,10 +72,11 @@ func ParseRule(text string) (Rule, error) {
 }
 
 func badRule(text, format string, args ...any) error {
-	return fmt.Errorf("%w rule %q: %s; write it as in \"/orders/{id} as orders/{id}\"", fence.ErrInvalid, text, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w rule %q: %s; write it as in \"/orders/{id} as orders/{id}\"", fence.ErrInvalid,
+		text, fmt.Sprintf(format, args...))
 }
 
-// String is the rule's text form.
+// String returns the rule's text form.
 func (r Rule) String() string {
 	var b strings.Builder
 	if len(r.Methods) > 0 {
@@ -81,13 +92,15 @@ func (r Rule) String() string {
 	return b.String()
 }
 
-// prepare checks the rule and fills in what can be derived.
+// prepare checks the rule and fills in what can be derived. The text is for its
+// errors.
 func (r *Rule) prepare(text string) error {
 	if !strings.HasPrefix(r.Pattern, "/") {
 		return badRule(text, "it has no pattern that begins with a slash")
 	}
 	for _, m := range r.Methods {
-		if m == "" || strings.ToUpper(m) != m || strings.ContainsFunc(m, func(c rune) bool { return c < '!' || c > '~' || c == '/' }) {
+		if m == "" || strings.ToUpper(m) != m ||
+			strings.ContainsFunc(m, func(c rune) bool { return c < '!' || c > '~' || c == '/' }) {
 			return badRule(text, "%q is no method; they are written in capitals, with commas and without spaces", m)
 		}
 	}
@@ -129,7 +142,7 @@ func (r *Rule) prepare(text string) error {
 	return nil
 }
 
-// wildcard takes a segment of a pattern apart.
+// wildcard parses a {name} or {name...} segment of a pattern.
 func wildcard(segment string) (name string, rest, is bool) {
 	if !strings.HasPrefix(segment, "{") || !strings.HasSuffix(segment, "}") {
 		return "", false, false
@@ -157,7 +170,8 @@ func fill(template string, values map[string]string) (string, error) {
 	}
 }
 
-// match fits the segments of a path, not yet unescaped, to the pattern.
+// match matches the segments of a path, still escaped, with the pattern. It
+// returns the values of the {name}s.
 func (r *Rule) match(path []string) (map[string]string, bool) {
 	values := map[string]string{}
 	for i, segment := range r.segments {

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestRulesNameTheResource: which requests are writes, to what, and whose.
+// TestRulesNameTheResource: rules decide which requests are writes, to which
+// resource, and under which key.
 func TestRulesNameTheResource(t *testing.T) {
 	o := Options{Reads: []string{"GET", "HEAD", "OPTIONS", "TRACE"}}
 	for _, text := range []string{
@@ -45,8 +46,8 @@ func TestRulesNameTheResource(t *testing.T) {
 		"POST /":                    "root",
 		"PUT /nowhere":              "refused",
 		"GET /nowhere":              "",
-		"GET /a//b":                 "invalid", // GET is a write somewhere, so it must be certain that it is none here
-		"HEAD /a//b":                "invalid", // and HEAD is answered as GET is
+		"GET /a//b":                 "invalid", // a rule makes GET a write, so this path must be certain
+		"HEAD /a//b":                "invalid", // services answer HEAD as they answer GET
 		"OPTIONS /a//b":             "",
 		"PUT /orders//42":           "invalid",
 		"PUT /orders/./42":          "invalid",
@@ -58,7 +59,7 @@ func TestRulesNameTheResource(t *testing.T) {
 		"PUT /orders/%00":           "invalid",
 		"PUT /orders/%FF":           "invalid",
 		"POST /open/../orders/42":   "invalid",
-		"GET! /orders/42":           "invalid", // it is not certain that this is a GET of this path
+		"GET! /orders/42":           "invalid", // it may not be a GET of this path
 		"POST! /orders/search":      "invalid",
 		"POST! /open/a":             "invalid",
 		"PUT /orders/4%252e2":       "invalid", // encoded twice
@@ -92,7 +93,8 @@ func TestRulesNameTheResource(t *testing.T) {
 
 func longest(testing.TB) string { return strings.Repeat("x", fence.MaxKey) }
 
-// TestBadRulesSayWhatIsWrong: a rule that does not mean what was meant would be a hole in the fence.
+// TestBadRulesSayWhatIsWrong: a rule that does not mean what its author meant
+// would be a hole in the fence.
 func TestBadRulesSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "no pattern",
@@ -126,7 +128,8 @@ func TestBadRulesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzClassify: whatever the path, two spellings of one resource never get two names, and a write is never taken for a read.
+// FuzzClassify: for no path do two spellings of one resource get two names, and
+// no write is taken for a read.
 func FuzzClassify(f *testing.F) {
 	for _, path := range []string{"/orders/42", "/orders/%34%32", "/orders/../x", "//orders/42", "/orders/4%2f2", "/%6frders/42"} {
 		f.Add(path)

@@ -16,14 +16,15 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// effect is one write as it took effect at a service.
+// effect is one write that took effect at a service.
 type effect struct {
 	id    string
 	stamp fence.Stamp
 }
 
-// service is one that cannot check, and behaves badly: it stalls, breaks connections, and lets writes take effect long after their connection is gone. It
-// keeps in which order they did.
+// service is a service that cannot check stamps, and behaves badly. It stalls,
+// breaks connections, and lets writes take effect long after their connection
+// is gone. It keeps the order of their effects.
 type service struct {
 	answerWithin time.Duration
 	harsh        bool // behaves even worse
@@ -31,8 +32,8 @@ type service struct {
 	mu      sync.Mutex
 	effects map[string][]effect // by resource
 	inside  map[string]int      // handlers, by resource
-	under   map[string]int      // connections that proxies have made for a resource and that the service has not closed
-	ports   map[string]string   // whose they are, by the proxy's end
+	under   map[string]int      // open connections that proxies have made, by resource
+	ports   map[string]string   // the resource of a connection, by the proxy's address
 	stalls  int
 	cuts    int
 }
@@ -41,22 +42,23 @@ func newService(answerWithin time.Duration) *service {
 	return &service{answerWithin: answerWithin, effects: map[string][]effect{}, inside: map[string]int{}, under: map[string]int{}, ports: map[string]string{}}
 }
 
-// settled says whether nothing is on its way that could still take effect. That is what a settle time promises, and what no time can promise on a machine as busy
-// as one that runs tests.
+// settled reports whether nothing is on its way that could still take effect. A
+// settle time promises that; but no time can promise it on a machine that is
+// busy with tests.
 func (s *service) settled(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.inside[resource] == 0 && s.under[resource] == 0
 }
 
-// behind makes a proxy tell of its connections.
+// behind makes a proxy report its connections.
 func (s *service) behind(p *Proxy) {
 	base := p.writes.Transport.(*forwarder).base
 	dial := base.DialContext
 	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err == nil {
-			resource := ctx.Value(lineKey).(*line).passage.w.resource
+			resource := ctx.Value(exchangeKey).(*exchange).passage.w.resource
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.under[resource]++
@@ -70,7 +72,7 @@ func (s *service) behind(p *Proxy) {
 func (s *service) serve(t *testing.T) string {
 	server := httptest.NewUnstartedServer(s)
 	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
-		if state != http.StateClosed && state != http.StateHijacked { // of which the handler is still inside
+		if state != http.StateClosed && state != http.StateHijacked { // a hijacker still counts as inside
 			return
 		}
 		s.mu.Lock()
@@ -130,16 +132,16 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.count(&s.stalls)
 		time.Sleep(s.answerWithin + time.Duration(rand.IntN(30))*time.Millisecond)
 		take()
-	case n < 95: // never
+	case n < 95: // no effect and no answer
 		cut()
-	case n < 97: // at once, but nobody is told
+	case n < 97: // takes effect at once, but gives no answer
 		take()
 		cut()
-	case n < 99: // when nobody expects it any more
+	case n < 99: // takes effect long after
 		cut()
 		time.Sleep(time.Duration(5+rand.IntN(20)) * time.Millisecond)
 		take()
-	default: // half an answer, and only then
+	default: // gives half an answer, and then takes effect
 		w.Header().Set("Content-Length", "10")
 		fmt.Fprint(w, "half")
 		_ = http.NewResponseController(w).Flush()
@@ -155,7 +157,8 @@ func (s *service) enter(resource string, n int) {
 	s.inside[resource] += n
 }
 
-// judge finds what must never be: a write that took effect after a newer one, twice, or not at all although its sender was told so.
+// judge returns the violations: a write that took effect after a newer one,
+// that took effect twice, or that did not although its sender was told so.
 func judge(s *service, acknowledged map[string][]effect) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +197,7 @@ func judge(s *service, acknowledged map[string][]effect) []string {
 	return wrong
 }
 
-// TestTheJudgeCatches: what it is there for.
+// TestTheJudgeCatches: the judge finds each violation.
 func TestTheJudgeCatches(t *testing.T) {
 	for name, effects := range map[string][]effect{
 		"stale after newer":  {{"a", newer}, {"b", older}, {"c", newer}},

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestHoweverARequestIsWrittenItMeansOneThing: what the gate took for the method, the path and the end of a request is what the service gets, or it gets nothing.
+// TestHoweverARequestIsWrittenItMeansOneThing: the service gets the method, the
+// path and the end of a request as the gate has read them, or it gets nothing.
 func TestHoweverARequestIsWrittenItMeansOneThing(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -23,7 +24,7 @@ func TestHoweverARequestIsWrittenItMeansOneThing(t *testing.T) {
 	stamp := Header + ": " + newer.String() + "\r\n"
 	for i, c := range []struct {
 		name, request string
-		status        int // of the first answer; 0: any refusal
+		status        int // of the first answer; 0 means any refusal
 		seen          string
 	}{
 		{"two lengths", "PUT /r/1 HTTP/1.1\r\nHost: localhost\r\n" + stamp + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400, ""},
@@ -51,7 +52,7 @@ func TestHoweverARequestIsWrittenItMeansOneThing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = fmt.Fprint(conn, c.request) // it may be refused before its end
+		_, _ = fmt.Fprint(conn, c.request) // the proxy may refuse it before its end
 		answers := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(answers, nil)
 		if err != nil {

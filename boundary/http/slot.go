@@ -16,47 +16,51 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// slot is one resource at a gate. The write that has the turn has all below it.
+// slot is one resource at a gate. The write that has the turn owns all fields
+// below turn, but for seen and inside.
 type slot struct {
 	g        *Gate
 	resource string
-	client   string // who wrote to it first; see clients
-	users    int    // arrived and not departed; under the gate's mutex
+	client   string // the first to write to it; see clients
+	users    int    // writes that have arrived and not departed; under the gate's mutex
 	turn     queue
-	// seen is the newest mark that was seen where it is kept, nil if none was;
-	// inside says that a write is inside which has raised it. Both can be read
-	// without the turn.
+	// seen is the newest mark that was read from its guard, or nil. inside says
+	// that a write which has raised it is inside. Both can be read without the
+	// turn.
 	seen   atomic.Pointer[fence.Mark]
 	inside atomic.Bool
 
 	lease *croft.Lease
-	last  fence.Token // of the newest lease
+	last  fence.Token // token of the newest lease
 	marks guard.Guard
-	// mark is the newest that was seen; raised says that this gate has raised it, durably, in its present term.
+	// mark is the newest mark seen. raised says that this gate has raised it,
+	// durably, in its present term.
 	mark   fence.Mark
 	raised bool
-	// recorded says that Served knows of this gate.
+	// recorded says that the guard of Served knows of this gate.
 	recorded bool
-	// unsent is the stamp of the last admitted write if nothing of it has left: it may come again, under the same number.
+	// unsent is the stamp of the last admitted write if nothing of that write
+	// was sent. It may come again under the same number.
 	unsent fence.Stamp
-	doubt  *doubt // nil: the resource is open
+	doubt  *doubt // why the resource is closed; nil if it is open
 	used   clock.Instant
 }
 
-// doubt is why a resource is closed, and until when.
+// doubt says why a resource is closed, and until when.
 type doubt struct {
 	until   clock.Instant
 	forever bool
 	why     string
 }
 
-// admit prepares the slot, checks the write, and raises the mark to its stamp. The caller has the turn.
+// admit prepares the slot, checks the write, and raises the mark to its stamp.
+// The caller has the turn.
 func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	s.used = s.g.clk.Now()
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	if s.turn.outranked(w.stamp) { // it came while the resource was closed
+	if s.turn.outranked(w.stamp) { // a newer owner came while the resource was closed
 		return nil, errOutranked
 	}
 	err := s.g.checkCurrent(ctx, w, func(why error) {
@@ -79,27 +83,31 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	if s.lease == nil {
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	} else {
-		if err := s.lease.Err(); err != nil { // while the mark was being raised
+		if err := s.lease.Err(); err != nil { // it ended while the mark was being raised
 			s.keep(w.stamp)
-			return nil, s.unavailable("unknown", time.Second, "the gate's own lease on the resource was lost; nothing was sent, try again", err)
+			return nil, s.unavailable("unknown", time.Second,
+				"the gate's own lease on the resource was lost; nothing was sent, try again", err)
 		}
 		p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		p.lease = s.lease
 		held := s.lease.Context()
-		p.unhook = context.AfterFunc(held, func() { p.cancel(context.Cause(held)) }) // it may still run when the passage has ended
+		// The function may still run when the passage has ended.
+		p.unhook = context.AfterFunc(held, func() { p.cancel(context.Cause(held)) })
 	}
 	if s.g.flaw.unserialised {
 		p.free.Do(func() { s.leave() })
 	}
-	s.g.emit(gate.Event{Kind: gate.Admitted, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token})
+	s.g.emit(gate.Event{
+		Kind: gate.Admitted, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token,
+	})
 	return p, nil
 }
 
-// known refuses a write that the mark shuts out before its body is received. A
-// mark that was seen is only a reason to look, in turn: an operator may have
-// moved the resource to another key since. No look is needed for an older
-// token of the key that is inside.
-func (a *arrival) known(ctx context.Context) error {
+// refuseEarly refuses a write that the mark shuts out, before its body is
+// received. A mark that was seen earlier is only a reason to read it again, in
+// turn: an operator may have moved the resource to another key since. It need
+// not be read again for an older token of the key that is inside.
+func (a *arrival) refuseEarly(ctx context.Context) error {
 	s, stamp := a.s, a.w.stamp
 	seen := s.seen.Load()
 	if seen == nil {
@@ -117,7 +125,7 @@ func (a *arrival) known(ctx context.Context) error {
 	defer s.turn.pass()
 	ctx, cancel = context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	done, err := s.open(ctx)
+	done, err := s.useMarks(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,32 +138,37 @@ func (a *arrival) known(ctx context.Context) error {
 	return shutOut(mark, stamp)
 }
 
-// see takes note of a mark that was seen where it is kept.
+// see remembers a mark that was read from its guard.
 func (s *slot) see(mark fence.Mark) { s.seen.Store(&mark) }
 
-// raise checks the stamp and makes sure that the mark stands at it, durably, before anything is written.
+// raise checks the stamp and makes sure that the mark stands at it, durably,
+// before anything is written.
 func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout) // a move of the mark is not left half done
+	// The raise must not be left half done when the client leaves.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
-	done, err := s.open(ctx)
+	done, err := s.useMarks(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if !s.raised { // what an earlier gate has admitted
+	if !s.raised { // an earlier gate may have admitted newer stamps
 		mark, err := s.marks.Mark(ctx)
 		if err != nil {
 			return s.unreachable(err)
 		}
 		s.mark = mark
 	}
-	// Only the place of the mark can tell what is stale: others may have raised it, or moved the resource to another key. But to raise twice is the same
-	// as once, and to write twice is not: that a number has been used is seen here.
+	// Only the guard knows which stamps are stale: others may have raised the
+	// mark, or moved the resource to another key. But raising twice is the same
+	// as raising once, and writing twice is not. So a number that was used is
+	// refused here.
 	next, err := s.mark.Admit(stamp)
 	if errors.Is(err, fence.ErrRepeated) && stamp != s.unsent {
 		return err
 	}
-	if err == nil && s.raised && next == s.mark { // there is nothing to write down, only to see that nobody has come between
+	// There is nothing to write. Only see whether somebody has raised the mark.
+	if err == nil && s.raised && next == s.mark {
 		mark, err := s.marks.Mark(ctx)
 		if err != nil {
 			return s.unreachable(err)
@@ -182,54 +195,57 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	return nil
 }
 
-// shut closes the place of the mark.
-func (s *slot) shut() {
+// closeMarks closes the guard of the mark.
+func (s *slot) closeMarks() {
 	if s.marks != nil {
 		_ = s.marks.Close()
 		s.marks = nil
-		s.g.places.Add(-1)
+		s.g.openGuards.Add(-1)
 	}
 }
 
-// sending takes note that a write under this stamp may be sent. Another that was not may still come after it if the mark has stayed where that one left it.
+// sending notes that a write under this stamp may now be sent. The unsent stamp
+// is forgotten if it is this one, or if the mark has moved on from it.
 func (s *slot) sending(stamp fence.Stamp) {
 	if stamp == s.unsent || s.mark != fence.Mark(s.unsent) {
 		s.unsent = fence.Stamp{}
 	}
 }
 
-// keep takes note that nothing was sent under a stamp although its number is used up.
+// keep notes that nothing was sent under a stamp although its number is used
+// up.
 func (s *slot) keep(stamp fence.Stamp) {
 	if stamp.Seq != 0 {
 		s.unsent = stamp
 	}
 }
 
-// open opens the place of the mark, in turn with others if there are many. Call done when it has been used.
-func (s *slot) open(ctx context.Context) (done func(), err error) {
+// useMarks opens the guard of the mark, and waits while too many guards are in
+// use. Call done after use.
+func (s *slot) useMarks(ctx context.Context) (done func(), err error) {
 	select {
-	case s.g.marking <- struct{}{}:
+	case s.g.guardSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, s.unreachable(context.Cause(ctx))
 	}
 	if s.marks == nil {
 		marks, err := s.g.o.Marks(ctx, s.resource)
 		if err != nil {
-			<-s.g.marking
+			<-s.g.guardSlots
 			return nil, s.unreachable(err)
 		}
 		s.marks = marks
-		s.g.places.Add(1)
+		s.g.openGuards.Add(1)
 	}
 	return func() {
-		if s.g.places.Load() > mostPlaces {
-			s.shut()
+		if s.g.openGuards.Load() > mostOpenGuards {
+			s.closeMarks()
 		}
-		<-s.g.marking
+		<-s.g.guardSlots
 	}, nil
 }
 
-// markIn is the mark that a refusal rests on.
+// markIn returns the mark on which a refusal rests.
 func markIn(err error) (mark fence.Mark, known bool) {
 	var stale *fence.StaleError
 	var refused *fence.RefusedError
@@ -242,27 +258,35 @@ func markIn(err error) (mark fence.Mark, known bool) {
 	return fence.Mark{}, false
 }
 
-// refused tells a decision of the law from a failure to decide.
+// refused tells a refusal by the law from a failure to decide.
 func refused(err error) bool {
-	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) || errors.Is(err, fence.ErrWrongKey) || errors.Is(err, fence.ErrRepeated)
+	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) ||
+		errors.Is(err, fence.ErrWrongKey) || errors.Is(err, fence.ErrRepeated)
 }
 
 func (s *slot) unreachable(err error) error {
-	return s.unavailable("unknown", time.Second, "the mark of the resource cannot be read or raised, so nothing may be written; nothing was sent, try again", err)
+	return s.unavailable("unknown", time.Second,
+		"the mark of the resource cannot be read or raised, so nothing may be written; "+
+			"nothing was sent, try again",
+		err)
 }
 
 func (s *slot) unavailable(code string, retry time.Duration, say string, err error) error {
-	return &refusal{status: http.StatusServiceUnavailable, code: code, resource: s.resource, retry: retry, say: say, err: err}
+	return &refusal{
+		status: http.StatusServiceUnavailable, code: code, resource: s.resource, retry: retry, say: say,
+		err: err,
+	}
 }
 
-// leave gives the turn to the next.
+// leave passes the turn to the next write.
 func (s *slot) leave() {
 	s.used = s.g.clk.Now()
 	s.inside.Store(false)
 	s.turn.pass()
 }
 
-// close closes the resource because a write may still be on its way. The caller has the turn.
+// close closes the resource because a write may still be on its way. The caller
+// has the turn.
 func (s *slot) close(why string) {
 	s.closeFor(s.g.o.Settle, why)
 	s.tell(context.Background())
@@ -276,19 +300,21 @@ func (s *slot) closeFor(d time.Duration, why string) {
 	s.g.emit(gate.Event{Kind: gate.Closed, Resource: s.resource, For: d, Err: errors.New(why)})
 }
 
-// passage is one write that was let in. Exactly one of its endings counts.
+// passage is one write that was let in. Exactly one of its endings counts:
+// answered, notSent or inDoubt.
 type passage struct {
 	s      *slot
 	w      write
 	lease  *croft.Lease // nil if the gate has none
 	ctx    context.Context
-	cancel context.CancelCauseFunc // its context ends with the lease
+	cancel context.CancelCauseFunc // ends ctx; so does the end of the lease
 	unhook func() bool
 	once   sync.Once
-	free   sync.Once // the turn
+	free   sync.Once // passes the turn on
 }
 
-// alive says whether the gate may still send: it looks at the clock, so it is right also just after a pause.
+// alive returns nil while the gate may send. It reads the clock, so it is right
+// also just after the process was paused.
 func (p *passage) alive() error {
 	if p.lease == nil {
 		return nil
@@ -302,10 +328,12 @@ func (p *passage) alive() error {
 // answered ends the passage of a write whose outcome is known.
 func (p *passage) answered() { p.end(func(*slot) {}) }
 
-// notSent ends the passage of a write of which nothing has left: it may come again.
+// notSent ends the passage of a write of which nothing was sent. It may come
+// again.
 func (p *passage) notSent() { p.end(func(s *slot) { s.keep(p.w.stamp) }) }
 
-// inDoubt ends the passage of a write that may or may not take effect, now or later.
+// inDoubt ends the passage of a write that may or may not take effect, now or
+// later.
 func (p *passage) inDoubt(why string) { p.end(func(s *slot) { s.close(p.w.what + ": " + why) }) }
 
 func (p *passage) end(how func(*slot)) {

@@ -7,8 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundUnacknowledged bounds how long the kernel goes on trying to deliver what was sent, also on behalf of a process that has been stopped or has died: half of the settle time, so
-// that what a dead network held back does not arrive when it is up again.
+// boundUnacknowledged bounds how long the kernel tries to deliver data that was
+// sent, also for a process that was stopped or has died. The bound is half of
+// the settle time. So data that a dead network held back does not arrive when
+// the network is back.
 func boundUnacknowledged(settle time.Duration) func(network, address string, c syscall.RawConn) error {
 	ms := min(max(settle/2, time.Millisecond), 5*time.Minute).Milliseconds()
 	return func(_, _ string, c syscall.RawConn) error {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// boundUnacknowledged does nothing here: the system's own limits count, and the settle time must be longer than those.
+// boundUnacknowledged does nothing here. The settle time must be longer than
+// the system's own limits.
 func boundUnacknowledged(time.Duration) func(network, address string, c syscall.RawConn) error {
 	return nil
 }

@@ -13,19 +13,20 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// inMemory is how much of a body is kept in memory; what is larger goes to a file.
+// inMemory is how much of a body is kept in memory. The rest goes to a file.
 const inMemory = 64 << 10
 
-// spool is a whole body, received before anything of it is sent on: a client that is slow, or breaks off, then neither keeps others waiting nor leaves the service
-// with half a write.
+// spool is a whole body, received before anything of it is sent on. So a slow
+// client keeps no others waiting, and a client that breaks off does not leave
+// the service with half a write.
 type spool struct {
 	io.Reader
 	size int64
 	file *os.File
 }
 
-// kept reads a body that is kept, and asks for every piece whether there is
-// room for it.
+// kept reads a body, and asks keep for every piece whether there is room for
+// it.
 type kept struct {
 	io.Reader
 	keep func(n int64) error
@@ -53,7 +54,8 @@ func receive(body io.Reader) (*spool, error) {
 	if n < inMemory {
 		return s, nil
 	}
-	// The name goes at once, so that nothing stays behind whatever happens; where that cannot be, it goes at the end.
+	// The file's name is removed at once, so that nothing stays behind whatever
+	// happens. Where the system cannot do that, it is removed at the end.
 	if s.file, err = os.CreateTemp("", "croft-proxy-*"); err != nil {
 		return nil, noRoom(err)
 	}
@@ -83,13 +85,18 @@ func (s *spool) close() {
 	}
 }
 
-// noRoom explains that a body could not be kept. That is no fault of the client's.
+// noRoom returns the refusal of a body that could not be kept. The client has
+// done nothing wrong.
 func noRoom(err error) error {
-	return &refusal{status: http.StatusServiceUnavailable, code: "unknown", retry: time.Second, err: err, say: fmt.Sprintf(
-		"a body of more than %d bytes needs room for a temporary file, and there is none; nothing was sent", inMemory)}
+	return &refusal{
+		status: http.StatusServiceUnavailable, code: "unknown", retry: time.Second, err: err,
+		say: fmt.Sprintf("a body of more than %d bytes needs room for a temporary file, and there is none; "+
+			"nothing was sent", inMemory),
+	}
 }
 
-// receiving explains why a body could not be received. Nothing has been sent.
+// receiving returns the refusal of a body that could not be received. Nothing
+// has been sent.
 func receiving(err error) error {
 	var long *http.MaxBytesError
 	var known *refusal
@@ -98,7 +105,11 @@ func receiving(err error) error {
 		return err
 	case errors.As(err, &long):
 		return &refusal{status: http.StatusRequestEntityTooLarge, code: "invalid", err: fmt.Errorf(
-			"%w body: it has more than %d bytes, which is all that is let through; nothing was sent", fence.ErrInvalid, long.Limit)}
+			"%w body: it has more than %d bytes, which is all that is let through; nothing was sent",
+			fence.ErrInvalid, long.Limit)}
 	}
-	return &refusal{status: http.StatusBadRequest, code: "invalid", say: "the body broke off; nothing was sent", err: fmt.Errorf("%w body: %w", fence.ErrInvalid, err)}
+	return &refusal{
+		status: http.StatusBadRequest, code: "invalid", say: "the body broke off; nothing was sent",
+		err: fmt.Errorf("%w body: %w", fence.ErrInvalid, err),
+	}
 }

@@ -13,19 +13,20 @@ import (
 // Header is the name of the header that carries a stamp in its text form.
 const Header = "Croft-Stamp"
 
-// ErrNoStamp is matched when a write carries no stamp.
+// ErrNoStamp is matched by the refusal of a write without a stamp.
 var ErrNoStamp = errors.New("the write carries no stamp")
 
 // SetStamp puts a stamp into the header of a request.
 func SetStamp(h http.Header, s fence.Stamp) { h.Set(Header, s.String()) }
 
 // StampOf reads the stamp of a request. Its error matches [ErrNoStamp] if there
-// is none, and fence.ErrInvalid if it cannot be read, if there is more than one,
-// or if no store can have issued it.
+// is none. It matches fence.ErrInvalid if the stamp cannot be read, if there is
+// more than one, or if no store can have issued it.
 func StampOf(h http.Header) (fence.Stamp, error) {
 	switch values := h.Values(Header); len(values) {
 	case 0:
-		return fence.Stamp{}, fmt.Errorf("%w; send it in the header %s (inside croft run it is $CROFT_STAMP)", ErrNoStamp, Header)
+		return fence.Stamp{}, fmt.Errorf("%w; send it in the header %s (inside croft run it is $CROFT_STAMP)",
+			ErrNoStamp, Header)
 	case 1:
 		s, err := fence.ParseStamp(values[0])
 		if err != nil {
@@ -33,7 +34,8 @@ func StampOf(h http.Header) (fence.Stamp, error) {
 		}
 		return s, fence.CheckAhead(s.Token, time.Now())
 	default:
-		return fence.Stamp{}, fmt.Errorf("%w stamp: the header %s is there %d times; a write has one", fence.ErrInvalid, Header, len(values))
+		return fence.Stamp{}, fmt.Errorf("%w stamp: the header %s is there %d times; a write has one",
+			fence.ErrInvalid, Header, len(values))
 	}
 }
 
@@ -42,10 +44,12 @@ type contextKey int
 const (
 	stampKey contextKey = iota
 	seqKey
-	lineKey
+	exchangeKey
 )
 
-// StampFrom is the stamp of the request a handler serves, as [Require] and [Gate.Middleware] have read it; ok is false if it has none.
+// StampFrom returns the stamp of the request that a handler serves, as
+// [Require] and [Gate.Middleware] have read it. If the request has none, ok is
+// false.
 func StampFrom(ctx context.Context) (s fence.Stamp, ok bool) {
 	s, ok = ctx.Value(stampKey).(fence.Stamp)
 	return s, ok
@@ -55,8 +59,10 @@ func withStamp(r *http.Request, s fence.Stamp) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), stampKey, s))
 }
 
-// Numbered numbers a request sent through a [Transport]: seq becomes the Seq of its stamp. Number the writes of one lease upwards from 1 and send
-// each when the one before has been answered: a late or repeated copy is then refused.
+// Numbered returns a context for a request through a [Transport]: seq becomes
+// the Seq of its stamp. Number the writes of one lease upwards from 1, and send
+// each when the one before has been answered. A late or repeated copy is then
+// refused.
 func Numbered(ctx context.Context, seq uint64) context.Context {
 	return context.WithValue(ctx, seqKey, seq)
 }

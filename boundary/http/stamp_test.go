@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheHeaderCarriesOneStamp: what is set is read back; nothing, nonsense and two are told apart.
+// TestTheHeaderCarriesOneStamp: a stamp that was set is read back. A missing, a
+// malformed and a second stamp have different errors.
 func TestTheHeaderCarriesOneStamp(t *testing.T) {
 	h := http.Header{}
 	if _, err := StampOf(h); !errors.Is(err, ErrNoStamp) {
@@ -37,7 +38,8 @@ func TestTheHeaderCarriesOneStamp(t *testing.T) {
 	}
 }
 
-// TestTheTransportAddsTheStampOfItsLease: anew for each request, and sends nothing once the lease has ended.
+// TestTheTransportAddsTheStampOfItsLease: the transport asks for the stamp for
+// each request. It sends nothing once the lease has ended.
 func TestTheTransportAddsTheStampOfItsLease(t *testing.T) {
 	var seen journal
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen.add("%s", r.Header.Get(Header)) }))
@@ -57,7 +59,7 @@ func TestTheTransportAddsTheStampOfItsLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		SetStamp(req.Header, older) // of an outer transport: the nearest counts
+		SetStamp(req.Header, older) // set by an outer transport: the inner one replaces it
 		resp, err := web.Do(req)
 		if err == nil {
 			resp.Body.Close()
@@ -89,7 +91,8 @@ func TestTheTransportAddsTheStampOfItsLease(t *testing.T) {
 	}
 }
 
-// TestAProblemSaysWhatTheCommandLineSays: the codes of --json, a status for each, and back to an error at the client.
+// TestAProblemSaysWhatTheCommandLineSays: a problem has the codes of --json, a
+// status for each, and becomes the same error at the client.
 func TestAProblemSaysWhatTheCommandLineSays(t *testing.T) {
 	_, stale := fence.Mark(newer).Admit(older)
 	other := older
@@ -128,7 +131,7 @@ func TestAProblemSaysWhatTheCommandLineSays(t *testing.T) {
 			t.Errorf("%v: %d %+v, want %d %s", c.err, resp.StatusCode, err, c.status, c.code)
 		}
 		want := c.err.Error()
-		if general, ok := meanings[c.code]; ok { // its text may name what is none of the client's business
+		if general, ok := meanings[c.code]; ok { // the error may name things that the client must not learn
 			want = general
 		}
 		if p.Detail != want {

@@ -14,18 +14,13 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// A gate is the only one of a resource for a term of its lease. The terms of a key say what may still be on its way when one begins:
-//
-//   - A term ends with a release after success only when nothing is. Whoever comes next begins at once.
-//   - A term that ended in any other way may have left something. Whoever comes next waits for it to settle.
-//   - An operator's term is as good as its reason: [Reopen] has looked, others who took the key by hand and gave it back have not.
-//   - A term in which a write was left in doubt says so in its record, and lets nothing in any more: when that has settled, it is released and a new one begins. So an
-//     operator who finds a closed term, and ends it, knows that nothing was sent in it since.
+// This file has what a gate does with its lease and with a closed resource. The
+// package comment explains what the terms of a lease tell the next gate.
 
 // closedMark begins the progress marker of a closed term.
 const closedMark = "closed"
 
-// ready sees to it that this gate has the resource and that it is open.
+// ready makes sure that this gate has the resource and that it is open.
 func (s *slot) ready(ctx context.Context) error {
 	for {
 		if err := s.hold(ctx); err != nil {
@@ -46,11 +41,12 @@ func (s *slot) hold(ctx context.Context) error {
 	if client == nil || s.lease != nil && s.lease.Err() == nil {
 		return nil
 	}
-	// A client that leaves must not leave a term behind that nobody has used.
+	// If the client leaves, go on: otherwise a term could be left behind that
+	// nobody uses.
 	ctx = context.WithoutCancel(ctx)
 	options := &croft.LeaseOptions{TTL: s.g.o.TTL}
 	if s.lease != nil {
-		options.WaitFor = 2 * time.Second // an operator who opens the resource has it for a moment
+		options.WaitFor = 2 * time.Second // an operator who opens the resource has the key for a moment
 		resumed, err := s.lease.Resume(ctx)
 		switch {
 		case err == nil:
@@ -59,7 +55,7 @@ func (s *slot) hold(ctx context.Context) error {
 		case errors.Is(err, croft.ErrUnknown) && !errors.Is(err, croft.ErrNotOwned):
 			return s.leaseless(err)
 		}
-		s.lease, s.doubt, s.raised = nil, nil, false // what may be on its way is seen from the terms
+		s.lease, s.doubt, s.raised = nil, nil, false // the terms tell what may be on its way
 	}
 	lease, err := client.Acquire(ctx, s.g.o.LeasePrefix+s.resource, options)
 	if err != nil {
@@ -68,7 +64,7 @@ func (s *slot) hold(ctx context.Context) error {
 	s.lease, s.raised = lease, false
 	s.g.emit(gate.Event{Kind: gate.Taken, Resource: s.resource, Token: lease.Token()})
 	rec := s.terms(ctx)
-	if !follows(rec, s.last) { // another gate may have sent it
+	if !follows(rec, s.last) { // another gate may have sent the unsent write
 		s.unsent = fence.Stamp{}
 	}
 	s.last = lease.Token()
@@ -76,10 +72,11 @@ func (s *slot) hold(ctx context.Context) error {
 	return nil
 }
 
-// terms is the lease's record with the terms before it, as far as they can be had.
+// terms returns the lease's record with the terms before it, if they can be
+// read.
 func (s *slot) terms(ctx context.Context) tenure.Record {
 	rec := s.lease.Record()
-	if len(rec.History) < 2 && rec.Cause != tenure.First { // an answer need not bring them
+	if len(rec.History) < 2 && rec.Cause != tenure.First { // an answer may come without history
 		ctx, cancel := context.WithTimeout(ctx, markTimeout)
 		defer cancel()
 		if full, err := s.g.o.Client.Store().Get(ctx, rec.Key); err == nil && full.Token == rec.Token {
@@ -89,7 +86,8 @@ func (s *slot) terms(ctx context.Context) tenure.Record {
 	return rec
 }
 
-// follows says whether nobody but operators had the key between the term with that token and the newest.
+// follows reports whether only operators had the key between the term with that
+// token and the newest.
 func follows(rec tenure.Record, token fence.Token) bool {
 	for i := len(rec.History) - 2; i >= 0; i-- {
 		switch term := rec.History[i]; {
@@ -104,15 +102,20 @@ func follows(rec tenure.Record, token fence.Token) bool {
 
 func (s *slot) leaseless(err error) error {
 	if errors.Is(err, croft.ErrHeld) {
-		return s.unavailable("held", time.Second, "another gate has this resource and this one stands by; nothing was sent, try again, or go to the other", err)
+		return s.unavailable("held", time.Second,
+			"another gate has this resource and this one stands by; "+
+				"nothing was sent, try again, or go to the other",
+			err)
 	}
-	return s.unavailable("unknown", time.Second, "the gate's own lease cannot be taken, so nothing may be written; nothing was sent, try again", err)
+	return s.unavailable("unknown", time.Second,
+		"the gate's own lease cannot be taken, so nothing may be written; nothing was sent, try again", err)
 }
 
-// assess closes the resource for a while if the terms before this one may have left something on its way.
+// assess closes the resource for a while if the terms before this one may have
+// left a write on its way.
 func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	if rec.Cause == tenure.First {
-		// The first, or the store has forgotten the others.
+		// This term is the first, or the store has forgotten the others.
 		if served, err := s.served(ctx); err != nil || served {
 			s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but there may have been one")
 			s.tell(ctx)
@@ -120,7 +123,7 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 		return
 	}
 	if s.g.o.Served != nil {
-		_, _ = s.served(ctx) // the record is for the day that the store forgets
+		_, _ = s.served(ctx) // record it, in case the store forgets one day
 	}
 	left, believed := unsettled(rec)
 	if !left {
@@ -128,14 +131,14 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 	}
 	d := s.g.o.Settle
 	if believed && d != croft.Forever {
-		d += s.g.o.TTL // it may not know yet
+		d += s.g.o.TTL // the gate before may not know yet that its lease was taken
 	}
 	s.closeFor(d, "the gate before this one did not end well ("+string(rec.Cause)+")")
 	s.tell(ctx)
 }
 
-// served reports whether a gate may have served the resource before. It records
-// that this one does.
+// served reports whether a gate may have served the resource before, and
+// records that this one does.
 func (s *slot) served(ctx context.Context) (bool, error) {
 	if s.recorded {
 		return true, nil
@@ -143,7 +146,7 @@ func (s *slot) served(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	if s.g.o.Served == nil {
-		done, err := s.open(ctx)
+		done, err := s.useMarks(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -152,8 +155,8 @@ func (s *slot) served(ctx context.Context) (bool, error) {
 		return !mark.IsZero(), err
 	}
 	select {
-	case s.g.marking <- struct{}{}:
-		defer func() { <-s.g.marking }()
+	case s.g.guardSlots <- struct{}{}:
+		defer func() { <-s.g.guardSlots }()
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
@@ -170,19 +173,23 @@ func (s *slot) served(ctx context.Context) (bool, error) {
 	return !mark.IsZero(), err
 }
 
-// unsettled says whether the terms before the newest may have left something on its way, and whether one of their holders may still believe in its own.
+// unsettled looks at the terms before the newest. The result left says whether
+// they may have left a write on its way. The result believed says whether the
+// holder of one of them may still believe in its lease.
 func unsettled(rec tenure.Record) (left, believed bool) {
 	for i := len(rec.History) - 2; i >= 0; i-- {
 		term := rec.History[i]
 		switch {
-		case term.Ended == tenure.EndReleased && (term.Cause != tenure.Operator || strings.HasPrefix(term.Note, openedNote)):
+		case term.Ended == tenure.EndReleased &&
+			(term.Cause != tenure.Operator || strings.HasPrefix(term.Note, openedNote)):
 			return left, believed
 		case term.Ended == tenure.EndTakenOver:
 			believed = true
 		}
 		left = true
 	}
-	// It reaches to the beginning, or back farther than is remembered: then it is not known how those ended.
+	// No term that ended well was found. If the history does not reach back to
+	// the first term, nobody knows how the earlier ones ended.
 	return true, believed || len(rec.History) == 0 || rec.History[0].Cause != tenure.First
 }
 
@@ -198,7 +205,7 @@ func (s *slot) settle(ctx context.Context) error {
 		if s.doubt.forever {
 			left = time.Minute
 		}
-		s.tell(ctx) // also to learn whether an operator has ended the term
+		s.tell(ctx) // this also shows whether an operator has ended the term
 		if s.lease != nil && s.lease.Err() != nil {
 			return nil
 		}
@@ -215,28 +222,30 @@ func (s *slot) settle(ctx context.Context) error {
 			if !s.doubt.forever {
 				until = fmt.Sprintf("for another %s", left.Round(time.Millisecond))
 			}
-			return s.unavailable("unknown", left, "the resource is closed "+until+", because an earlier write may still be on its way; nothing was sent, try again then",
+			return s.unavailable("unknown", left, "the resource is closed "+until+
+				", because an earlier write may still be on its way; nothing was sent, try again then",
 				fmt.Errorf("%s: %w", s.doubt.why, context.Cause(ctx)))
 		}
 	}
 }
 
-// over says whether what was in doubt has settled.
+// over reports whether the write in doubt has settled.
 func (s *slot) over() bool {
 	return !s.doubt.forever && s.g.clk.Now() >= s.doubt.until && (s.g.settled == nil || s.g.settled(s.resource))
 }
 
-// reopen ends a closed term: nothing is on its way any more.
+// reopen ends a closed term. Nothing is on its way any more.
 func (s *slot) reopen(ctx context.Context) {
 	s.doubt = nil
 	s.g.emit(gate.Event{Kind: gate.Opened, Resource: s.resource})
 	if s.lease != nil {
-		_ = s.lease.Release(ctx) // if that cannot be confirmed it lapses, and the next term waits again
+		_ = s.lease.Release(ctx) // if this fails the lease lapses, and the next term waits again
 		s.lease, s.raised = nil, false
 	}
 }
 
-// tell writes into the term's record that it is closed.
+// tell writes into the term's record that it is closed. People read it, and
+// Reopen refuses without it.
 func (s *slot) tell(ctx context.Context) {
 	if s.lease == nil || s.lease.Err() != nil || s.doubt == nil {
 		return
@@ -247,10 +256,11 @@ func (s *slot) tell(ctx context.Context) {
 	if !s.doubt.forever {
 		marker = fmt.Sprintf("%s for %s: ", closedMark, s.doubt.until.Sub(s.g.clk.Now()).Round(time.Second))
 	}
-	_ = s.lease.Report(ctx, legible(marker+s.doubt.why)) // it is for people, and for Reopen, which without it refuses
+	_ = s.lease.Report(ctx, legible(marker+s.doubt.why))
 }
 
-// legible makes a marker of any text: why a write failed may be told in the words of others.
+// legible turns any text into a valid marker. The reason for a failure may
+// contain text of others.
 func legible(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {
@@ -264,8 +274,10 @@ func legible(text string) string {
 	return text
 }
 
-// rest gives the lease back of a resource that was unused for as long as idle, and opens one that has settled. A slot that is in use is left alone.
-func (s *slot) rest(idle time.Duration) {
+// releaseIdle gives the lease of a resource back that was unused for as long as
+// idle. It also opens a resource that has settled. It leaves a slot in use
+// alone.
+func (s *slot) releaseIdle(idle time.Duration) {
 	if !s.turn.try() {
 		return
 	}
@@ -274,7 +286,9 @@ func (s *slot) rest(idle time.Duration) {
 	switch {
 	case s.doubt != nil && s.over():
 		s.reopen(ctx)
-	case s.doubt != nil && (s.lease == nil || s.lease.Err() == nil): // if it is over, an operator has opened the resource, or the terms say what is left
+	case s.doubt != nil && (s.lease == nil || s.lease.Err() == nil):
+		// Stay closed. A lease that has ended is not kept: the next term learns
+		// from its record whether a write may be on its way.
 	case now.Sub(s.used) >= idle:
 		s.end(ctx)
 		s.g.mu.Lock()
@@ -291,16 +305,16 @@ func (s *slot) rest(idle time.Duration) {
 	s.turn.pass()
 }
 
-// end lets go of everything. The caller has the turn.
+// end gives the lease back and closes the guard. The caller has the turn.
 func (s *slot) end(ctx context.Context) {
 	if s.lease != nil {
 		if s.doubt != nil && !s.over() {
-			_ = s.lease.Fail(ctx) // the next one waits
+			_ = s.lease.Fail(ctx) // the next gate waits
 		} else {
 			_ = s.lease.Release(ctx)
 		}
 		s.g.emit(gate.Event{Kind: gate.Left, Resource: s.resource})
-		s.lease = nil
+		s.lease, s.doubt = nil, nil // the terms tell what may be on its way
 	}
-	s.shut()
+	s.closeMarks()
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// at puts a gate under a clock that stands still until it is moved. Timers fire at once: whoever waits looks at the clock again and again.
+// at puts a gate under a clock that stands still until it is moved. Timers fire
+// at once, so a waiting write looks at the clock again and again.
 type standing struct{ *clock.Manual }
 
 func (standing) Timer(time.Duration) clock.Timer { return instantly{time.After(time.Millisecond)} }
@@ -41,15 +42,16 @@ func serve(t *testing.T, g *Gate) string {
 	return front.URL + "/r/1"
 }
 
-// soon is how long a write waits where a test wants it to be refused. A write
-// that must get in has the same time, also on a machine that stands still
-// for a second.
+// soon is how long a write waits where a test wants it refused. A write that
+// must get in has the same time, also on a machine that stands still for a
+// second.
 const soon = 3 * time.Second
 
-// impatient makes a closed resource an answer.
+// impatient makes a write to a closed resource fail soon.
 func impatient(o *Options) { o.Wait, o.Settle = soon, time.Minute }
 
-// crash ends a gate as a process that died does: its lease is kept from being renewed, and is left to the store.
+// crash ends a gate like a process that died: its lease is not renewed any
+// more, and lapses in the store.
 func crash(t *testing.T, w *world, owner string) {
 	t.Helper()
 	c := newClient(t, w.store, owner)
@@ -69,7 +71,8 @@ func crash(t *testing.T, w *world, owner string) {
 	}
 }
 
-// TestOneGateForAResource: the others stand by and say so; a gate that ends well hands over at once.
+// TestOneGateForAResource: the other gates stand by and say so. A gate that
+// ends well hands over at once.
 func TestOneGateForAResource(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -90,7 +93,8 @@ func TestOneGateForAResource(t *testing.T) {
 	send(t, "PUT", second, older, "").want(t, "the older owner at the second gate", 409, "stale")
 }
 
-// TestAfterAGateThatDidNotEndWellItSettlesFirst: what it had sent may still be on its way.
+// TestAfterAGateThatDidNotEndWellItSettlesFirst: writes that it had sent may
+// still be on their way.
 func TestAfterAGateThatDidNotEndWellItSettlesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -116,7 +120,8 @@ func TestAfterAGateThatDidNotEndWellItSettlesFirst(t *testing.T) {
 	}
 }
 
-// TestAGateThatGivesUpWhileItSettlesPassesThatOn: the next one waits the whole time.
+// TestAGateThatGivesUpWhileItSettlesPassesThatOn: the next gate waits the whole
+// settle time.
 func TestAGateThatGivesUpWhileItSettlesPassesThatOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -129,7 +134,8 @@ func TestAGateThatGivesUpWhileItSettlesPassesThatOn(t *testing.T) {
 	send(t, "PUT", serve(t, two), newer, "").want(t, "the second", 503, "unknown")
 }
 
-// TestAStoreThatForgotIsNotTakenForAFirstTime: the marks remember that there were writes.
+// TestAStoreThatForgotIsNotTakenForAFirstTime: the marks show that there were
+// writes.
 func TestAStoreThatForgotIsNotTakenForAFirstTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -173,7 +179,8 @@ func TestARaisedMarkIsNotTakenForAForgottenGate(t *testing.T) {
 	send(t, "PUT", serve(t, w.gate(t, "two", recording)), newer, "").want(t, "after the store has forgotten", 503, "unknown")
 }
 
-// TestWhatAGateServedIsRecordedLater: if it could not be at first.
+// TestWhatAGateServedIsRecordedLater: this happens if the record could not be
+// made at first.
 func TestWhatAGateServedIsRecordedLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -187,7 +194,7 @@ func TestWhatAGateServedIsRecordedLater(t *testing.T) {
 			return w.marks.served(ctx, resource)
 		}
 	}
-	one := w.gate(t, "one", recording) // settles for a moment, because it cannot know
+	one := w.gate(t, "one", recording) // waits for the settle time, because it cannot know
 	send(t, "PUT", serve(t, one), newer, "").want(t, "the first write", 200, "")
 	if err := one.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -200,7 +207,8 @@ func TestWhatAGateServedIsRecordedLater(t *testing.T) {
 	}
 }
 
-// TestAGateFromWhichTheKeyWasTakenMayNotKnow: whoever comes next waits for its lease, too.
+// TestAGateFromWhichTheKeyWasTakenMayNotKnow: so the next gate waits for its
+// lease to run out, too.
 func TestAGateFromWhichTheKeyWasTakenMayNotKnow(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -222,7 +230,9 @@ func TestAGateFromWhichTheKeyWasTakenMayNotKnow(t *testing.T) {
 	send(t, "PUT", url, newer, "").want(t, "after both", 200, "")
 }
 
-// TestAnOperatorOpensWhatIsClosed: also what would stay closed for ever, at once, on the record, and nothing that is open.
+// TestAnOperatorOpensWhatIsClosed: the operator can open a resource at once,
+// even one that would stay closed for ever. The store keeps a record. An open
+// resource cannot be opened.
 func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -267,7 +277,8 @@ func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
 	send(t, "PUT", serve(t, w.gate(t, "two", impatient)), newer, "").want(t, "after that", 200, "")
 }
 
-// TestAnOperatorWhoDidNotLookOpensNothing: a key that was taken by hand and given back says nothing about what its gate had sent.
+// TestAnOperatorWhoDidNotLookOpensNothing: if a key was taken by hand and given
+// back, nobody knows what its gate had sent.
 func TestAnOperatorWhoDidNotLookOpensNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -283,7 +294,8 @@ func TestAnOperatorWhoDidNotLookOpensNothing(t *testing.T) {
 	send(t, "PUT", serve(t, w.gate(t, "two", impatient)), newer, "").want(t, "the second gate", 503, "unknown")
 }
 
-// TestAWriteWaitsForTheOperator: one that is patient enough notices that the resource was opened.
+// TestAWriteWaitsForTheOperator: a write that waits long enough notices that
+// the resource was opened.
 func TestAWriteWaitsForTheOperator(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -307,7 +319,7 @@ func TestAWriteWaitsForTheOperator(t *testing.T) {
 	op := newClient(t, w.store, "op")
 	var err error
 	for err = ErrOpen; errors.Is(err, ErrOpen); err = Reopen(t.Context(), op, "", "r/1", croft.ByHand{Note: "test"}) {
-		time.Sleep(time.Millisecond) // the record says that it is closed a moment later
+		time.Sleep(time.Millisecond) // the record says a moment later that it is closed
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +327,8 @@ func TestAWriteWaitsForTheOperator(t *testing.T) {
 	(<-done).want(t, "the write that waited", 200, "")
 }
 
-// TestWhatIsIdleIsGivenBack: its lease, at once for another gate, and its place in memory.
+// TestWhatIsIdleIsGivenBack: the gate gives the lease back, at once for another
+// gate, and frees the memory.
 func TestWhatIsIdleIsGivenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -339,7 +352,64 @@ func TestWhatIsIdleIsGivenBack(t *testing.T) {
 	send(t, "PUT", url, newer, "").want(t, "the first gate again", 200, "")
 }
 
-// TestWithoutLeasesADoubtIsKeptUntilItHasSettled: there are no terms that would tell the next one of it, so it stays when the resource is idle.
+// TestAnIdleGateLearnsFromTheTermsWhetherToStayClosed: a closed gate loses its
+// lease to an operator, and gives the resource up as idle while a write
+// arrives. The next term is open only if the operator has opened the resource.
+func TestAnIdleGateLearnsFromTheTermsWhetherToStayClosed(t *testing.T) {
+	t.Parallel()
+	why := croft.ByHand{Note: "test"}
+	for _, c := range []struct {
+		name   string
+		act    func(ctx context.Context, op *croft.Client) error
+		status int
+		code   string
+	}{
+		{"opened", func(ctx context.Context, op *croft.Client) error {
+			return Reopen(ctx, op, "", "r/1", why)
+		}, 200, ""},
+		{"revoked", func(ctx context.Context, op *croft.Client) error {
+			_, err := op.Revoke(ctx, DefaultLeasePrefix+"r/1", why)
+			return err
+		}, 503, "unknown"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			crash(t, w, "zero")
+			g := w.gate(t, "one", func(o *Options) { o.Settle, o.Wait = croft.Forever, soon })
+			url := serve(t, g)
+			send(t, "PUT", url, newer, "").want(t, "closed", 503, "unknown")
+			a, err := g.arrive(t.Context(), write{target: target{resource: "r/1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.depart()
+			if err := c.act(t.Context(), newClient(t, w.store, "op")); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.s.lease.Report(t.Context(), "still there"); !errors.Is(err, croft.ErrNotOwned) {
+				t.Errorf("the gate's lease: %v, want ErrNotOwned", err)
+			}
+			a.s.turn.pass()
+			a.s.releaseIdle(0)
+			if err := a.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if a.s.lease != nil {
+				t.Error("the idle gate has kept the lease that it had lost")
+			}
+			a.s.turn.pass()
+			send(t, "PUT", url, newer, "").want(t, "the next write", c.status, c.code)
+		})
+	}
+}
+
+// TestWithoutLeasesADoubtIsKeptUntilItHasSettled: there are no terms that would
+// tell the next gate of the doubt. So the slot stays, although the resource is
+// idle.
 func TestWithoutLeasesADoubtIsKeptUntilItHasSettled(t *testing.T) {
 	t.Parallel()
 	g := newWorld().gate(t, "one", func(o *Options) {
@@ -359,14 +429,14 @@ func TestWithoutLeasesADoubtIsKeptUntilItHasSettled(t *testing.T) {
 	s.leave()
 	a.depart()
 	clk.Advance(time.Minute - 1)
-	s.rest(g.o.Idle)
+	s.releaseIdle(g.o.Idle)
 	url := serve(t, g)
 	send(t, "PUT", url, newer, "").want(t, "a moment too early", 503, "unknown")
 	clk.Advance(1)
 	send(t, "PUT", url, newer, "").want(t, "settled", 200, "")
 }
 
-// faulty is a store of leases that can be out of reach.
+// faulty is a store of leases that can be made unreachable.
 type faulty struct {
 	*mem.Store
 	down atomic.Bool
@@ -379,8 +449,9 @@ func (f *faulty) Apply(ctx context.Context, requests []tenure.Request) []store.A
 	return f.Store.Apply(ctx, requests)
 }
 
-// TestWithoutTheLeaseNothingIsWritten: a store of leases that cannot be reached stops writes when the lease has run out, and lets reads pass. When it is back and nobody has come
-// between, the gate goes on where it was.
+// TestWithoutTheLeaseNothingIsWritten: if the store cannot be reached, writes
+// stop when the lease has run out, and reads pass. When it is back and nobody
+// else had the lease meanwhile, the gate goes on where it was.
 func TestWithoutTheLeaseNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -409,7 +480,8 @@ func TestWithoutTheLeaseNothingIsWritten(t *testing.T) {
 	send(t, "PUT", url, newer, "").want(t, "when it is back", 200, "")
 }
 
-// TestALostLeaseEndsTheHandlersContext: with the loss as its cause; and the gate goes on under a new one when it may.
+// TestALostLeaseEndsTheHandlersContext: the cause of the context is the loss.
+// The gate goes on under a new lease when it may.
 func TestALostLeaseEndsTheHandlersContext(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -7,22 +7,26 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Source is where a [Transport] has its stamps from: a *croft.Lease is one. If it has a method Err() error that returns an error, as a
-// lease that has ended does, nothing is sent.
+// Source gives a [Transport] its stamps. A *croft.Lease is one. If the source
+// has a method Err() error that returns an error, as a lease that has ended
+// does, nothing is sent.
 type Source interface {
 	Stamp() fence.Stamp
 }
 
-// Fixed is a [Source] that always gives the same stamp: for programs that got theirs from CROFT_STAMP.
+// Fixed is a [Source] that always gives the same stamp. It is for programs that
+// got theirs from CROFT_STAMP.
 type Fixed fence.Stamp
 
-// Stamp is the stamp.
+// Stamp returns the stamp.
 func (f Fixed) Stamp() fence.Stamp { return fence.Stamp(f) }
 
-// Transport adds the stamp of its source to every request. It is safe for concurrent use if its source and base are.
+// Transport adds the stamp of its source to every request. It is safe for
+// concurrent use if its source and base are.
 //
-// Use a client of its own for the guarded service: a stamp is no secret, but it is nobody else's business. Nor does it
-// follow a redirect to another host.
+// Use a separate client for the guarded service, so that other services do not
+// get the stamp. The transport drops the stamp from a request that is
+// redirected to another host.
 type Transport struct {
 	// Source gives the stamp, anew for every request.
 	Source Source
@@ -30,8 +34,9 @@ type Transport struct {
 	Base http.RoundTripper
 }
 
-// RoundTrip sends a copy of the request that carries the stamp; a stamp it has already is replaced. If the source has ended, its error is
-// returned and nothing is sent.
+// RoundTrip sends a copy of the request that carries the stamp. It replaces a
+// stamp that the request has already. If the source has ended, RoundTrip
+// returns its error and sends nothing.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	stamp, err := t.stamp(r)
 	if err != nil {
@@ -54,7 +59,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // elsewhere reports whether a redirect has taken a request to another host. The
-// service there knows nothing of the key, and could write in its owner's name.
+// service there must not get the stamp: it could write in the owner's name.
 func elsewhere(r *http.Request) bool {
 	for before := r.Response; before != nil && before.Request != nil; before = before.Request.Response {
 		from := before.Request.URL

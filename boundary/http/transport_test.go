@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestAStampFollowsNoRedirectToAnotherHost, and comes along to the same one.
+// TestAStampFollowsNoRedirectToAnotherHost: a redirect to the same host keeps
+// the stamp. A redirect to another host drops it.
 func TestAStampFollowsNoRedirectToAnotherHost(t *testing.T) {
 	var seen journal
 	note := func(_ http.ResponseWriter, r *http.Request) { seen.add("%s=%s", r.URL.Path, r.Header.Get(Header)) }

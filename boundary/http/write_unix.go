@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// writeWhile writes b to a connection and asks before every system call whether that may be. An ordinary write of much to a service that takes little goes on by
-// itself when there is room again, also after its process was stopped in between.
+// writeWhile writes b to a connection, and asks allowed before every system
+// call. An ordinary large write to a slow service goes on by itself when there
+// is room again, even if its process was stopped in between.
 func writeWhile(conn net.Conn, b []byte, allowed func() error) (n int, err error) {
 	system, ok := conn.(syscall.Conn)
 	if !ok {

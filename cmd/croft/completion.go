@@ -1,109 +1,46 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
 func (a *app) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
 		Use:     "completion " + strings.Join(shells, "|"),
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Print a completion script for your shell",
-		Long: `Print a completion script for your shell. It completes commands, flags, and the keys in the store. Bash needs its package
-bash-completion for it.`,
+		Long: `Print a completion script for your shell. It completes commands, flags, and the
+keys in the store. Bash needs its package bash-completion for it.`,
 		Example: `  source <(croft completion bash)
   croft completion zsh > "${fpath[1]}/_croft"
   croft completion fish > ~/.config/fish/completions/croft.fish
   croft completion powershell | Out-String | Invoke-Expression`,
-		Args:      takes("SHELL"),
+		Args:      cli.Takes("SHELL"),
 		ValidArgs: shells,
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
-			switch args[0] { // the sink remembers what went wrong
+			switch args[0] { // the sink remembers a failed write
 			case "bash":
-				_ = root.GenBashCompletionV2(a.stdout, true)
+				_ = root.GenBashCompletionV2(a.Stdout, true)
 			case "zsh":
-				_ = root.GenZshCompletion(a.stdout)
+				_ = root.GenZshCompletion(a.Stdout)
 			case "fish":
-				_ = root.GenFishCompletion(a.stdout, true)
+				_ = root.GenFishCompletion(a.Stdout, true)
 			case "powershell":
-				_ = root.GenPowerShellCompletionWithDesc(a.stdout)
+				_ = root.GenPowerShellCompletionWithDesc(a.Stdout)
 			default:
-				return &usageError{fmt.Sprintf("unknown shell %q", args[0]), "known are " + strings.Join(shells, ", ")}
+				return &cli.UsageError{
+					Message: fmt.Sprintf("unknown shell %q", args[0]),
+					Hint:    "known are " + strings.Join(shells, ", "),
+				}
 			}
 			return nil
 		},
 	}
-}
-
-// What a shell's completion may cost: people press TAB and wait.
-const (
-	completionTime = 2 * time.Second
-	completionKeys = 500
-)
-
-// completeKey completes the first argument with keys from the store, if it is there and quick.
-func (a *app) completeKey(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.keys(c.Context(), begun), cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeSecondKey completes a file, then a key.
-func (a *app) completeSecondKey(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0:
-		return nil, cobra.ShellCompDirectiveDefault
-	case 1:
-		return a.keys(c.Context(), begun), cobra.ShellCompDirectiveNoFileComp
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}
-
-func (a *app) keys(ctx context.Context, begun string) []string {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithTimeout(ctx, completionTime)
-	defer cancel()
-	st, err := a.lookUp(ctx)
-	if err != nil {
-		return nil
-	}
-	defer st.Close()
-	now, err := st.Now(ctx)
-	if err != nil {
-		return nil
-	}
-	var keys []string
-	for rec, err := range listed(ctx, st, begun) {
-		if err != nil || len(keys) == completionKeys {
-			break
-		}
-		if word(rec.Key) != rec.Key {
-			continue // no shell would get it back in one piece
-		}
-		state, _ := stateOf(rec, now)
-		keys = append(keys, cobra.CompletionWithDesc(rec.Key, state+" "+line(rec.Owner)))
-	}
-	return keys
-}
-
-// completeLease completes the file of a lease, which is written with an @ before it; shells cannot do that part.
-func completeLease(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return []string{"@", "-"}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
-}
-
-func completeNothingThenLease(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return completeLease(c, args, begun)
 }

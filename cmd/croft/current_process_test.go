@@ -19,8 +19,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// onEveryEngine runs a test with real processes on the default store and on
-// the engines. What cannot tell of acts is polled: S3 stands for those.
+// onEveryEngine runs a test with real processes on the default store and on the
+// engines. S3 stands for all stores that cannot notify and are polled.
 func onEveryEngine(t *testing.T, test func(t *testing.T, s *station)) {
 	t.Parallel()
 	for _, name := range []string{"dir", "sqlite", "postgres", "redis", "etcd", "s3"} {
@@ -56,7 +56,7 @@ func (s *station) run(args ...string) (code int, out string) {
 	return c.ProcessState.ExitCode(), string(printed)
 }
 
-// must runs a croft that must end with a code.
+// must runs a croft and checks its exit code.
 func (s *station) must(want int, args ...string) string {
 	s.t.Helper()
 	code, out := s.run(args...)
@@ -71,7 +71,7 @@ func (s *station) acquired(key string, args ...string) fence.Stamp {
 	s.t.Helper()
 	out := s.must(0, append([]string{"acquire", key, "--json"}, args...)...)
 	var v struct{ Stamp string }
-	for line := range strings.Lines(out) { // beside it may be what is said to people
+	for line := range strings.Lines(out) { // messages for people may precede it
 		if json.Unmarshal([]byte(line), &v) == nil && v.Stamp != "" {
 			stamp, err := fence.ParseStamp(v.Stamp)
 			if err != nil {
@@ -94,8 +94,8 @@ func (s *station) file(name, text string) string {
 	return path
 }
 
-// TestAReplacedOwnerCannotWrite: not even before its successor has written
-// anything.
+// TestAReplacedOwnerCannotWrite: a replaced owner cannot write, even before its
+// successor has written anything.
 func TestAReplacedOwnerCannotWrite(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, s *station) {
 		s.expired(t)
@@ -103,8 +103,8 @@ func TestAReplacedOwnerCannotWrite(t *testing.T) {
 	})
 }
 
-// takenOver: after a takeover, neither the proxy nor croft write lets the
-// replaced owner in.
+// takenOver checks that after a takeover neither the proxy nor croft write
+// admits the replaced owner.
 func (s *station) takenOver(t *testing.T) {
 	var writes atomic.Int64
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -152,7 +152,8 @@ func refusedAs(err error, code string) bool {
 	return errors.As(err, &problem) && problem.Code == code
 }
 
-// expired: the successor of an owner whose lease has run out holds the key.
+// expired checks the same after a lease has run out and another owner holds the
+// key.
 func (s *station) expired(t *testing.T) {
 	out, old, recent := filepath.Join(s.dir, "expired"), s.file("old", "old"), s.file("new", "new")
 	stale := s.acquired("expiring", "--ttl", "1s")
@@ -168,7 +169,7 @@ func (s *station) expired(t *testing.T) {
 	s.must(13, "write", out, "--from", old, "--stamp", stale.String())
 }
 
-// TestAReassignedItemsOwnerCannotWrite: the ledger knows who has the item.
+// TestAReassignedItemsOwnerCannotWrite: the ledger tells who owns the item now.
 func TestAReassignedItemsOwnerCannotWrite(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"sqlite", "postgres"} {

@@ -2,25 +2,35 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "doctor [TARGET]",
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Examine whether the store, or a guard, is fit for its task",
-		Long: `Examine the store as it is configured: how far its answers can be relied on, how its clock compares with this machine's, and
-what weakens it. With TARGET, the path or URL of a guarded resource, examine that instead: which guard it has, and why. Exit code 1 says that something is bad; a warning is something that could be better. Exit code 14 says that nobody
-answers.`,
-		Example: "  croft doctor\n  croft doctor --store sqlite:///var/lib/croft.db\n  croft doctor --store etcd://host1,host2,host3/prefix --json\n  croft doctor /shared/out/today.json",
-		Args:    takes("[TARGET]"),
+		Long: `Examine the store as it is configured: how reliable its answers are, how its
+clock compares with this machine's, and what weakens it.
+
+With TARGET, the path or URL of a guarded resource, examine that instead: which
+guard it has, and why.
+
+Exit code 1 says that something is bad. A warning is something that could be
+better. Exit code 14 says that the store or the target does not answer.`,
+		Example: `  croft doctor
+  croft doctor --store sqlite:///var/lib/croft.db
+  croft doctor --store etcd://host1,host2,host3/prefix --json
+  croft doctor /shared/out/today.json`,
+		Args: cli.Takes("[TARGET]"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return a.doctorTarget(c.Context(), args[0])
@@ -31,10 +41,10 @@ answers.`,
 }
 
 func (a *app) doctor(ctx context.Context) error {
-	a.examining = true
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	a.Examining = true
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,39 +53,36 @@ func (a *app) doctor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	name, _, _ := a.storeName() // it was opened by this name
+	name, _, _ := a.StoreName() // the store was opened by this name
 	return a.reportFindings(findings, store.Redact(name))
 }
 
-// reportFindings prints what was found, and fails if something is bad.
+// reportFindings prints the findings, and fails if one of them is bad.
 func (a *app) reportFindings(findings []store.Finding, name string) error {
 	count := map[store.Level]int{}
 	for i := range findings {
 		f := &findings[i]
-		f.Seen, f.Advice = a.redact(f.Seen), a.redact(f.Advice)
+		f.Seen, f.Advice = a.Redact(f.Seen), a.Redact(f.Advice)
 		count[f.Level]++
-		if a.json {
-			a.print(*f)
+		if a.JSON {
+			a.Print(*f)
 		}
 	}
-	if !a.json {
-		a.printFindings(findings, count, line(name))
+	if !a.JSON {
+		a.printFindings(findings, count, cli.Line(name))
 	}
 	if count[store.Bad] > 0 {
-		return exitError(exitFailed)
+		return cli.ExitError(cli.ExitFailed)
 	}
 	return nil
 }
 
-// examine asks the store about itself, and adds what can be found out about any store.
+// examine asks the store about itself. It compares the clocks if the store has
+// not done so itself.
 func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
-	var findings []store.Finding
-	if e, ok := st.(store.Examiner); ok {
-		own, err := e.Examine(ctx)
-		if err != nil {
-			return nil, store.Unknown(err)
-		}
-		findings = own
+	findings, err := examineStore(ctx, st)
+	if err != nil {
+		return nil, store.Unknown(err)
 	}
 	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Check == "clock" }) {
 		clock, err := examineClock(ctx, st)
@@ -87,8 +94,31 @@ func examine(ctx context.Context, st store.Store) ([]store.Finding, error) {
 	return findings, nil
 }
 
-// examineClock compares the store's clock with this machine's. A difference harms nothing by itself: deadlines live on the store's clock alone. It
-// matters on the day the store is lost, when tokens begin again at its successor's clock.
+// examineStore returns the store's findings about itself. If the store has none
+// to give, it reads a record, which shows at least that the store answers.
+func examineStore(ctx context.Context, st store.Store) ([]store.Finding, error) {
+	if e, ok := st.(store.Examiner); ok {
+		own, err := e.Examine(ctx)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return own, err
+		}
+	}
+	if _, err := st.Get(ctx, "croft.doctor"); err != nil {
+		return nil, err
+	}
+	return []store.Finding{
+		{Check: "access", Level: store.OK, Seen: "a record can be read"},
+		{
+			Check: "tier", Level: store.Warn, Seen: "unknown: this store cannot examine itself",
+			Advice: "read its documentation, and let croft drill try it",
+		},
+	}, nil
+}
+
+// examineClock compares the store's clock with this machine's. A difference
+// does no harm by itself, because the store alone judges deadlines. It matters
+// when the store is lost, because a new store takes its first tokens from its
+// own clock.
 func examineClock(ctx context.Context, st store.Store) (store.Finding, error) {
 	before := time.Now()
 	theirs, err := st.Now(ctx)
@@ -97,10 +127,12 @@ func examineClock(ctx context.Context, st store.Store) (store.Finding, error) {
 	}
 	took := time.Since(before)
 	offset := theirs.Sub(before.Add(took / 2))
-	f := store.Finding{Check: "clock", Level: store.OK, Seen: fmt.Sprintf("the store's clock is %s from this machine's, asked in %s", signed(offset), took.Round(10*time.Microsecond))}
+	f := store.Finding{Check: "clock", Level: store.OK, Seen: fmt.Sprintf("the store's clock is %s from this "+
+		"machine's, asked in %s", signed(offset), took.Round(10*time.Microsecond))}
 	if offset.Abs() > time.Second+took {
 		f.Level = store.Warn
-		f.Advice = "run a time service on both: after the store is lost, a new one must not begin with tokens that the old one has issued"
+		f.Advice = "run a time service on both: after the store is lost, a new one must not begin with tokens that " +
+			"the old one has issued"
 	}
 	return f, nil
 }
@@ -109,27 +141,28 @@ func signed(d time.Duration) string {
 	return fmt.Sprintf("%+.3fs", d.Seconds())
 }
 
-// printFindings prints what was seen, then what to do about it, then the sum of it all.
+// printFindings prints a table of findings, then the advice, then the verdict.
 func (a *app) printFindings(findings []store.Finding, count map[store.Level]int, name string) {
-	t := a.table("CHECK", "LEVEL", "SEEN")
-	t.whole = true
-	colours := map[store.Level]colour{store.OK: green, store.Warn: yellow, store.Bad: red}
+	t := a.Table("CHECK", "LEVEL", "SEEN")
+	t.Whole = true
+	colours := map[store.Level]cli.Colour{store.OK: cli.Green, store.Warn: cli.Yellow, store.Bad: cli.Red}
 	for _, f := range findings {
-		t.row(plainCell(line(f.Check)), cell{string(f.Level), colours[f.Level]}, plainCell(line(f.Seen)))
+		t.Row(cli.PlainCell(cli.Line(f.Check)), cli.Cell{Text: string(f.Level), Colour: colours[f.Level]},
+			cli.PlainCell(cli.Line(f.Seen)))
 	}
-	t.flush()
-	fmt.Fprintln(a.stdout)
+	t.Flush()
+	fmt.Fprintln(a.Stdout)
 	for _, f := range findings {
 		if f.Advice != "" {
-			fmt.Fprintf(a.stdout, "%s: %s\n", line(f.Check), line(f.Advice))
+			fmt.Fprintf(a.Stdout, "%s: %s\n", cli.Line(f.Check), cli.Line(f.Advice))
 		}
 	}
-	switch p := a.palette(); {
+	switch p := a.Palette(); {
 	case count[store.Bad] > 0:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(red, "not fit"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Red, "not fit"), name)
 	case count[store.Warn] > 0:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(yellow, "usable, but weaker than it could be"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Yellow, "usable, but weaker than it could be"), name)
 	default:
-		fmt.Fprintf(a.stdout, "%s: %s\n", p.paint(green, "fit"), name)
+		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Green, "fit"), name)
 	}
 }

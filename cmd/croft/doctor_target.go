@@ -4,15 +4,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
 
 // doctorTarget examines a guarded resource: which guard it has, and why.
 func (a *app) doctorTarget(ctx context.Context, target string) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}

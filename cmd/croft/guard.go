@@ -7,41 +7,47 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 func (a *app) guardCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "guard show|raise|rekey|reset|sweep TARGET",
-		GroupID: groupWrite,
+		GroupID: cli.GroupWrite,
 		Short:   "Look at the fence of a guarded resource, or move it",
-		Long: `A guarded resource keeps a mark: the newest stamp it has admitted. Writes of older owners are refused there.
+		Long: `A guarded resource keeps a mark: the newest stamp it has admitted. It refuses
+the writes of older owners.
 
-  show   prints the mark; watch it climb to learn whether double execution was happening at all
-  raise  advances the mark without writing, so that older owners are shut out from now on
+  show   prints the mark; watch it climb to learn whether jobs run twice
+  raise  advances the mark without writing, which shuts out older owners
   rekey  moves the resource to another key, on the record
   reset  takes back a mark that somebody made up, on the record
-  sweep  removes what writes have left behind that died, where that can be: uploads to object storage`,
+  sweep  removes what dead writes have left behind: unfinished uploads to
+         object storage`,
 		Example: `  croft guard show out/today.json
   croft guard raise out/today.json
   croft guard rekey out/today.json reports/weekly --note "the job was renamed"
   croft guard reset out/today.json --note "forged by a test script"
   croft guard sweep s3://bucket/out/today.json`,
-		// Without this, cobra would take a mistyped subcommand for an argument and print the help as if all were well.
+		// Without this, cobra would take a mistyped subcommand for an argument,
+		// print the help and exit with 0.
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("missing argument: show, raise, rekey, reset or sweep")
 			}
-			return errors.New(didYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()), c.SuggestionsFor(args[0])))
+			return errors.New(cli.DidYouMean(fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath()),
+				c.SuggestionsFor(args[0])))
 		},
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(*cobra.Command, []string) error { return nil },
 	}
-	c.AddCommand(a.guardShowCommand(), a.guardRaiseCommand(), a.guardRekeyCommand(), a.guardResetCommand(), a.guardSweepCommand())
+	c.AddCommand(a.guardShowCommand(), a.guardRaiseCommand(), a.guardRekeyCommand(), a.guardResetCommand(),
+		a.guardSweepCommand())
 	return c
 }
 
@@ -50,32 +56,36 @@ func (a *app) guardShowCommand() *cobra.Command {
 		Use:     "show TARGET",
 		Short:   "Print the mark of a guarded resource",
 		Example: "  croft guard show out/today.json\n  croft guard show out/today.json --json",
-		Args:    takes("TARGET"),
+		Args:    cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Mark(ctx) })
+			return a.withGuard(c.Context(), args[0],
+				func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Mark(ctx) })
 		},
 	}
 }
 
 func (a *app) guardRaiseCommand() *cobra.Command {
 	var text string
-	var unsure unsurePolicy
+	var unsure cli.UnsurePolicy
 	c := &cobra.Command{
 		Use:   "raise TARGET",
 		Short: "Advance the mark without writing",
-		Long: `Advance the mark of a guarded resource to your stamp, without writing: every older owner is shut out from now on. Do it before the
-first read, so that what you read cannot change under you. Exit code 13 says that a newer owner has been there already.
-Exit code 12 says that the key has a newer owner, or that the store does not know the stamp. The key's newest grant may
-raise the fence also after its lease has ended.`,
+		Long: `Advance the mark of a guarded resource to your stamp, without writing. From then
+on it refuses every older owner. Do this before the first read, so that no older
+owner changes what you have read.
+
+Exit code 13 says that a newer owner has been there already. Exit code 12 says
+that the key has a newer owner, or that the store does not know the stamp. The
+key's newest grant may raise the fence also after its lease has ended.`,
 		Example: "  croft guard raise out/today.json\n  croft guard raise out/today.json --stamp \"$STAMP\"",
-		Args:    takes("TARGET"),
+		Args:    cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.stamp(text, 0)
+			s, err := a.Stamp(text, 0)
 			if err != nil {
 				return err
 			}
 			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				if err := a.admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
+				if err := a.Admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
 					return fence.Mark{}, err
 				}
 				return g.Raise(ctx, s)
@@ -83,8 +93,8 @@ raise the fence also after its lease has ended.`,
 			return a.noteRefusal(c.Context(), "", s, err)
 		},
 	}
-	stampFlag(c.Flags(), &text)
-	unsureFlag(c.Flags(), &unsure, admitUnsure)
+	cli.StampFlag(c.Flags(), &text)
+	cli.UnsureFlag(c.Flags(), &unsure, cli.AdmitUnsure)
 	return c
 }
 
@@ -93,21 +103,22 @@ func (a *app) guardRekeyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rekey TARGET KEY --note WHY",
 		Short: "Move a guarded resource to another key",
-		Long: `Move a guarded resource to another key, for work that was renamed. Its token stays as a floor: whoever writes next needs a higher
-one. The resource keeps who did it, and why.`,
+		Long: `Move a guarded resource to another key, for work that was renamed. Its token
+stays as a floor: the next writer needs a higher one. The resource keeps who did
+it, and why.`,
 		Example:           "  croft guard rekey out/today.json reports/weekly --note \"the job was renamed\"",
-		Args:              takes("TARGET", "KEY"),
-		ValidArgsFunction: a.completeSecondKey,
+		Args:              cli.Takes("TARGET", "KEY"),
+		ValidArgsFunction: a.CompleteSecondKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := fence.CheckKey(args[1]); err != nil {
 				return err
 			}
 			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				return g.Rekey(ctx, args[1], a.actor(), note)
+				return g.Rekey(ctx, args[1], a.Actor(), note)
 			})
 		},
 	}
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	return c
 }
 
@@ -117,20 +128,26 @@ func (a *app) guardResetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reset TARGET --note WHY",
 		Short: "Take back a mark that somebody made up",
-		Long: `Take back a mark whose token lies so far ahead that somebody made it up: it shuts out every owner. Its token comes down to the
-highest one that the store has given out for the key, or to the store's present time if that is higher. Owners up to now stay
-shut out. Whoever holds the key acquires it anew and can write. The resource keeps who did it, and why. A store that knows nothing
-of the key cannot tell how high its tokens are: then nothing is changed.
+		Long: `Take back a mark that somebody made up. Its token lies so far ahead that it
+shuts out every owner. Reset lowers the token to the highest one that the store
+has given out for the key, or to the store's present time if that is higher.
+Owners up to now stay shut out. The present holder has to acquire the key anew,
+and can then write. The resource keeps who did it, and why. If the store knows
+nothing of the key, it cannot tell how high its tokens are. Then reset changes
+nothing.
 
-Guards refuse tokens that lie more than a year ahead of this machine's clock; CROFT_MAX_AHEAD sets another bound. Up to that bound
-nothing needs to be taken back where the owner names the target with --guard: it is granted a token above the mark. A mark can
-be reset if it lies more than half of the bound ahead, and above the tokens that the store has given out for its key. Look at
-this machine's clock first: if it is behind, no mark was made up.`,
-		Example: "  croft guard show out/today.json\n  croft guard reset out/today.json --note \"forged by a test script\"",
-		Args:    takes("TARGET"),
+Guards refuse tokens that lie more than a year ahead of this machine's clock.
+CROFT_MAX_AHEAD sets another bound. Below that bound no reset is needed if the
+owner names the target with --guard, because the store then grants it a token
+above the mark. A mark can be reset if it lies more than half of the bound
+ahead, and above the tokens that the store has given out for its key. Look at
+this machine's clock first. If it is behind, the mark may be right.`,
+		Example: `  croft guard show out/today.json
+  croft guard reset out/today.json --note "forged by a test script"`,
+		Args: cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("floor") && floor < 1 {
-				return invalid("--floor %d: it is a token, 1 or more", floor)
+				return cli.Invalid("--floor %d: it is a token, 1 or more", floor)
 			}
 			return a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
 				to := fence.Token(floor)
@@ -143,18 +160,19 @@ this machine's clock first: if it is behind, no mark was made up.`,
 						return mark, err
 					}
 				}
-				return g.Reset(ctx, to, a.actor(), note)
+				return g.Reset(ctx, to, a.Actor(), note)
 			})
 		},
 	}
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	c.Flags().Int64Var(&floor, "floor", 0, "bring it down to this `token` instead of asking the store")
 	return c
 }
 
-// highest is the highest token that the store can have given out for a key.
+// highest returns the highest token that the store can have given out for a
+// key.
 func (a *app) highest(ctx context.Context, key string) (fence.Token, error) {
-	client, end, err := a.client(ctx)
+	client, end, err := a.Client(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -162,18 +180,23 @@ func (a *app) highest(ctx context.Context, key string) (fence.Token, error) {
 	st := client.Store()
 	now, err := st.Now(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("asking the store for its time, so that older owners stay shut out: %w; nothing was changed", store.Unknown(err))
+		return 0, fmt.Errorf("asking the store for its time, so that older owners stay shut out: %w; nothing was "+
+			"changed", store.Unknown(err))
 	}
-	if fence.CheckKey(key) != nil { // of a mark that was planted
+	// A made-up mark can have an invalid key. The store has no record of it.
+	if fence.CheckKey(key) != nil {
 		return fence.Token(now.UnixMicro()), nil
 	}
 	rec, err := st.Get(ctx, key)
 	if err != nil {
-		return 0, fmt.Errorf("reading the record of %q, so that older owners stay shut out: %w; nothing was changed", key, store.Unknown(err))
+		return 0, fmt.Errorf("reading the record of %q, so that older owners stay shut out: %w; nothing was changed",
+			key, store.Unknown(err))
 	}
-	if rec.IsZero() { // its tokens may lie ahead of the time, too
-		return 0, invalid("store: it knows nothing of %s, so it cannot tell how high its tokens are; name the store of the lease with --store, "+
-			"or once no old writer lives the floor with --floor %d", word(key), now.UnixMicro())
+	// The key's tokens may lie ahead of the clock, so the time is no floor.
+	if rec.IsZero() {
+		return 0, cli.Invalid("store: it knows nothing of %s, so it cannot tell how high its tokens are; name the "+
+			"store of the lease with --store, "+
+			"or once no old writer lives the floor with --floor %d", cli.Word(key), now.UnixMicro())
 	}
 	return max(rec.Token, fence.Token(now.UnixMicro())), nil
 }
@@ -182,10 +205,12 @@ func (a *app) guardSweepCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "sweep TARGET",
 		Short: "Remove what dead writes have left behind",
-		Long: `Remove what writes to a guarded resource have left behind that died: unfinished uploads, and content that never came to count, when
-they are a day old. Nothing that a living write needs is taken. Writes do this by themselves now and then.`,
+		Long: `Remove what dead writes to a guarded resource have left behind: unfinished
+uploads, and content that never became current, once they are a day old. Sweep
+removes nothing that a living write needs. Writes sweep by themselves now and
+then.`,
 		Example: "  croft guard sweep s3://bucket/out/today.json",
-		Args:    takes("TARGET"),
+		Args:    cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.sweep(c.Context(), args[0])
 		},
@@ -198,11 +223,12 @@ type sweepView struct {
 	Removed int    `json:"removed"`
 }
 
-// sweep tidies up around a guarded resource. Where dead writes leave nothing, there is nothing to do.
+// sweep removes the leftovers of dead writes. A guard that is no Sweeper has
+// none.
 func (a *app) sweep(ctx context.Context, target string) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -214,11 +240,11 @@ func (a *app) sweep(ctx context.Context, target string) error {
 		}
 	}
 	shown := store.Redact(g.Target())
-	if a.json {
-		a.print(sweepView{Target: shown, Removed: removed})
+	if a.JSON {
+		a.Print(sweepView{Target: shown, Removed: removed})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "%s: removed %d\n", word(shown), removed)
+	fmt.Fprintf(a.Stdout, "%s: removed %d\n", cli.Word(shown), removed)
 	return nil
 }
 
@@ -228,11 +254,13 @@ type markView struct {
 	fence.Mark
 }
 
-// withGuard opens a resource, does one thing to its mark, and prints the mark that then stands.
-func (a *app) withGuard(ctx context.Context, target string, do func(context.Context, guard.Guard) (fence.Mark, error)) error {
-	ctx, stop := interruptible(ctx)
+// withGuard opens a resource, calls do, and prints the mark that do returns.
+func (a *app) withGuard(
+	ctx context.Context, target string, do func(context.Context, guard.Guard) (fence.Mark, error),
+) error {
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -242,64 +270,32 @@ func (a *app) withGuard(ctx context.Context, target string, do func(context.Cont
 		return err
 	}
 	shown := store.Redact(g.Target())
-	if a.json {
-		a.print(markView{Target: shown, Mark: mark})
+	if a.JSON {
+		a.Print(markView{Target: shown, Mark: mark})
 		return nil
 	}
 	if mark.IsZero() {
-		fmt.Fprintf(a.stdout, "%s: not guarded yet; the first write there begins it\n", word(shown))
+		fmt.Fprintf(a.Stdout, "%s: not guarded yet; the first write there begins it\n", cli.Word(shown))
 		return nil
 	}
 	if fence.Doubtful(mark.Token, time.Now()) {
-		fmt.Fprintln(a.stderr, "croft: this token lies far ahead of this machine's clock; if that is right, somebody made it up: see croft guard reset --help")
+		fmt.Fprintln(a.Stderr, "croft: this token lies far ahead of this machine's clock; if that is right, somebody "+
+			"made it up: see croft guard reset --help")
 	}
-	fmt.Fprintf(a.stdout, "target  %s\nkey     %s\ntoken   %d\n", word(shown), word(mark.Key), mark.Token)
+	fmt.Fprintf(a.Stdout, "target  %s\nkey     %s\ntoken   %d\n", cli.Word(shown), cli.Word(mark.Key), mark.Token)
 	if mark.Grant != "" {
-		fmt.Fprintf(a.stdout, "grant   %s\n", mark.Grant)
+		fmt.Fprintf(a.Stdout, "grant   %s\n", mark.Grant)
 	}
 	if mark.Seq != 0 {
-		fmt.Fprintf(a.stdout, "seq     %d\n", mark.Seq)
+		fmt.Fprintf(a.Stdout, "seq     %d\n", mark.Seq)
 	}
 	return nil
 }
 
-// guardTimeout bounds opening a guarded resource.
-const guardTimeout = 10 * time.Second
-
-// openGuard opens a guarded resource.
-func openGuard(ctx context.Context, target string) (guard.Guard, error) {
-	target, err := withPassword(target)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
-	defer cancel()
-	return guard.Open(ctx, target)
-}
-
-// openGuards opens the resources that the work will write to. The function it returns closes them.
-func openGuards(ctx context.Context, targets []string) ([]guard.Guard, func(), error) {
-	var guards []guard.Guard
-	closeAll := func() {
-		for _, g := range guards {
-			_ = g.Close()
-		}
-	}
-	for _, target := range targets {
-		g, err := openGuard(ctx, target)
-		if err != nil {
-			closeAll()
-			return nil, nil, fmt.Errorf("guard %s: %w", store.Redact(target), err)
-		}
-		guards = append(guards, g)
-	}
-	return guards, closeAll, nil
-}
-
-func guardFlag(flags *pflag.FlagSet, targets *[]string) {
-	flags.StringArrayVar(targets, "guard", nil, "a `target` the work will write to: older owners are shut out of it at once (repeatable)")
-}
-
-func stampFlag(flags *pflag.FlagSet, text *string) {
-	flags.StringVar(text, "stamp", "", "whose write this is (default $"+envStamp+", else the lease of $"+envLease+")")
+// isNewestGrant reports whether a refused stamp is still its key's newest
+// grant. Such a stamp may raise the fence, because it shuts out only older
+// owners.
+func isNewestGrant(err error, s fence.Stamp) bool {
+	var refused *tenure.NotOwnedError
+	return errors.As(err, &refused) && refused.Record.Token == s.Token && refused.Record.Grant == s.Grant
 }

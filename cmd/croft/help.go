@@ -4,13 +4,16 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
-// helpCommand replaces cobra's own, which prints the help of everything, and no error, for a command it does not know.
+// helpCommand replaces cobra's own. For an unknown command that one prints the
+// help of everything, and no error.
 func (a *app) helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Help about any command",
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
@@ -18,9 +21,9 @@ func (a *app) helpCommand() *cobra.Command {
 			if err != nil || len(rest) > 0 {
 				message := fmt.Sprintf("no help about %q", args)
 				if len(args) == 1 {
-					message = didYouMean(fmt.Sprintf("no help about %q", args[0]), root.SuggestionsFor(args[0]))
+					message = cli.DidYouMean(fmt.Sprintf("no help about %q", args[0]), root.SuggestionsFor(args[0]))
 				}
-				return &usageError{message, "see: croft --help"}
+				return &cli.UsageError{Message: message, Hint: "see: croft --help"}
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
@@ -22,23 +23,35 @@ func (a *app) inventoryCommand() *cobra.Command {
 	var refused bool
 	c := &cobra.Command{
 		Use:     "inventory [PREFIX]",
-		GroupID: groupLook,
+		GroupID: cli.GroupLook,
 		Short:   "Show which namespaces are in use, how, and which name no guard",
-		Long: `Show the keys in use by namespace, the part of a key before its first slash: how many there are and how many are held, in which patterns
-they are used, with which TTL, how close to its end the closest held lease is, and how the terms that are remembered began.
+		Long: `Show the keys in use by namespace, which is the part of a key before its first
+slash. For every namespace croft shows how many keys there are and how many are
+held, how they are used, with which TTLs, which held lease is closest to its
+end, and how the remembered terms began.
 
-PATTERN is item (taken and given back), period (once per period), hold (kept for a while after success), loop (a hold that is
-taken again as soon as it ends), or several. LEFT is the least part of the TTL that a held lease has left: renewed leases stay
-above a half. EXPIRED counts terms that began because the one before was not heard from in time, BY HAND those that an operator
-began. A namespace whose records name no guard is flagged: its leases decide who may try, and nothing stops a stale owner's
-write.
+PATTERN is how the keys are used, in one or several of these ways:
+  item    taken and given back
+  period  once per period
+  hold    kept for a while after success
+  loop    taken again as soon as the hold ends
 
-REFUSED counts what owners tried when the key was no longer theirs: writes that guards refused, renewals and releases. With
---refusals each is listed: when, whose, and what was newer. They are noted by whoever is refused, as far as it can reach the
-store; of each namespace the last 32 are remembered, and forgotten a day after the last.`,
-		Example:           "  croft inventory\n  croft inventory --refusals orders/\n  croft inventory --json | jq 'select(.unguarded > 0)'",
-		Args:              takes("[PREFIX]"),
-		ValidArgsFunction: a.completeKey,
+LEFT is the least part of the TTL that a held lease has left. Renewed leases
+stay above a half. EXPIRED counts terms that began because the owner before was
+not heard from in time. BY HAND counts those that an operator began. A namespace
+is flagged if its records name no guard: its leases decide who may try, but
+nothing stops a stale owner's write.
+
+REFUSED counts attempts of owners that no longer had the key: writes that guards
+refused, renewals and releases. With --refusals each is listed: when, whose, and
+what was newer. The refused process itself notes the refusal in the store, if it
+can reach it. The store remembers the last 32 of each namespace, and forgets
+them a day after the last.`,
+		Example: `  croft inventory
+  croft inventory --refusals orders/
+  croft inventory --json | jq 'select(.unguarded > 0)'`,
+		Args:              cli.Takes("[PREFIX]"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -59,24 +72,24 @@ type inventoryView struct {
 	Patterns  []string `json:"patterns"`
 	MinTTL    string   `json:"min_ttl"`
 	MaxTTL    string   `json:"max_ttl"`
-	Left      *float64 `json:"left,omitempty"` // the least of the held ones, as a part of the TTL
+	Left      *float64 `json:"left,omitempty"` // the least of all held leases, as a part of the TTL
 	Terms     int64    `json:"terms"`
 	Expired   int      `json:"expired"`
 	ByHand    int      `json:"by_hand"`
-	Unguarded int      `json:"unguarded"` // keys that name no guard
-	// Refused is how many refusals are remembered, RefusedKeys of which keys.
+	Unguarded int      `json:"unguarded"` // keys whose records name no guard
+	// Refused is the number of remembered refusals. RefusedKeys has it by key.
 	Refused     int            `json:"refused"`
 	RefusedKeys map[string]int `json:"refused_keys,omitempty"`
 
 	patterns          map[string]bool
 	shortest, longest time.Duration // TTLs
-	noted             int           // refusals, those that are alike as one
+	noted             int           // entries of refusals; equal refusals share one
 }
 
 func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,7 +113,7 @@ func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
 		}
 		return spaces[name]
 	}
-	for rec, err := range listed(ctx, st, prefix) {
+	for rec, err := range cli.ListRecords(ctx, st, prefix) {
 		if err != nil {
 			return store.Unknown(err)
 		}
@@ -112,23 +125,24 @@ func (a *app) inventory(ctx context.Context, prefix string, list bool) error {
 		v.Refused += r.Count
 		v.RefusedKeys[r.Key] += r.Count
 	}
-	if len(spaces) == 0 && !a.json {
-		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
+	if len(spaces) == 0 && !a.JSON {
+		fmt.Fprintf(a.Stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
 		return nil
 	}
-	t := a.table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED", "GUARDS")
+	t := a.Table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED",
+		"GUARDS")
 	for _, name := range slices.Sorted(maps.Keys(spaces)) {
 		v := spaces[name]
 		v.Patterns = slices.Sorted(maps.Keys(v.patterns))
 		v.MinTTL, v.MaxTTL = v.shortest.String(), v.longest.String()
-		if a.json {
-			a.print(v)
+		if a.JSON {
+			a.Print(v)
 			continue
 		}
-		t.row(v.row()...)
+		t.Row(v.row()...)
 	}
-	if !a.json {
-		t.flush()
+	if !a.JSON {
+		t.Flush()
 	}
 	return nil
 }
@@ -168,7 +182,7 @@ func (v *inventoryView) add(rec tenure.Record, now time.Time) {
 	}
 }
 
-// patternOf guesses from what a record keeps how its key is used.
+// patternOf guesses from a record how its key is used.
 func patternOf(rec tenure.Record) string {
 	hold := rec.HoldUntil.Sub(rec.Acquired)
 	switch {
@@ -190,45 +204,49 @@ func patternOf(rec tenure.Record) string {
 	return "hold"
 }
 
-func (v *inventoryView) row() []cell {
+func (v *inventoryView) row() []cli.Cell {
 	ttl := v.MinTTL
 	if v.MaxTTL != v.MinTTL {
 		ttl += "–" + v.MaxTTL
 	}
-	left := cell{}
+	left := cli.Cell{}
 	if v.Left != nil {
-		left.text = fmt.Sprintf("%.0f%%", 100**v.Left)
+		left.Text = fmt.Sprintf("%.0f%%", 100**v.Left)
 		if *v.Left < 0.3 {
-			left.colour = red
+			left.Colour = cli.Red
 		}
 	}
-	guards := cell{"all name one", green}
+	guards := cli.Cell{Text: "all name one", Colour: cli.Green}
 	switch {
-	case v.Keys == 0: // all that is remembered are refusals
-		ttl, guards = "", cell{}
+	// The store remembers refusals only.
+	case v.Keys == 0:
+		ttl, guards = "", cli.Cell{}
 	case v.Unguarded == 0:
 	case v.Unguarded == v.Keys:
-		guards = cell{"none named: a stale owner's write would count", red}
+		guards = cli.Cell{Text: "none named: a stale owner's write would count", Colour: cli.Red}
 	default:
-		guards = cell{fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys), yellow}
+		guards = cli.Cell{Text: fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys), Colour: cli.Yellow}
 	}
-	count := func(n int, bad colour) cell {
-		c := plainCell(strconv.Itoa(n))
+	count := func(n int, bad cli.Colour) cli.Cell {
+		c := cli.PlainCell(strconv.Itoa(n))
 		if n > 0 {
-			c.colour = bad
+			c.Colour = bad
 		}
 		return c
 	}
-	refused := count(v.Refused, red)
+	refused := count(v.Refused, cli.Red)
 	if v.noted >= tenure.HistoryLen { // the oldest may be forgotten
-		refused.text += "+"
+		refused.Text += "+"
 	}
-	name := word(v.Namespace)
+	name := cli.Word(v.Namespace)
 	if v.Namespace == "" {
 		name = "(none)"
 	}
-	return []cell{
-		plainCell(name), plainCell(strconv.Itoa(v.Keys)), plainCell(strconv.Itoa(v.Held)), plainCell(strings.Join(v.Patterns, ", ")), plainCell(ttl), left,
-		plainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, yellow), count(v.ByHand, uncoloured), refused, guards,
+	return []cli.Cell{
+		cli.PlainCell(name), cli.PlainCell(strconv.Itoa(v.Keys)), cli.PlainCell(strconv.Itoa(v.Held)),
+		cli.PlainCell(strings.Join(v.Patterns, ", ")), cli.PlainCell(ttl), left,
+		cli.PlainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, cli.Yellow), count(v.ByHand, cli.Uncoloured),
+		refused,
+		guards,
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// fields checks the names of every JSON object on standard output, all of them and in order, or below one of them:
-// fields NAME..., fields .error NAME...
+// fields checks the names of every JSON object on standard output, all of them
+// and in order, or those of the object in a field: fields NAME..., fields
+// .error NAME...
 func fields(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("fields cannot be negated")

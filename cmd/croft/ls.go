@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -20,17 +21,22 @@ func (a *app) lsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Aliases: []string{"list"},
-		GroupID: groupLook,
+		GroupID: cli.GroupLook,
 		Short:   "List keys: who holds what, and for how much longer",
-		Long: `List the keys that begin with PREFIX, or all. A key that has not been used for a day is forgotten and not listed.
+		Long: `List the keys that begin with PREFIX, or all. The store forgets a key that has
+not been used for a day.
 
-STATE is held, free, reserved (for the named owner), hold (the work is done and keeps the key), or expired: its holder
-was not heard from in time, and nobody has taken it since. In JSON an expired or kept key is free.`,
+STATE is one of these. In JSON an expired or kept key is free.
+  held      an owner has it
+  free      anybody can take it
+  reserved  only the named owner can take it
+  hold      the work is done, and keeps the key for a while
+  expired   its holder was not heard from in time; nobody has taken it since`,
 		Example: `  croft ls
   croft ls reports/
   croft ls --state held --json | jq -r .owner`,
-		Args:              takes("[PREFIX]"),
-		ValidArgsFunction: a.completeKey,
+		Args:              cli.Takes("[PREFIX]"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -44,16 +50,16 @@ was not heard from in time, and nobody has taken it since. In JSON an expired or
 	return c
 }
 
-// states are the words that stateOf uses.
+// states are the words that StateOf returns.
 var states = []string{"held", "free", "reserved", "hold", "expired"}
 
 func (a *app) ls(ctx context.Context, prefix, only string) error {
 	if only != "" && !slices.Contains(states, only) {
-		return invalid("--state %q: it must be one of %s", only, strings.Join(states, ", "))
+		return cli.Invalid("--state %q: it must be one of %s", only, strings.Join(states, ", "))
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,45 +68,45 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 	if err != nil {
 		return store.Unknown(err)
 	}
-	t := a.table("KEY", "STATE", "OWNER", "TOKEN", "LEFT", "SINCE", "PROGRESS")
-	for rec, err := range listed(ctx, st, prefix) {
+	t := a.Table("KEY", "STATE", "OWNER", "TOKEN", "LEFT", "SINCE", "PROGRESS")
+	for rec, err := range cli.ListRecords(ctx, st, prefix) {
 		if err != nil {
-			if len(t.rows) > 0 {
-				t.flush() // what could be read is worth seeing
+			if len(t.Rows) > 0 {
+				t.Flush() // show what could be read
 			}
 			return store.Unknown(err)
 		}
-		if state, _ := stateOf(rec, now); only != "" && state != only {
+		if state, _ := cli.StateOf(rec, now); only != "" && state != only {
 			continue
 		}
-		if a.json {
-			a.print(viewOf(rec, now))
-			if a.stdout.err != nil {
+		if a.JSON {
+			a.Print(cli.ViewOf(rec, now))
+			if a.Stdout.Err != nil {
 				return nil
 			}
 			continue
 		}
-		t.row(rowOf(rec, now)...)
+		t.Row(rowOf(rec, now)...)
 	}
-	if a.json {
+	if a.JSON {
 		return nil
 	}
-	if len(t.rows) == 0 {
-		fmt.Fprintf(a.stderr, "croft: no%s\n", cmp.Or(which(prefix, only), " keys"))
+	if len(t.Rows) == 0 {
+		fmt.Fprintf(a.Stderr, "croft: no%s\n", cmp.Or(which(prefix, only), " keys"))
 		return nil
 	}
-	t.flush()
+	t.Flush()
 	return nil
 }
 
-// which names a choice of keys in a sentence; nothing if it is all of them.
+// which describes a choice of keys in a sentence. It is empty for all keys.
 func which(prefix, only string) (text string) {
 	if prefix == "" && only == "" {
 		return ""
 	}
 	text = " keys"
 	if prefix != "" {
-		text += " that begin with " + word(prefix)
+		text += " that begin with " + cli.Word(prefix)
 	}
 	if only != "" {
 		text += " in state " + only
@@ -108,47 +114,32 @@ func which(prefix, only string) (text string) {
 	return text
 }
 
-func rowOf(rec tenure.Record, now time.Time) []cell {
-	state, colour := stateOf(rec, now)
+func rowOf(rec tenure.Record, now time.Time) []cli.Cell {
+	state, colour := cli.StateOf(rec, now)
 	progress := ""
 	if rec.Progress != "" {
-		progress = fmt.Sprintf("%s (%s)", line(rec.Progress), ago(now, rec.ProgressAt))
+		progress = fmt.Sprintf("%s (%s)", cli.Line(rec.Progress), cli.Ago(now, rec.ProgressAt))
 	}
-	return []cell{
-		plainCell(word(rec.Key)),
-		{state, colour},
-		plainCell(word(rec.Owner)),
-		plainCell(strconv.FormatInt(int64(rec.Token), 10)),
-		plainCell(leftOf(rec, now)),
-		plainCell(ago(now, rec.Acquired)),
-		plainCell(progress),
+	return []cli.Cell{
+		cli.PlainCell(cli.Word(rec.Key)),
+		{Text: state, Colour: colour},
+		cli.PlainCell(cli.Word(rec.Owner)),
+		cli.PlainCell(strconv.FormatInt(int64(rec.Token), 10)),
+		cli.PlainCell(leftOf(rec, now)),
+		cli.PlainCell(cli.Ago(now, rec.Acquired)),
+		cli.PlainCell(progress),
 	}
-}
-
-// stateOf is a record's state in a word, and its colour.
-func stateOf(rec tenure.Record, now time.Time) (string, colour) {
-	switch {
-	case rec.Alive(now):
-		return "held", green
-	case rec.State == tenure.Held:
-		return "expired", red
-	case rec.StateAt(now) == tenure.Reserved:
-		return "reserved", yellow
-	case rec.State == tenure.Free && rec.Ended == tenure.EndReleased && now.Before(rec.HoldUntil):
-		return "hold", yellow
-	}
-	return "free", faint
 }
 
 // leftOf is how much longer the state lasts if nothing happens.
 func leftOf(rec tenure.Record, now time.Time) string {
-	switch state, _ := stateOf(rec, now); state {
+	switch state, _ := cli.StateOf(rec, now); state {
 	case "held", "reserved":
-		return short(rec.Deadline.Sub(now))
+		return cli.Short(rec.Deadline.Sub(now))
 	case "hold":
-		return short(rec.HoldUntil.Sub(now))
+		return cli.Short(rec.HoldUntil.Sub(now))
 	case "expired":
-		return ago(now, rec.Deadline)
+		return cli.Ago(now, rec.Deadline)
 	}
 	return "-"
 }

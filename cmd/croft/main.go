@@ -1,7 +1,12 @@
-// Command croft takes leases, runs work under them, and makes the writes of stale owners bounce.
+// Command croft takes leases, runs work under them, and makes guards refuse the
+// writes of stale owners.
 //
-// Every command has a file of its own. What they share: app.go (streams, flags, the root command), open.go (which store), exit.go (the one
-// table from errors to exit codes), output.go, table.go and show-safe text in plain.go, held.go (leases and stamps from files and the environment).
+// Every command has a file of its own, and root.go lists them. The commands of
+// croft drill, proxy and work have packages of their own in internal. Package
+// cli in internal has what all of them share.
+//
+// A command runs on one goroutine, with few exceptions. The type job, readUntil
+// and the packages in internal say which goroutines they have.
 package main
 
 import (
@@ -11,44 +16,29 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "github.com/croft-dev/croft/internal/supervise/early" // a warden goes no further
+	_ "github.com/croft-dev/croft/cmd/croft/internal/backends"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	_ "github.com/croft-dev/croft/internal/supervise/early" // in a warden process it does not return
 )
 
 func main() {
-	// A reader that went away is then an error of the write instead of the end of the process: whoever prints a lease nobody reads
-	// has to give it back. A handler rather than Ignore, because children inherit what is ignored.
+	// If the reader of a pipe goes away, the write then fails and the process
+	// goes on. Commands that print a lease which nobody reads have to give it
+	// back. Notify, not Ignore: children inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // Main runs one command line and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: &sink{w: stdout}, stderr: stderr}
+	a := &app{&cli.App{Stdin: stdin, Stdout: &cli.Sink{W: stdout}, Stderr: stderr}}
 	root := a.rootCommand()
 	root.SetArgs(args)
 	if err := root.ExecuteContext(context.Background()); err != nil {
-		if !a.started {
-			err = a.misused(root, args, err)
+		if !a.Started {
+			err = a.usageErrorOf(root, args, err)
 		}
-		return a.fail(err)
+		return a.Fail(err)
 	}
-	return a.stdout.close(stderr)
-}
-
-// interruptible is ctx until the user or the system asks the command to end. Commands that wait use it; the others just die, and so do
-// these when they are asked twice. Who is started not to hear of it, as a job in the background of a script is, does not, nor does what it starts: a
-// signal that was caught once is no longer known to have been ignored.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	var asked []os.Signal
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		if !signal.Ignored(sig) {
-			asked = append(asked, sig)
-		}
-	}
-	if len(asked) == 0 { // NotifyContext would take that for all there are
-		return context.WithCancel(ctx)
-	}
-	ctx, stop := signal.NotifyContext(ctx, asked...)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
+	return a.Stdout.Close(stderr)
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
 //go:generate go run . man ../../docs/man
@@ -19,7 +21,7 @@ func (a *app) manCommand() *cobra.Command {
 		Use:    "man DIR",
 		Hidden: true, // for packagers
 		Short:  "Write the manual pages into a directory",
-		Args:   takes("DIR"),
+		Args:   cli.Takes("DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
@@ -42,7 +44,10 @@ func writePages(c *cobra.Command, dir string) error {
 	// No date: it would be the day of the build, and make every build differ.
 	date := time.Unix(0, 0).UTC()
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
-	header := &doc.GenManHeader{Title: strings.ToUpper(name), Section: "1", Source: "Croft", Manual: "Croft manual", Date: &date}
+	header := &doc.GenManHeader{
+		Title: strings.ToUpper(name), Section: "1", Source: "Croft", Manual: "Croft manual",
+		Date: &date,
+	}
 	var page bytes.Buffer
 	if err := doc.GenMan(c, header, &page); err != nil {
 		return fmt.Errorf("manual page of %s: %w", c.CommandPath(), err)

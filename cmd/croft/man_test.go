@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
 func TestTheManualIsThatOfTheCommands(t *testing.T) {
@@ -49,7 +51,7 @@ func pages(t *testing.T, dir string) []string {
 }
 
 func TestEveryCommandSaysWhatItDoesAndShowsHow(t *testing.T) {
-	a := &app{stdout: &sink{w: &strings.Builder{}}, stderr: &strings.Builder{}}
+	a := &app{&cli.App{Stdout: &cli.Sink{W: &strings.Builder{}}, Stderr: &strings.Builder{}}}
 	root := a.rootCommand()
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {

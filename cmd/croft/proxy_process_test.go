@@ -24,13 +24,14 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// The two owners of a resource, and what they write.
+// These are the two owners of a resource and their content.
 var (
 	olderOwner = fence.Stamp{Key: "jobs/a", Token: 41, Grant: "0123456789abcdef0123456789abcdef"}
 	newerOwner = fence.Stamp{Key: "jobs/a", Token: 42, Grant: "fedcba9876543210fedcba9876543210"}
 )
 
-// behind is a service that cannot check. A write whose body is "slow" waits until it is let go.
+// behind is a service that cannot check stamps. A write whose body is "slow"
+// waits until the test lets it go.
 type behind struct {
 	mu      sync.Mutex
 	effects []string
@@ -123,7 +124,7 @@ func (s *station) put(target string, stamp fence.Stamp, body string) error {
 	return nil
 }
 
-// insist writes until it is let in.
+// insist writes until the write is admitted.
 func (s *station) insist(target string, stamp fence.Stamp, body string) {
 	s.t.Helper()
 	s.until("the write "+body, func() bool {
@@ -136,7 +137,8 @@ func (s *station) insist(target string, stamp fence.Stamp, body string) {
 	})
 }
 
-// TestAProxyThatEndsWellHandsOverAtOnce: asked to end, it finishes the writes it has begun, and leaves reads that never end.
+// TestAProxyThatEndsWellHandsOverAtOnce: a proxy that is asked to end finishes
+// the writes it has begun, and does not wait for reads that never end.
 func TestAProxyThatEndsWellHandsOverAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -173,12 +175,14 @@ func TestAProxyThatEndsWellHandsOverAtOnce(t *testing.T) {
 	}
 }
 
-// TestAStoppedProxyIsFollowedWhenItsWriteHasSettled: stopped in the middle of a write, replaced, and awake again. Whatever it has, nothing older comes after the newer.
+// TestAStoppedProxyIsFollowedWhenItsWriteHasSettled: a proxy is stopped in the
+// middle of a write, another follows, and the first wakes up. Whatever writes
+// it still has, no older one comes after a newer one.
 func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	service, upstream := newBehind(t)
-	// This test must see the second proxy and let the write go within this time.
+	// Within this time the test must see the second proxy and let the write go.
 	const settle = "10s"
 	one := s.proxy("one", upstream, "--settle", settle, "--answer-within", settle)
 	two := s.proxy("two", upstream, "--settle", settle, "--answer-within", settle)
@@ -188,12 +192,13 @@ func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
 	if err := one.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// These are in its hands when it wakes.
+	// The stopped proxy has these writes when it wakes.
 	for i := range 3 {
 		wait.Go(func() { _ = s.put(one.url, olderOwner, fmt.Sprintf("late%d", i)) })
 	}
 	wait.Go(func() { s.insist(two.url, newerOwner, "newer") })
-	st, err := store.Open(t.Context(), filepath.Join(s.dir, "store")) // a process each time would take too long
+	// A croft process for every look would take too long.
+	st, err := store.Open(t.Context(), filepath.Join(s.dir, "store"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +221,7 @@ func TestAStoppedProxyIsFollowedWhenItsWriteHasSettled(t *testing.T) {
 	}
 }
 
-// TestAnOperatorOpensWhatADeadProxyLeft: and only then is anything let in.
+// TestAnOperatorOpensWhatADeadProxyLeft: before that nothing is admitted.
 func TestAnOperatorOpensWhatADeadProxyLeft(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -243,7 +248,8 @@ func TestAnOperatorOpensWhatADeadProxyLeft(t *testing.T) {
 	}
 }
 
-// TestAProxyTellsOperatorsWhatItRefuses: in its metrics, and in the store, with the owner that was refused.
+// TestAProxyTellsOperatorsWhatItRefuses: refusals are in its metrics, and in
+// the store with the refused owner.
 func TestAProxyTellsOperatorsWhatItRefuses(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -259,7 +265,8 @@ func TestAProxyTellsOperatorsWhatItRefuses(t *testing.T) {
 	stamp := func(said string) fence.Stamp {
 		t.Helper()
 		var granted struct{ Stamp string }
-		err := json.Unmarshal([]byte(said[max(strings.Index(said, "{"), 0):]), &granted) // after what is said to people
+		// Messages for people may precede it.
+		err := json.Unmarshal([]byte(said[max(strings.Index(said, "{"), 0):]), &granted)
 		s, parseErr := fence.ParseStamp(granted.Stamp)
 		if err != nil || parseErr != nil {
 			t.Fatalf("%s: %v, %v", said, err, parseErr)
@@ -277,8 +284,8 @@ func TestAProxyTellsOperatorsWhatItRefuses(t *testing.T) {
 			t.Fatalf("the older owner: %v, want ErrStale", err)
 		}
 	}
-	// The proxy records refusals in the background. It waits for the record at
-	// its end, but not for long: so the test waits before it ends the proxy.
+	// The proxy records refusals in the background. At its end it waits for the
+	// record, but not for long. So the test waits before it ends the proxy.
 	remembered := func() int {
 		count := 0
 		for line := range strings.Lines(say("inventory", "--refusals", "--json", "jobs/")) {

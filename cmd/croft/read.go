@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
@@ -20,20 +21,23 @@ func (a *app) readCommand() *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use:     "read TARGET",
-		GroupID: groupWrite,
+		GroupID: cli.GroupWrite,
 		Short:   "Print the committed content of a guarded resource",
-		Long: `Print the content of the newest admitted write to TARGET, a path or a URL. On a network mount, and in S3, the plain file or object is a
-copy that may be older for a moment; this is what was committed. On a local disk it is the file itself.
+		Long: `Print the content of the newest admitted write to TARGET, a path or a URL. On a
+network mount, and in S3, the plain file or object is a copy that may be older
+for a moment. This command prints the committed content. On a local disk it is
+the file itself.
 
-With --out the content goes to a file, which appears when it is whole. With --json as well, the facts go to standard output.
-Exit code 1 says that there is no content.`,
+With --out the content goes to a file, which appears when it is whole. With
+--json as well, the facts go to standard output. Exit code 1 says that there is
+no content.`,
 		Example: `  croft read /shared/out/today.json
   croft read s3://bucket/out/today.json --out today.json
   croft read /shared/out/today.json --out today.json --json`,
-		Args: takes("TARGET"),
+		Args: cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if a.json && out == "" {
-				return invalid("--json: the content itself goes to standard output; name a file for it with --out")
+			if a.JSON && out == "" {
+				return cli.Invalid("--json: the content itself goes to standard output; name a file for it with --out")
 			}
 			return a.read(c.Context(), args[0], out)
 		},
@@ -51,9 +55,9 @@ type readView struct {
 }
 
 func (a *app) read(ctx context.Context, target, out string) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -61,30 +65,31 @@ func (a *app) read(ctx context.Context, target, out string) error {
 	shown := store.Redact(g.Target())
 	r, ok := g.(guard.Reader)
 	if !ok {
-		return invalid("target %s: its content is read with its own client; it is always the committed one there", shown)
+		return cli.Invalid("target %s: its content is read with its own client; it is always the committed one there",
+			shown)
 	}
 	content, err := r.Open(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(a.stderr, "croft: %s: there is no content\n", word(shown))
-		return exitError(exitFailed)
+		fmt.Fprintf(a.Stderr, "croft: %s: there is no content\n", cli.Word(shown))
+		return cli.ExitError(cli.ExitFailed)
 	}
 	if err != nil {
 		return err
 	}
 	defer content.Close()
 	if out == "" {
-		_, err := io.Copy(a.stdout, content)
+		_, err := io.Copy(a.Stdout, content)
 		return err
 	}
 	n, err := copyToFile(out, content)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		a.print(readView{Target: shown, Mark: content.Mark, Bytes: n})
+	if a.JSON {
+		a.Print(readView{Target: shown, Mark: content.Mark, Bytes: n})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "read %s: %d bytes under token %d\n", word(shown), n, content.Mark.Token)
+	fmt.Fprintf(a.Stdout, "read %s: %d bytes under token %d\n", cli.Word(shown), n, content.Mark.Token)
 	return nil
 }
 
@@ -92,7 +97,7 @@ func (a *app) read(ctx context.Context, target, out string) error {
 func copyToFile(path string, r io.Reader) (int64, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".croft-read-*")
 	if err != nil {
-		return 0, invalid("--out: %v; name a file in a directory that can be written", err)
+		return 0, cli.Invalid("--out: %v; name a file in a directory that can be written", err)
 	}
 	defer os.Remove(f.Name())
 	n, err := io.Copy(f, r)

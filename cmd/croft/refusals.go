@@ -3,34 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
-	"iter"
 	"strconv"
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
-	"github.com/croft-dev/croft/tenure"
 )
 
-// listed is what people list: all records but those in which Croft keeps notes of its own.
-func listed(ctx context.Context, st store.Store, prefix string) iter.Seq2[tenure.Record, error] {
-	return func(yield func(tenure.Record, error) bool) {
-		for rec, err := range st.List(ctx, prefix) {
-			if err == nil && refusals.Reserved(rec.Key) {
-				continue
-			}
-			if !yield(rec, err) {
-				return
-			}
-		}
-	}
-}
-
-// refusalView is, in JSON, what was refused.
+// refusalView is a refusal in JSON.
 type refusalView struct {
-	Time   when        `json:"time"`
+	Time   cli.When    `json:"time"`
 	Change string      `json:"change"`
 	Key    string      `json:"key"`
 	Owner  string      `json:"owner"`
@@ -43,13 +27,15 @@ type refusalView struct {
 }
 
 func refusalViewOf(r refusals.Refusal) refusalView {
-	return refusalView{when(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
+	return refusalView{cli.When(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
 }
 
-// refusalText says what was refused, without who, when and of which key. Where comes last: it may be long, and terminals cut.
+// refusalText describes a refusal, without its owner, time and key. The target
+// comes last, because it may be long and terminals cut lines.
 func refusalText(r refusals.Refusal) string {
 	text := r.Act + ": " + map[string]string{
-		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key", "repeated": "late or repeated", "not_owned": "not owned",
+		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key",
+		"repeated": "late or repeated", "not_owned": "not owned",
 	}[r.Code]
 	if r.Newest > 0 && r.Newest != r.Token {
 		text += fmt.Sprintf(", newest is %d", r.Newest)
@@ -58,24 +44,24 @@ func refusalText(r refusals.Refusal) string {
 		text += fmt.Sprintf(" (%d times)", r.Count)
 	}
 	if r.Target != "" {
-		text += ", at " + word(r.Target)
+		text += ", at " + cli.Word(r.Target)
 	}
 	return text
 }
 
-// whose is an owner that may not be known.
+// whose returns the owner, or a question mark if it is not known.
 func whose(owner string) string {
 	if owner == "" {
 		return "?"
 	}
-	return word(owner)
+	return cli.Word(owner)
 }
 
-// listRefusals shows every refusal that the store remembers, the newest last.
+// listRefusals prints the refusals that the store remembers, the newest last.
 func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string) {
-	if a.json {
+	if a.JSON {
 		for _, r := range all {
-			a.print(refusalViewOf(r))
+			a.Print(refusalViewOf(r))
 		}
 		return
 	}
@@ -84,37 +70,40 @@ func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string)
 		if about != "" {
 			about = " of" + about
 		}
-		fmt.Fprintf(a.stderr, "croft: no refusals%s are remembered\n", about)
+		fmt.Fprintf(a.Stderr, "croft: no refusals%s are remembered\n", about)
 		return
 	}
-	t := a.table("WHEN", "KEY", "OWNER", "TOKEN", "REFUSED")
+	t := a.Table("WHEN", "KEY", "OWNER", "TOKEN", "REFUSED")
 	for _, r := range all {
-		t.row(plainCell(ago(now, r.At)), plainCell(word(r.Key)), plainCell(whose(r.Owner)), plainCell(strconv.FormatInt(int64(r.Token), 10)), plainCell(refusalText(r)))
+		t.Row(cli.PlainCell(cli.Ago(now, r.At)), cli.PlainCell(cli.Word(r.Key)), cli.PlainCell(whose(r.Owner)),
+			cli.PlainCell(strconv.FormatInt(int64(r.Token), 10)), cli.PlainCell(refusalText(r)))
 	}
-	t.flush()
+	t.Flush()
 }
 
-// noteTimeout bounds how long a refused write stays to find out whose tokens those are, and to leave a note in the store.
+// noteTimeout bounds how long a refused write takes to look up the owners and
+// to leave a note in the store.
 const noteTimeout = 2 * time.Second
 
-// noteRefusal leaves a note of a refused write to a target in the store, where operators look for it, and adds to the refusal whose token is whose: as far as the store can be
-// asked and remembers. It never makes things worse.
+// noteRefusal leaves a note of a refused write in the store, for operators. It
+// adds the owners' names to the refusal. It does both only if the store answers
+// within noteTimeout, and always returns err.
 func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err error) error {
-	if exit := outcomeOf(err).exit; exit != exitRefused && exit != exitNotOwned {
+	if exit := cli.OutcomeOf(err).Exit; exit != cli.ExitRefused && exit != cli.ExitNotOwned {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
-	st, openErr := a.lookUp(ctx)
+	st, openErr := a.LookUp(ctx)
 	if openErr != nil {
 		return err
 	}
 	defer st.Close()
 	nameOwners(ctx, st, err)
 	if target == "" {
-		return err // a raise: nothing was to be written
+		return err // a raise, not a write
 	}
-	c := croft.New(st, &croft.Options{Owner: a.owner, CallTimeout: min(a.timeout, noteTimeout)})
+	c := croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: min(a.Timeout, noteTimeout)})
 	c.Refused(s, target, err)
 	_ = c.Close()
 	return err

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -15,19 +16,20 @@ func (a *app) releaseCommand() *cobra.Command {
 	var failed bool
 	c := &cobra.Command{
 		Use:     "release [@FILE|-]",
-		GroupID: groupHold,
+		GroupID: cli.GroupHold,
 		Short:   "Give a lease back",
-		Long: `Give a lease back: the key is free at once. Releasing what you have released already is no error; exit code 12 says that the
-lease was lost before.
+		Long: `Give a lease back: the key is free at once. Releasing again what you have
+released is no error. Exit code 12 says that the lease was lost before.
 
-After a success, --every and --hold of acquire apply; with --failed they do not, so that the next contender may try at once.
+After a success, --every and --hold of acquire apply. With --failed they do not,
+so the next contender may try at once.
 
-` + leaseHelp,
+` + cli.LeaseHelp,
 		Example: `  croft release @lease
   croft release @lease --failed
   croft release - < lease`,
-		Args:              takes("[LEASE]"),
-		ValidArgsFunction: completeLease,
+		Args:              cli.Takes("[LEASE]"),
+		ValidArgsFunction: cli.CompleteLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.release(c.Context(), args, failed)
 		},
@@ -36,7 +38,8 @@ After a success, --every and --hold of acquire apply; with --failed they do not,
 	return c
 }
 
-// releaseView is a released lease in JSON. State is the key's own by then: another may have it already.
+// releaseView is a released lease in JSON. State is the key's present state:
+// another owner may hold it already.
 type releaseView struct {
 	Key   string       `json:"key"`
 	Token fence.Token  `json:"token"`
@@ -45,20 +48,20 @@ type releaseView struct {
 }
 
 func (a *app) release(ctx context.Context, args []string, failed bool) error {
-	deed, rec, err := a.byDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
+	deed, rec, err := a.ByDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
 		return c.Release(ctx, d, failed)
 	})
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		v := releaseView{Key: deed.Key, Token: deed.Token, State: rec.State, Ended: tenure.EndReleased}
 		if rec.Token == deed.Token && rec.Ended != "" {
 			v.Ended = rec.Ended
 		}
-		a.print(v)
+		a.Print(v)
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "released %s\n", word(deed.Key))
+	fmt.Fprintf(a.Stdout, "released %s\n", cli.Word(deed.Key))
 	return nil
 }

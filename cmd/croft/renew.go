@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -15,18 +16,20 @@ func (a *app) renewCommand() *cobra.Command {
 	var resume bool
 	c := &cobra.Command{
 		Use:     "renew [@FILE|-]",
-		GroupID: groupHold,
+		GroupID: cli.GroupHold,
 		Short:   "Renew a lease for another TTL",
-		Long: `Renew a lease: its deadline moves to one TTL from now. Exit code 12 says that it is lost; stop the work then.
+		Long: `Renew a lease: its deadline moves to one TTL from now. Exit code 12 says that
+the lease is lost. Then stop the work.
 
-With --resume a lease whose deadline has passed is renewed all the same, as long as nobody else was granted the key meanwhile.
+With --resume croft renews a lease also after its deadline, if no other owner
+was granted the key meanwhile.
 
-` + leaseHelp,
+` + cli.LeaseHelp,
 		Example: `  croft renew @lease
   croft renew @lease --resume      # after the machine slept
   while sleep 20; do croft renew @lease || break; done`,
-		Args:              takes("[LEASE]"),
-		ValidArgsFunction: completeLease,
+		Args:              cli.Takes("[LEASE]"),
+		ValidArgsFunction: cli.CompleteLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.renew(c.Context(), args, resume)
 		},
@@ -39,20 +42,21 @@ With --resume a lease whose deadline has passed is renewed all the same, as long
 type renewView struct {
 	Key      string      `json:"key"`
 	Token    fence.Token `json:"token"`
-	Deadline when        `json:"deadline"`
+	Deadline cli.When    `json:"deadline"`
 }
 
 func (a *app) renew(ctx context.Context, args []string, resume bool) error {
-	_, rec, err := a.byDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
+	_, rec, err := a.ByDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
 		return c.Renew(ctx, d, resume)
 	})
 	if err != nil {
 		return err
 	}
-	if a.json {
-		a.print(renewView{Key: rec.Key, Token: rec.Token, Deadline: when(rec.Deadline)})
+	if a.JSON {
+		a.Print(renewView{Key: rec.Key, Token: rec.Token, Deadline: cli.When(rec.Deadline)})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "renewed %s for %s, until %s\n", word(rec.Key), rec.TTL, clockTime(rec.Renewed, rec.Deadline))
+	fmt.Fprintf(a.Stdout, "renewed %s for %s, until %s\n", cli.Word(rec.Key), rec.TTL,
+		cli.ClockTime(rec.Renewed, rec.Deadline))
 	return nil
 }

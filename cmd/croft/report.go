@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -14,17 +15,18 @@ import (
 func (a *app) reportCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "report MARKER [@FILE|-]",
-		GroupID: groupHold,
+		GroupID: cli.GroupHold,
 		Short:   "Report progress of the work",
-		Long: `Report progress: a short marker that ls and show display with its age. It proves that the work gets somewhere, which renewing
-does not, and it does not move the deadline. Under "croft run --stall-after" a job that reports nothing for that long
-loses its lease.
+		Long: `Report progress: a short marker that ls and show display with its age. It proves
+that the work advances, which a renewal does not. It does not move the deadline.
+Under "croft run --stall-after" a job loses its lease if it reports nothing for
+that long.
 
-` + leaseHelp,
+` + cli.LeaseHelp,
 		Example: `  croft report "page 17 of 40"
   croft report checkpoint-3 @lease`,
-		Args:              takes("MARKER", "[LEASE]"),
-		ValidArgsFunction: completeNothingThenLease,
+		Args:              cli.Takes("MARKER", "[LEASE]"),
+		ValidArgsFunction: cli.CompleteNothingThenLease,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.report(c.Context(), args[0], args[1:])
 		},
@@ -36,24 +38,27 @@ type reportView struct {
 	Key        string      `json:"key"`
 	Token      fence.Token `json:"token"`
 	Progress   string      `json:"progress"`
-	ProgressAt when        `json:"progress_at"`
-	Deadline   when        `json:"deadline"`
+	ProgressAt cli.When    `json:"progress_at"`
+	Deadline   cli.When    `json:"deadline"`
 }
 
 func (a *app) report(ctx context.Context, marker string, args []string) error {
 	if marker == "" {
-		return invalid("marker: it is empty; say how far the work has got")
+		return cli.Invalid("marker: it is empty; say how far the work has got")
 	}
-	_, rec, err := a.byDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
+	_, rec, err := a.ByDeed(ctx, args, func(c *croft.Client, d tenure.Deed) (tenure.Record, error) {
 		return c.Report(ctx, d, marker)
 	})
 	if err != nil {
 		return err
 	}
-	if a.json {
-		a.print(reportView{Key: rec.Key, Token: rec.Token, Progress: rec.Progress, ProgressAt: when(rec.ProgressAt), Deadline: when(rec.Deadline)})
+	if a.JSON {
+		a.Print(reportView{
+			Key: rec.Key, Token: rec.Token, Progress: rec.Progress, ProgressAt: cli.When(rec.ProgressAt),
+			Deadline: cli.When(rec.Deadline),
+		})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "%s: %s\n", word(rec.Key), line(rec.Progress))
+	fmt.Fprintf(a.Stdout, "%s: %s\n", cli.Word(rec.Key), cli.Line(rec.Progress))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 )
 
@@ -14,25 +15,26 @@ func (a *app) revokeCommand() *cobra.Command {
 	var raise []string
 	c := &cobra.Command{
 		Use:     "revoke KEY --note WHY",
-		GroupID: groupHand,
+		GroupID: cli.GroupHand,
 		Short:   "End a lease by hand and free the key",
-		Long: `End whatever lease or reservation there is on a key: it is free at once, for anybody. The store keeps who did it and why. A new token is
-burned, and the fence is raised at the guards that the holder named, so its writes are refused there from now on; standard
-error says where that worked.
+		Long: `End the lease or reservation on a key. The key is free at once, for anybody. The
+store keeps who did it and why. It burns a new token. Croft raises the fence at
+the guards that the holder named, so they refuse the holder's writes from now
+on. Standard error says where that worked.
 
 ` + raiseHelp,
 		Example:           `  croft revoke reports/daily --note "cancelled by the customer"`,
-		Args:              takes("KEY"),
-		ValidArgsFunction: a.completeKey,
+		Args:              cli.Takes("KEY"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			allowed, err := allowRaise(raise)
 			if err != nil {
 				return err
 			}
-			return a.revoke(c.Context(), args[0], croft.ByHand{Actor: a.owner, Note: note, Raise: allowed})
+			return a.revoke(c.Context(), args[0], croft.ByHand{Actor: a.Owner, Note: note, Raise: allowed})
 		},
 	}
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	raiseFlag(c, &raise)
 	return c
 }
@@ -41,7 +43,7 @@ func (a *app) revoke(ctx context.Context, key string, h croft.ByHand) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err
 	}
-	client, end, err := a.client(ctx)
+	client, end, err := a.Client(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,5 +52,5 @@ func (a *app) revoke(ctx context.Context, key string, h croft.ByHand) error {
 	if t == nil {
 		return err
 	}
-	return a.printTransfer(t, "revoked "+word(key)+": it is free")
+	return a.printTransfer(t, "revoked "+cli.Word(key)+": it is free")
 }

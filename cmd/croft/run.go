@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -31,27 +32,30 @@ func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:     "run KEY [flags] -- COMMAND [ARGUMENT...]",
-		GroupID: groupHold,
+		GroupID: cli.GroupHold,
 		Short:   "Run a command while holding the lease on a key",
-		Long: `Take the lease on a key, run a command, renew the lease while it runs, and release it.
+		Long: `Take the lease on a key, run a command, renew the lease while it runs, and
+release it.
 
-If it is not your turn, because another holds the key or has done the work of this
-period, croft says so and exits 0.
+If it is not your turn, because another holds the key or has done the work of
+this period, croft says so and exits 0.
 
-If the lease cannot be renewed, the command gets TERM early enough, and KILL after
---grace, that it and everything it started are dead before another can be granted the
-key. If the lease is superseded or taken over, all of it is killed at once. Either way
-croft exits 12. If croft itself dies, all of it dies too. What the command leaves running
-in the background is killed when the command ends.
+If croft cannot renew the lease, it stops the command: TERM first, KILL after
+--grace. It begins early enough that the command and everything it started are
+dead before another can be granted the key. If the lease is superseded or taken
+over, croft kills all of it at once. Either way croft exits 12. If croft itself
+dies, all of it dies too. When the command ends, croft kills what it left
+running in the background.
 
-The command finds CROFT_KEY, CROFT_TOKEN, CROFT_STAMP, CROFT_LEASE, CROFT_STORE and
-CROFT_DEADLINE in its environment, so "croft write" and "croft report" inside it need no
-flags. CROFT_STORE has the store's URL without its password. A croft that the command
-calls finds the password in a file that only you can read. A command that runs as
-another user, or that opens the store by itself, may need --pass-store.
+The command finds CROFT_KEY, CROFT_TOKEN, CROFT_STAMP, CROFT_LEASE, CROFT_STORE
+and CROFT_DEADLINE in its environment, so "croft write" and "croft report"
+inside it need no flags. CROFT_STORE has the store's URL without its password. A
+croft that the command calls finds the password in a file that only you can
+read. A command that runs as another user, or that opens the store by itself,
+may need --pass-store.
 
-The command's exit code becomes croft's own, unless croft has something worse to say: the
-last line on stderr, and --status-file, tell them apart.`,
+The command's exit code becomes croft's own, unless croft has something worse to
+say. The last line on stderr, and --status-file, tell them apart.`,
 		Example: `  croft run reports/daily --every 24h -- ./publish.sh
   croft run sync --ttl 2m --guard out/today.json -- sh -c 'generate | croft write out/today.json'
   croft run train --stall-after 10m --max-hold 6h -- ./train      # which calls "croft report" as it goes
@@ -67,9 +71,10 @@ last line on stderr, and --status-file, tell them apart.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeKey,
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			o.graceGiven, o.waitGiven, o.heldGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait"), c.Flags().Changed("held-exit")
+			o.graceGiven, o.waitGiven, o.heldGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait"),
+				c.Flags().Changed("held-exit")
 			if err := o.check(args[0]); err != nil {
 				return err
 			}
@@ -77,22 +82,29 @@ last line on stderr, and --status-file, tell them apart.`,
 		},
 	}
 	flags := c.Flags()
-	ttlFlag(flags, &o.lease.TTL, time.Minute, "how long others wait if this machine dies; renewed at a third of it")
-	waitFlag(flags, &o.lease.WaitFor)
-	spanFlag(flags, &o.lease.Every, "every", "once per period: leave if the last success began less than half of it ago")
-	spanFlag(flags, &o.lease.HoldFor, "hold", "after success keep the key from everybody until this long after the start")
-	spanFlag(flags, &o.grace, "grace", "time between TERM and KILL when the lease is about to lapse, at most a third of the TTL (default a sixth, at most 10s)")
-	spanFlag(flags, &o.lease.StallAfter, "stall-after", "stop the command if it has not called \"croft report\" for this long")
-	spanFlag(flags, &o.lease.MaxHold, "max-hold", "stop the command after this long, whatever it does")
-	guardFlag(flags, &o.targets)
-	passStoreFlag(flags, &o.passStore)
-	flags.IntVar(&o.heldExit, "held-exit", 0, "exit `code` when it is not your turn (default 0; 11 when an explicit --wait ran out)")
+	cli.TTLFlag(flags, &o.lease.TTL, time.Minute, "how long others wait if this machine dies; renewed at a third of it")
+	cli.WaitFlag(flags, &o.lease.WaitFor)
+	cli.SpanFlag(flags, &o.lease.Every, "every",
+		"once per period: leave if the last success began less than half of it ago")
+	cli.SpanFlag(flags, &o.lease.HoldFor, "hold",
+		"after success keep the key from everybody until this long after the start")
+	cli.SpanFlag(flags, &o.grace, "grace",
+		"time between TERM and KILL when the lease is about to lapse, at most a third "+
+			"of the TTL (default a sixth, at most 10s)")
+	cli.SpanFlag(flags, &o.lease.StallAfter, "stall-after",
+		"stop the command if it has not called \"croft report\" for this long")
+	cli.SpanFlag(flags, &o.lease.MaxHold, "max-hold", "stop the command after this long, whatever it does")
+	cli.GuardFlag(flags, &o.targets)
+	cli.PassStoreFlag(flags, &o.passStore)
+	flags.IntVar(&o.heldExit, "held-exit", 0,
+		"exit `code` when it is not your turn (default 0; 11 when an explicit --wait ran out)")
 	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this `file`, as JSON")
-	flags.StringVar(&o.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` while it runs (:port is this machine only), or keep them in a file that ends in .prom")
+	flags.StringVar(&o.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` while it runs (:port is "+
+		"this machine only), or keep them in a file that ends in .prom")
 	return c
 }
 
-// check refuses what cannot be kept before anything is opened.
+// check refuses bad values before anything is opened.
 func (o *runOptions) check(key string) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err
@@ -101,34 +113,37 @@ func (o *runOptions) check(key string) error {
 		o.grace = min(o.lease.TTL/6, 10*time.Second)
 	}
 	if most := o.lease.TTL / 3; o.grace > most {
-		return invalid("--grace %s: it must be at most a third of the TTL, %s; the command must be dead before another can have the key", o.grace, most)
+		return cli.Invalid("--grace %s: it must be at most a third of the TTL, %s; the command must be dead before "+
+			"another can have the key", o.grace, most)
 	}
 	if o.heldExit < 0 || o.heldExit > 255 {
-		return invalid("--held-exit %d: it must be between 0 and 255", o.heldExit)
+		return cli.Invalid("--held-exit %d: it must be between 0 and 255", o.heldExit)
 	}
 	o.lease.Notice = o.grace
 	return nil
 }
 
-// run is the whole life of a job. It returns an exitError when everything has been said.
+// run runs a job from acquiring to releasing. It returns an ExitError when it
+// has printed everything.
 func (a *app) run(ctx context.Context, key string, command []string, o runOptions) error {
-	asked, started := interruptible(ctx) // once the command runs, signals are the command's
+	// From the start of the command on, signals are for the command.
+	asked, started := cli.Interruptible(ctx)
 	defer started()
 	status, err := newRunStatus(o.statusFile, key)
 	if err != nil {
 		return err
 	}
-	metrics, err := a.startMetrics(o.metrics)
+	metrics, err := a.StartMetrics(o.metrics)
 	if err != nil {
 		return err
 	}
-	defer metrics.end()
-	lease, end, err := a.runAcquire(asked, key, o, metrics.observe())
+	defer metrics.End()
+	lease, end, err := a.runAcquire(asked, key, o, metrics.Observe())
 	if err != nil {
 		return a.runRefused(err, o, status)
 	}
 	defer end()
-	j := &job{app: a, opts: o, held: lease, status: status, tally: metrics.tally}
+	j := &job{app: a, opts: o, held: lease, status: status, tally: metrics.Tally}
 	if err := j.start(asked, command); err != nil {
 		return j.notStarted(ctx, err)
 	}
@@ -136,13 +151,15 @@ func (a *app) run(ctx context.Context, key string, command []string, o runOption
 	return j.run(ctx)
 }
 
-// runAcquire opens everything and takes the lease.
-func (a *app) runAcquire(ctx context.Context, key string, o runOptions, observe func(croft.Event)) (lease *croft.Lease, end func(), err error) {
-	guards, closeGuards, err := openGuards(ctx, o.targets)
+// runAcquire opens the guards and the store, and takes the lease.
+func (a *app) runAcquire(
+	ctx context.Context, key string, o runOptions, observe func(croft.Event),
+) (lease *croft.Lease, end func(), err error) {
+	guards, closeGuards, err := cli.OpenGuards(ctx, o.targets)
 	if err != nil {
 		return nil, nil, err
 	}
-	client, closeClient, err := a.observed(ctx, observe)
+	client, closeClient, err := a.ObservedClient(ctx, observe)
 	if err != nil {
 		closeGuards()
 		return nil, nil, err
@@ -157,25 +174,28 @@ func (a *app) runAcquire(ctx context.Context, key string, o runOptions, observe 
 	return lease, closeClient, nil
 }
 
-// runRefused ends a run that did not get the lease. Not your turn is no error.
+// runRefused ends a run that did not get the lease. "Not your turn" is no
+// error.
 func (a *app) runRefused(err error, o runOptions, status *runStatus) error {
 	if !errors.Is(err, croft.ErrHeld) || errors.Is(err, context.Canceled) {
-		code := outcomeOf(err).exit
-		status.verdict, status.exit, status.message = verdictNotStarted, code, a.redact(err.Error())
-		status.write(a.stderr)
+		code := cli.OutcomeOf(err).Exit
+		status.verdict, status.exit, status.message = verdictNotStarted, code, a.Redact(err.Error())
+		status.write(a.Stderr)
 		return err
 	}
 	code := o.heldExit
 	var held *tenure.HeldError
 	if !o.heldGiven && o.waitGiven && o.lease.WaitFor > 0 && errors.As(err, &held) && held.Why != tenure.WhyPeriod {
-		code = exitHeld // what was waited for did not come; work that has been done need not
+		// The wait was in vain. Work that is already done for this period is
+		// none to wait for.
+		code = cli.ExitHeld
 	}
-	status.verdict, status.exit, status.message = verdictHeld, code, a.redact(err.Error())
-	status.write(a.stderr)
-	if a.json {
-		a.fail(err)
+	status.verdict, status.exit, status.message = verdictHeld, code, a.Redact(err.Error())
+	status.write(a.Stderr)
+	if a.JSON {
+		a.Fail(err)
 	} else {
-		fmt.Fprintf(a.stderr, "croft: not your turn: %s\n", lines(a.redact(err.Error())))
+		fmt.Fprintf(a.Stderr, "croft: not your turn: %s\n", cli.Lines(a.Redact(err.Error())))
 	}
-	return exitError(code)
+	return cli.ExitError(code)
 }

@@ -11,57 +11,63 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/supervise"
 )
 
-const (
-	// resumeTimeout bounds asking whether a lease that lapsed in our sleep can be taken up again.
-	resumeTimeout = 5 * time.Second
-	// killTimeout bounds waiting for killed processes to be gone.
-	killTimeout = 10 * time.Second
-)
+// resumeTimeout bounds the question whether a lease that lapsed while the
+// machine slept can be resumed.
+const resumeTimeout = 5 * time.Second
 
-// job is a command under a lease.
+// job is a command that runs under a lease.
+//
+// run waits for the end of the command or of the lease, and then settles the
+// other. When the terminal continues the command, the supervisor calls
+// MayContinue on a goroutine of its own. Both use held, so mu guards it.
 type job struct {
 	app    *app
 	opts   runOptions
 	status *runStatus
 	child  *supervise.Child
 
-	tally   *tally // of writes inside; nil if nobody counts
-	scratch string // the folder with the lease that the command finds; "" before there is one
+	tally   *cli.Tally // counts writes of the command; nil without metrics
+	scratch string     // the folder with the command's lease; "" before it is made
 
-	mu   sync.Mutex // lease is also asked for when the terminal continues the command
+	// mu guards held.
+	mu   sync.Mutex
 	held *croft.Lease
 }
 
-// lease is the one the command runs under: another, with the same token, after a resume.
+// lease returns the command's lease. After a resume it is another one, with the
+// same token.
 func (j *job) lease() *croft.Lease {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.held
 }
 
-// start starts the command, unless ctx ends before: somebody who wants to end it all must not leave the key taken.
+// start starts the command, unless ctx ends before. An interrupted run must not
+// leave the key taken.
 func (j *job) start(ctx context.Context, command []string) error {
 	env, err := j.environment()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errHandOver, err)
 	}
 	j.status.token, j.status.verdict = j.lease().Token(), verdictRunning
-	j.status.write(j.app.stderr)
+	j.status.write(j.app.Stderr)
 
 	j.child, err = supervise.Start(ctx, command, &supervise.Options{
-		Env: env, Scratch: j.scratch, AllowFor: max(j.lease().Remaining(), time.Millisecond), Stdin: fileOf(j.app.stdin), Stdout: fileOf(j.app.stdout.w), Stderr: fileOf(j.app.stderr),
+		Env: env, Scratch: j.scratch, AllowFor: max(j.lease().Remaining(), time.Millisecond),
+		Stdin: fileOf(j.app.Stdin), Stdout: fileOf(j.app.Stdout.W), Stderr: fileOf(j.app.Stderr),
 		MayContinue: func() bool { return j.lease().Remaining() > 0 },
 	})
 	return err
 }
 
-// errHandOver says that there is no place for what the command needs to know of the lease.
+// errHandOver says that the files for the command could not be made.
 var errHandOver = errors.New("the lease cannot be handed to the command")
 
-// notStarted settles the lease of a command that did not start.
+// notStarted releases the lease of a command that did not start.
 func (j *job) notStarted(ctx context.Context, err error) error {
 	defer j.tidy()
 	_ = j.lease().Fail(ctx)
@@ -70,14 +76,14 @@ func (j *job) notStarted(ctx context.Context, err error) error {
 	case errors.As(err, &start):
 		return j.end(verdictNotStarted, start.ExitCode(), err.Error())
 	case errors.Is(err, context.Canceled):
-		return j.end(verdictNotStarted, exitInterrupted, "interrupted before the command was started")
+		return j.end(verdictNotStarted, cli.ExitInterrupted, "interrupted before the command was started")
 	case errors.Is(err, errHandOver):
-		return j.end(verdictNotStarted, exitUnknown, err.Error())
+		return j.end(verdictNotStarted, cli.ExitUnknown, err.Error())
 	}
-	return j.end(verdictNotStarted, exitFailed, err.Error())
+	return j.end(verdictNotStarted, cli.ExitFailed, err.Error())
 }
 
-// run sees both the command and the lease to their ends.
+// run waits for the command and the lease, and settles both.
 func (j *job) run(ctx context.Context) error {
 	defer j.tidy()
 	for {
@@ -91,13 +97,15 @@ func (j *job) run(ctx context.Context) error {
 	}
 }
 
-// watch waits for the end of the command (true) or of the lease (false). Meanwhile it tells the warden how long the command may live should this
-// process be stopped or starved.
+// watch waits for the end of the command (true) or of the lease (false).
+// Meanwhile it tells the warden how long the command may live. The warden kills
+// the command then if this process is stopped or starved.
 func (j *job) watch() (done bool) {
 	tick := time.NewTicker(min(max(j.opts.lease.TTL/20, 10*time.Millisecond), time.Second))
 	defer tick.Stop()
 	for {
-		if left := j.lease().Remaining(); left > 0 { // otherwise what was said last stands
+		// At zero the last permission stands.
+		if left := j.lease().Remaining(); left > 0 {
 			_ = j.child.AllowFor(left)
 		}
 		select {
@@ -110,19 +118,20 @@ func (j *job) watch() (done bool) {
 	}
 }
 
-// ended settles the lease after the command has exited by itself.
+// ended releases the lease after the command has exited by itself.
 func (j *job) ended(ctx context.Context) error {
 	status, err := j.child.Wait()
 	if err == nil {
 		j.status.command(status)
 	}
 	if err := j.kill(ctx); err != nil {
-		// Somebody still works under the lease: let it lapse rather than hand it on.
-		return j.end(verdictFailed, exitFailed, err.Error()+"; the lease is not released and lapses by itself")
+		// Parts of the command still run. Let the lease lapse, and do not hand
+		// the key on.
+		return j.end(verdictFailed, cli.ExitFailed, err.Error()+"; the lease is not released and lapses by itself")
 	}
-	if err != nil { // how it ended is not known
+	if err != nil { // it is not known how the command ended
 		_ = j.lease().Fail(ctx)
-		return j.end(verdictFailed, exitFailed, err.Error())
+		return j.end(verdictFailed, cli.ExitFailed, err.Error())
 	}
 	if status.Overdue {
 		return j.overdue(ctx)
@@ -134,9 +143,11 @@ func (j *job) ended(ctx context.Context) error {
 	}
 	switch err := release(ctx); {
 	case errors.Is(err, croft.ErrLost), errors.Is(err, croft.ErrNotOwned):
-		return j.end(verdictLost, exitNotOwned, fmt.Sprintf("%v; the command ended (%v) after the lease had", err, status))
+		return j.end(verdictLost, cli.ExitNotOwned,
+			fmt.Sprintf("%v; the command ended (%v) after the lease had", err, status))
 	case err != nil:
-		fmt.Fprintf(j.app.stderr, "croft: the lease could not be released and lapses by itself: %s\n", lines(j.app.redact(err.Error())))
+		fmt.Fprintf(j.app.Stderr, "croft: the lease could not be released and lapses by itself: %s\n",
+			cli.Lines(j.app.Redact(err.Error())))
 	}
 	if code != 0 {
 		how := "ended with"
@@ -148,32 +159,39 @@ func (j *job) ended(ctx context.Context) error {
 	return j.end(verdictDone, 0, "")
 }
 
-// overdue settles the lease after the warden has killed the command in time, while this process was stopped or starved.
+// overdue ends a run whose command the warden has killed in time, while this
+// process was stopped or starved.
 func (j *job) overdue(ctx context.Context) error {
 	j.status.loss = croft.Expired
-	_ = j.lease().Fail(ctx) // it may have been resumed since; nothing of the command lives
-	return j.end(verdictLost, exitNotOwned, fmt.Sprintf("lease lost: %q (token %d): its time ran out while croft stood still; the command was killed",
-		j.lease().Key(), j.lease().Token()))
+	// The lease may have been resumed since, and nothing of the command lives.
+	_ = j.lease().Fail(ctx)
+	return j.end(verdictLost, cli.ExitNotOwned,
+		fmt.Sprintf("lease lost: %q (token %d): its time ran out while croft stood still; the command was killed",
+			j.lease().Key(), j.lease().Token()))
 }
 
-// resume tries to take up a lease that lapsed while this machine slept or this process was stopped. The command stands still meanwhile.
+// resume tries to resume a lease that lapsed while this machine slept or this
+// process was stopped. It freezes the command meanwhile.
 func (j *job) resume(ctx context.Context) bool {
 	if j.lease().Remaining() > 0 || !byTime(j.lease().Err()) {
-		return false // there is time to end it in order, or nothing to ask
+		// There is time to stop the command in order, or the lease was taken
+		// away.
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, resumeTimeout)
 	defer cancel()
 	if err := j.child.Freeze(ctx); err != nil {
 		return false
 	}
-	if over(j.child) {
-		return false // there is nothing to go on with
+	if hasEnded(j.child) {
+		return false // the command has ended
 	}
 	lease, err := j.lease().Resume(ctx)
 	if err != nil {
 		return false
 	}
-	fmt.Fprintf(j.app.stderr, "croft: %q lapsed while this machine or process stood still; nobody else was granted it, going on\n", lease.Key())
+	fmt.Fprintf(j.app.Stderr, "croft: %q lapsed while this machine or process stood still; nobody else was granted "+
+		"it, going on\n", lease.Key())
 	j.mu.Lock()
 	j.held = lease
 	j.mu.Unlock()
@@ -182,22 +200,26 @@ func (j *job) resume(ctx context.Context) bool {
 	return true
 }
 
-// byTime reports whether a lease ended because time passed, not because somebody said so.
+// byTime reports whether a lease ended because time passed, not because
+// somebody ended it.
 func byTime(err error) bool {
 	var lost *croft.LostError
 	return errors.As(err, &lost) && (lost.Loss == croft.Expired || lost.Loss == croft.Unreachable)
 }
 
-// lost stops the command of a lease that has ended: at once if another may own the key already, in order if there is still time.
+// lost stops the command of a lease that has ended. If another owner may have
+// the key already, it kills the command at once. Otherwise the command gets
+// TERM and its grace.
 func (j *job) lost(ctx context.Context, err error) error {
 	var lost *croft.LostError
 	if errors.As(err, &lost) {
 		j.status.loss = lost.Loss
 	}
-	orderly := j.lease().Remaining() > 0 && lost != nil && lost.Loss != croft.Superseded && lost.Loss != croft.TakenOver && lost.Loss != croft.Released
+	orderly := j.lease().Remaining() > 0 && lost != nil && lost.Loss != croft.Superseded &&
+		lost.Loss != croft.TakenOver && lost.Loss != croft.Released
 	how := "killed"
 	switch {
-	case over(j.child):
+	case hasEnded(j.child):
 		how = "over by then"
 	case orderly:
 		how = "stopped"
@@ -217,15 +239,18 @@ func (j *job) lost(ctx context.Context, err error) error {
 		if status, err := j.child.Wait(); err == nil {
 			j.status.command(status)
 		}
-		if orderly { // nothing of it lives, so others need not wait for the deadline
+		// Nothing of the command lives, so others need not wait for the
+		// deadline.
+		if orderly {
 			_ = j.lease().Fail(ctx)
 		}
 	}
-	return j.end(verdictLost, exitNotOwned, message)
+	return j.end(verdictLost, cli.ExitNotOwned, message)
 }
 
-// over reports whether the command itself has ended.
-func over(child *supervise.Child) bool {
+// hasEnded reports whether the command itself has ended. Its descendants may
+// live.
+func hasEnded(child *supervise.Child) bool {
 	select {
 	case <-child.Done():
 		return true
@@ -234,21 +259,21 @@ func over(child *supervise.Child) bool {
 	}
 }
 
-// kill ends whatever is left of the command.
+// kill kills everything that is left of the command.
 func (j *job) kill(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cli.KillTimeout)
 	defer cancel()
 	return j.child.Kill(ctx)
 }
 
-// end says how it went, in the last line on stderr and in the status file.
+// end reports the outcome, in the last line on stderr and in the status file.
 func (j *job) end(v verdict, code int, message string) error {
-	message = j.app.redact(message)
+	message = j.app.Redact(message)
 	j.status.verdict, j.status.exit, j.status.message = v, code, message
-	j.status.write(j.app.stderr)
+	j.status.write(j.app.Stderr)
 	switch {
 	case message == "":
-	case j.app.json && v != verdictFailed:
+	case j.app.JSON && v != verdictFailed:
 		name := "unknown"
 		switch {
 		case v == verdictLost:
@@ -256,20 +281,26 @@ func (j *job) end(v verdict, code int, message string) error {
 		case code == supervise.CodeNotFound || code == supervise.CodeNotExecutable:
 			name = "invalid"
 		}
-		f := facts{{"code", name}, {"message", message}, {"key", j.lease().Key()}, {"token", j.lease().Token()}}
-		if v == verdictLost {
-			f.add("why", j.status.loss)
+		f := cli.Facts{
+			{Name: "code", Value: name},
+			{Name: "message", Value: message},
+			{Name: "key", Value: j.lease().Key()},
+			{Name: "token", Value: j.lease().Token()},
 		}
-		j.app.print(map[string]any{"error": f})
+		if v == verdictLost {
+			f.Add("why", j.status.loss)
+		}
+		j.app.Print(map[string]any{"error": f})
 	default:
-		fmt.Fprintf(j.app.stderr, "croft: %s\n", lines(message))
+		fmt.Fprintf(j.app.Stderr, "croft: %s\n", cli.Lines(message))
 	}
-	return exitError(code)
+	return cli.ExitError(code)
 }
 
-// environment is what the command finds. It makes the folder with the lease that it points to.
+// environment returns the command's environment. It makes the folder with the
+// lease.
 func (j *job) environment() (env []string, err error) {
-	name, _, err := j.app.storeName()
+	name, _, err := j.app.StoreName()
 	if err != nil {
 		return nil, err
 	}
@@ -281,32 +312,33 @@ func (j *job) environment() (env []string, err error) {
 		return nil, err
 	}
 	if j.tally != nil {
-		if err := j.tally.begin(file); err != nil {
+		if err := j.tally.Begin(file); err != nil {
 			return nil, err
 		}
 	}
-	store, err := storeFor(j.scratch, name, j.opts.passStore)
+	store, err := cli.StoreFor(j.scratch, name, j.opts.passStore)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(inherited(), store...),
-		envKey+"="+j.lease().Key(),
-		envToken+"="+strconv.FormatInt(int64(j.lease().Token()), 10),
-		envStamp+"="+j.lease().Stamp().String(),
-		envLease+"=@"+file,
-		envDeadline+"="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
+	return append(append(cli.InheritedEnv(), store...),
+		cli.EnvKey+"="+j.lease().Key(),
+		cli.EnvToken+"="+strconv.FormatInt(int64(j.lease().Token()), 10),
+		cli.EnvStamp+"="+j.lease().Stamp().String(),
+		cli.EnvLease+"=@"+file,
+		cli.EnvDeadline+"="+j.lease().Record().Deadline.Format(time.RFC3339Nano),
 	), nil
 }
 
-// tidy removes what the command found, when the last of it has been counted.
+// tidy counts the last writes and removes the folder with the lease.
 func (j *job) tidy() {
 	if j.tally != nil {
-		j.tally.end()
+		j.tally.End()
 	}
 	_ = os.RemoveAll(j.scratch)
 }
 
-// fileOf is the stream itself when it is a file, so that a terminal stays a terminal.
+// fileOf returns the stream if it is a file, so that a terminal stays a
+// terminal for the command.
 func fileOf(stream any) *os.File {
 	f, _ := stream.(*os.File)
 	return f

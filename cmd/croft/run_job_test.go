@@ -10,18 +10,20 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestAnInterruptBeforeTheCommandStartsGivesTheKeyBack: between the grant and the start nobody but croft hears the signal.
+// TestAnInterruptBeforeTheCommandStartsGivesTheKeyBack: between the grant and
+// the start only croft itself gets the signal.
 func TestAnInterruptBeforeTheCommandStartsGivesTheKeyBack(t *testing.T) {
 	dir := t.TempDir()
-	t.Setenv(envStore, filepath.Join(dir, "store"))
+	t.Setenv(cli.EnvStore, filepath.Join(dir, "store"))
 	t.Setenv("TMPDIR", dir)
 	var said bytes.Buffer
-	a := &app{stdout: &sink{w: &said}, stderr: &said}
+	a := &app{&cli.App{Stdout: &cli.Sink{W: &said}, Stderr: &said}}
 	a.rootCommand() // sets the flags to their defaults
-	client, end, err := a.client(t.Context())
+	client, end, err := a.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +43,8 @@ func TestAnInterruptBeforeTheCommandStartsGivesTheKeyBack(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("started: %v, want it not to", err)
 	}
-	if err := j.notStarted(t.Context(), err); !errors.Is(err, exitError(exitInterrupted)) {
-		t.Errorf("%v, want exit code %d", err, exitInterrupted)
+	if err := j.notStarted(t.Context(), err); !errors.Is(err, cli.ExitError(cli.ExitInterrupted)) {
+		t.Errorf("%v, want exit code %d", err, cli.ExitInterrupted)
 	}
 	if rec, err := client.Store().Get(t.Context(), "job"); err != nil || rec.State != tenure.Free || !errors.Is(lease.Err(), croft.ErrLost) {
 		t.Errorf("the key is %s, %v", rec.State, err)

@@ -17,13 +17,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// patience bounds every wait for something that must happen. It is not a measure: the machine may be slow.
+// patience bounds every wait for an event that must happen. It measures
+// nothing, because the machine may be slow.
 const patience = 60 * time.Second
 
-// ttl is of leases that must end while a test waits, and not before it has looked: on a busy machine a process can stand still for seconds.
+// ttl is for leases that must end while a test waits, but not before the test
+// has looked. On a busy machine a process can stand still for seconds.
 const ttl = "6s"
 
 // station is one user's view of a store: croft processes that share it.
@@ -31,10 +34,11 @@ type station struct {
 	t    *testing.T
 	dir  string
 	path string   // PATH with a croft in it
-	env  []string // of croft, beside the usual
+	env  []string // further variables of croft
 }
 
-// newStation builds on this test binary being croft when it is called by that name.
+// newStation makes a folder and a croft for a test. The test binary acts as
+// croft if it is called by that name.
 func newStation(t *testing.T) *station {
 	t.Helper()
 	if testing.Short() {
@@ -55,7 +59,8 @@ func newStation(t *testing.T) *station {
 	return s
 }
 
-// croft starts a croft process in a session of its own, so that the whole of it can be stopped by walking its tree.
+// croft starts a croft process in a session of its own, so that a walk over its
+// tree can stop all of it.
 func (s *station) croft(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	s.t.Helper()
 	var out bytes.Buffer
@@ -100,7 +105,7 @@ func (s *station) until(what string, ok func() bool) {
 	}
 }
 
-// show is what the store says of a key.
+// show is the store's record of a key.
 func (s *station) show(key string) (v struct {
 	Token int64  `json:"token"`
 	Owner string `json:"owner"`
@@ -147,9 +152,9 @@ func descendants(t *testing.T, root int) []int {
 	for _, stat := range stats {
 		text, err := os.ReadFile(stat)
 		if err != nil {
-			continue // it is gone
+			continue // the process has ended
 		}
-		after := text[bytes.LastIndexByte(text, ')')+1:] // the name may hold anything
+		after := text[bytes.LastIndexByte(text, ')')+1:] // the name may contain anything
 		fields := strings.Fields(string(after))
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
 		parents[pid], _ = strconv.Atoi(fields[1])
@@ -165,7 +170,8 @@ func descendants(t *testing.T, root int) []int {
 	return tree
 }
 
-// stopAll stops processes; of those that have ended meanwhile, as a script's sleeps do, there is nothing to stop.
+// stopAll stops processes. It ignores those that have ended meanwhile, such as
+// a script's sleeps.
 func stopAll(t *testing.T, tree []int) {
 	t.Helper()
 	for _, pid := range tree {
@@ -175,8 +181,8 @@ func stopAll(t *testing.T, tree []int) {
 	}
 }
 
-// waitedForCPU is how long processes were ready to run and did not, as far as
-// the kernel counts that: milliseconds on an idle machine.
+// waitedForCPU is how long processes were ready to run and did not, by the
+// kernel's count. On an idle machine that is milliseconds.
 func waitedForCPU(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -191,7 +197,7 @@ func waitedForCPU(pids []int) (sum time.Duration) {
 	return sum
 }
 
-// lives reports whether a process is there and no zombie.
+// lives reports whether a process exists and is no zombie.
 func lives(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -201,7 +207,8 @@ func lives(pid int) bool {
 	return after[0] != "Z" && after[0] != "X"
 }
 
-// A worker sleeps past its lease, another takes over and writes, the first wakes up and writes: the seed of all this.
+// A worker sleeps past its lease. Another takes over and writes. The first
+// wakes up and writes. Croft was made for this case.
 func TestLaw3AStoppedTreeLosesToItsSuccessor(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -234,8 +241,8 @@ while [ ! -e enough ]; do sleep 0.02; done
 	for _, pid := range tree {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
-	if code := exitCode(t, one, oneOut); code != exitNotOwned {
-		t.Errorf("the first run exited %d, want %d; it printed:\n%s", code, exitNotOwned, oneOut)
+	if code := exitCode(t, one, oneOut); code != cli.ExitNotOwned {
+		t.Errorf("the first run exited %d, want %d; it printed:\n%s", code, cli.ExitNotOwned, oneOut)
 	}
 	for _, pid := range tree {
 		if lives(pid) {
@@ -259,7 +266,8 @@ while [ ! -e enough ]; do sleep 0.02; done
 	}
 }
 
-// Nobody else was granted the key while the tree stood still: the work goes on under the same token.
+// Nobody else was granted the key while all processes stood still. The work
+// goes on under the same token.
 func TestAStoppedTreeThatNobodyReplacedGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -274,8 +282,8 @@ exit 7
 	token := s.read("token")
 	tree := descendants(t, run.Process.Pid)
 	stopAll(t, tree)
-	// Past the TTL: the pause is the point. The warden must see that it stood
-	// still itself, and takes half a second for that.
+	// The pause is longer than the TTL. The warden must see that it stood still
+	// itself, and takes half a second for that.
 	time.Sleep(time.Until(s.show("job").Deadline) + time.Second)
 	for _, pid := range tree {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
@@ -297,7 +305,8 @@ exit 7
 	}
 }
 
-// Croft alone stands still: its warden kills the command in time, and croft, awake again, does not take that for the command's own end.
+// Croft alone stands still. Its warden kills the command in time. When croft
+// wakes up, it does not take that for the command's own end.
 func TestLaw5ACommandDiesInTimeWhileCroftStandsStill(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -312,15 +321,16 @@ func TestLaw5ACommandDiesInTimeWhileCroftStandsStill(t *testing.T) {
 	if err := run.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if code := exitCode(t, run, out); code != exitNotOwned {
-		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, exitNotOwned, out)
+	if code := exitCode(t, run, out); code != cli.ExitNotOwned {
+		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, cli.ExitNotOwned, out)
 	}
 	if status := s.read("status"); !strings.Contains(status, `"verdict":"lost","exit":12,"by":"croft"`) || !strings.Contains(status, `"loss":"expired"`) {
 		t.Errorf("the status file says %s", status)
 	}
 }
 
-// Croft is killed: what it started dies with it, and the key passes on when its TTL has passed.
+// Croft is killed. Everything it started dies with it, and the key passes on
+// after its TTL.
 func TestKillingCroftKillsItsTreeAndTheLeasePassesOn(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -367,7 +377,8 @@ sleep 1000
 	}
 }
 
-// The store goes away: the command gets TERM, then KILL, and is dead before anybody else could be granted the key.
+// The store goes away. The command gets TERM, then KILL, and is dead before
+// another owner could be granted the key.
 func TestLaw5TheCommandIsDeadBeforeTheStoresDeadline(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
@@ -380,7 +391,8 @@ while :; do echo >alive; sleep 0.02; done
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Renewals fail from here on: the store's folder is not where it was. What the record says stays true.
+	// From here on renewals fail, because the store's folder was moved. The
+	// record stays as it was.
 	away := filepath.Join(s.dir, "away")
 	if err := os.Rename(filepath.Join(s.dir, "store"), away); err != nil {
 		t.Fatal(err)
@@ -398,8 +410,8 @@ while :; do echo >alive; sleep 0.02; done
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := exitCode(t, run, out); code != exitNotOwned {
-		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, exitNotOwned, out)
+	if code := exitCode(t, run, out); code != cli.ExitNotOwned {
+		t.Errorf("the run exited %d, want %d; it printed:\n%s", code, cli.ExitNotOwned, out)
 	}
 	s.read("term")
 	if err := os.Remove(filepath.Join(s.dir, "store")); err != nil {
@@ -408,8 +420,8 @@ while :; do echo >alive; sleep 0.02; done
 	if err := os.Rename(away, filepath.Join(s.dir, "store")); err != nil {
 		t.Fatal(err)
 	}
-	// The store's clock is this machine's. A process that is given no processor
-	// kills nobody: its wait for one is no fault of it.
+	// The store's clock is this machine's. A process without a processor cannot
+	// kill, so the time that croft and its warden waited for one is allowed.
 	if rec := s.show("job"); !alive.ModTime().Before(rec.Deadline.Add(starved)) {
 		t.Errorf("the command was alive at %s, after the store's deadline %s; croft was ready to run but waited %s",
 			alive.ModTime(), rec.Deadline, starved)

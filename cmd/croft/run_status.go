@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/supervise"
 )
 
-// verdict is how a run ended, in one word.
+// verdict is the outcome of a run in one word.
 type verdict string
 
-// The verdicts of a run. With done and failed the exit code is the command's own.
+// These are the verdicts of a run. With done and failed the exit code is the
+// command's own.
 const (
 	verdictRunning    verdict = "running"
 	verdictDone       verdict = "done"        // the command exited 0
@@ -25,7 +27,7 @@ const (
 	verdictNotStarted verdict = "not_started" // something kept the command from starting
 )
 
-// runStatus is what --status-file holds.
+// runStatus is the content of --status-file.
 type runStatus struct {
 	path    string
 	key     string
@@ -38,7 +40,8 @@ type runStatus struct {
 	ran     *supervise.Status
 }
 
-// newRunStatus makes sure that the outcome can be written before there is one.
+// newRunStatus writes the file once, so that a bad path is an error before the
+// run begins.
 func newRunStatus(path, key string) (*runStatus, error) {
 	s := &runStatus{path: path, key: key, started: time.Now()}
 	if path == "" {
@@ -46,12 +49,12 @@ func newRunStatus(path, key string) (*runStatus, error) {
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return nil, invalid("status file: %v", err)
+		return nil, cli.Invalid("status file: %v", err)
 	}
 	s.path = abs
 	s.verdict = verdictNotStarted
 	if err := s.save(); err != nil {
-		return nil, invalid("status file: %v; name a file in a directory that can be written", err)
+		return nil, cli.Invalid("status file: %v; name a file in a directory that can be written", err)
 	}
 	return s, nil
 }
@@ -59,14 +62,14 @@ func newRunStatus(path, key string) (*runStatus, error) {
 // command notes how the command ended.
 func (s *runStatus) command(status supervise.Status) { s.ran = &status }
 
-// write saves the status as it is now. A status that cannot be written is said, and changes nothing.
+// write saves the present status. It prints an error and goes on if it cannot.
 func (s *runStatus) write(stderr io.Writer) {
 	if err := s.save(); err != nil {
 		fmt.Fprintf(stderr, "croft: the status file could not be written: %v\n", err)
 	}
 }
 
-// save replaces the file, so that its readers never see half of it.
+// save replaces the file, so readers never see half of it.
 func (s *runStatus) save() error {
 	if s.path == "" {
 		return nil
@@ -81,11 +84,11 @@ func (s *runStatus) save() error {
 		Signal  string      `json:"command_signal,omitempty"`
 		Loss    croft.Loss  `json:"loss,omitempty"`
 		Message string      `json:"message,omitempty"`
-		Started when        `json:"started"`
-		Ended   when        `json:"ended"`
-	}{Key: s.key, Token: s.token, Verdict: s.verdict, Loss: s.loss, Message: s.message, Started: when(s.started)}
+		Started cli.When    `json:"started"`
+		Ended   cli.When    `json:"ended"`
+	}{Key: s.key, Token: s.token, Verdict: s.verdict, Loss: s.loss, Message: s.message, Started: cli.When(s.started)}
 	if s.verdict != verdictRunning {
-		view.Exit, view.Ended, view.By = &s.exit, when(time.Now()), "croft"
+		view.Exit, view.Ended, view.By = &s.exit, cli.When(time.Now()), "croft"
 		if s.ran != nil && (s.verdict == verdictDone || s.verdict == verdictFailed) {
 			view.By = "command"
 		}
@@ -101,7 +104,7 @@ func (s *runStatus) save() error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(s.path, func(w io.Writer) error {
+	return cli.ReplaceFile(s.path, func(w io.Writer) error {
 		_, err := w.Write(append(data, '\n'))
 		return err
 	})

@@ -10,7 +10,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// incident is what an operator finds: a key that worker-1 holds, and has held before, with a guarded resource it has written to and a report of progress.
+// incident is the situation that an operator finds. worker-1 holds the key, and
+// has held it before. It has written to a guarded resource and reported
+// progress.
 const incident = `
 exec croft acquire orders/nightly --owner worker-0 --ttl 10m
 cp stdout first.lease
@@ -30,7 +32,7 @@ exec bash -eu block.sh
 -- out/.keep --
 `
 
-// forged is an incident whose mark somebody has made up.
+// forged is an incident with a made-up mark.
 var forged = strings.Replace(incident, "exec bash -eu block.sh\n", `
 env CROFT_MAX_AHEAD=2000000h
 exec croft guard raise out/nightly.json --store no-store --stamp croft1:4000000000000000:00000000000000000000000000000001:0:orders/nightly
@@ -38,7 +40,8 @@ env CROFT_MAX_AHEAD=
 exec bash -eu block.sh
 `, 1)
 
-// TestEveryCommandInTheRunbookWorks: each block by itself, in the middle of an incident.
+// TestEveryCommandInTheRunbookWorks runs each block by itself, in the middle of
+// an incident.
 func TestEveryCommandInTheRunbookWorks(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/runbook.md")

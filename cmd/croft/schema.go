@@ -9,9 +9,10 @@ import (
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/backend/sqlite"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
-// schemas are the technologies whose tables somebody may want to make by hand.
+// schemas are the engines whose tables a user may create by hand.
 var schemas = map[string]func() string{
 	"postgres": postgres.Schema,
 	"sqlite":   sqlite.Schema,
@@ -29,25 +30,27 @@ func schemaNames() []string {
 func (a *app) schemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "schema ENGINE",
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Print the tables that a database needs",
-		Long: `Print what croft creates in a database, for those who create it themselves: a store makes
-its tables on first use if it may, and uses those it finds otherwise.`,
+		Long: `Print the tables that croft creates in a database, for those who create them by
+hand. A store creates its tables on first use if it may, and otherwise uses
+those it finds.`,
 		Example: "  croft schema postgres | psql -v ON_ERROR_STOP=1 mydb\n  croft schema sqlite | sqlite3 -bail app.db",
-		Args:    takes("ENGINE"),
+		Args:    cli.Takes("ENGINE"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return schemaNames(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, known := schemas[args[0]]
 			if !known {
-				return invalid("engine %q: it has no tables that croft knows of; known are %s", args[0], strings.Join(schemaNames(), ", "))
+				return cli.Invalid("engine %q: it has no tables that croft knows of; known are %s", args[0],
+					strings.Join(schemaNames(), ", "))
 			}
-			if a.json {
-				a.print(map[string]string{"engine": args[0], "schema": text()})
+			if a.JSON {
+				a.Print(map[string]string{"engine": args[0], "schema": text()})
 				return nil
 			}
-			_, _ = fmt.Fprint(a.stdout, text())
+			_, _ = fmt.Fprint(a.Stdout, text())
 			return nil
 		},
 	}

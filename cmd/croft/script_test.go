@@ -15,14 +15,16 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestMain makes this binary the croft of the scripts, with one difference: a script's home stands in for the one in the password
-// database, which no test may write to. Scripts that are not about concurrency
-// use a copy of it without the race detector: see plainCroft.
+// TestMain makes this binary the croft of the scripts. There is one difference:
+// a script's home replaces the home of the password database, which no test may
+// write to. Scripts that are not about concurrency use a copy without the race
+// detector: see plainCroft.
 func TestMain(m *testing.M) {
-	if os.Getenv("CROFT_TEST_MAIN") != "" { // a croft that a test started as a real process
+	if os.Getenv("CROFT_TEST_MAIN") != "" { // a test started this croft as a real process
 		main()
 	}
 	// Signals ignored at start stay ignored in children. Scripts send INT to
@@ -33,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	testscript.Main(withBinaries{m}, map[string]func(){
 		"croft": func() {
-			homeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
+			cli.HomeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
 			main()
 		},
 	})
@@ -44,7 +46,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, scripts("script", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) }))
 }
 
-// scripts are those of a folder of testdata, each with a home of its own.
+// scripts runs the scripts of a folder of testdata, each with a home of its
+// own.
 func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 	return testscript.Params{
 		Dir:                 filepath.Join("testdata", folder),
@@ -58,9 +61,10 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 			}
 			setup(e)
 			e.Setenv("TZ", "UTC")
-			// Under the race detector every process would stay for a second at its end, to give other goroutines time to race.
+			// Without this, the race detector keeps every process for a second
+			// at its end, to give other goroutines time to race.
 			e.Setenv("GORACE", "atexit_sleep_ms=10")
-			// What a script cannot write down.
+			// A script cannot write down these values.
 			e.Setenv("LONG", strings.Repeat("k", 4096))
 			e.Setenv("ODD", "reversed\u202etxt")
 			e.Setenv("CONTROL", "esc\x1b[31mred")
@@ -88,8 +92,8 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 	}
 }
 
-// race makes the croft of a script the one with the race detector. It is for
-// scripts in which one croft process does several things at a time.
+// race makes a script use the croft with the race detector, for scripts in
+// which one croft process does several things at a time.
 func race(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: race")
@@ -97,7 +101,7 @@ func race(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("PATH", ts.Getenv("RACE_PATH"))
 }
 
-// exits runs a program that must end with the given code: exits 11 croft acquire k
+// exits runs a program and checks its exit code: exits 11 croft acquire k
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
@@ -134,13 +138,14 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until runs a program again and again until its output matches: until REGEXP PROGRAM ARGS...
+// until runs a program until its output matches: until REGEXP PROGRAM ARGS...
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until REGEXP PROGRAM ARGS...")
 	}
 	re := regexp.MustCompile("(?m)" + args[0])
-	for end := time.Now().Add(testenv.Patience); ; time.Sleep(300 * time.Millisecond) { // a start costs time
+	// A start costs time.
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(300 * time.Millisecond) {
 		ts.Check(ts.Exec(args[1], args[2:]...))
 		if re.MatchString(ts.ReadFile("stdout")) {
 			return
@@ -159,7 +164,8 @@ func setenv(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
 }
 
-// denied is exits for a program to which file permissions apply, whoever runs the tests: denied CODE PROGRAM ARGS...
+// denied is exits for a program to which file permissions apply, even if root
+// runs the tests: denied CODE PROGRAM ARGS...
 func denied(ts *testscript.TestScript, neg bool, args []string) {
 	if os.Getuid() == 0 && len(args) > 1 {
 		args = append([]string{args[0], "setpriv", "--bounding-set", "-dac_override,-dac_read_search"}, args[1:]...)

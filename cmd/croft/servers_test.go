@@ -72,7 +72,7 @@ func TestPasswordScripts(t *testing.T) {
 }
 
 // standIn is a server that answers every Redis command with an error, and keeps
-// what it hears.
+// the commands.
 func standIn(t *testing.T) (address string, heard func() string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,7 +114,8 @@ func standIn(t *testing.T) (address string, heard func() string) {
 var engines = map[string]func(*testing.T) map[string]string{
 	"redis": func(t *testing.T) map[string]string {
 		url := testenv.RedisAlone(t).URL()
-		return map[string]string{"CROFT_STORE": url, "TARGET": url + "#report"} // a script would take # for a comment
+		// In a script, # would begin a comment.
+		return map[string]string{"CROFT_STORE": url, "TARGET": url + "#report"}
 	},
 	"postgres": func(t *testing.T) map[string]string {
 		return map[string]string{"CROFT_STORE": testenv.Postgres(t).Database(t)}
@@ -142,7 +143,8 @@ var engines = map[string]func(*testing.T) map[string]string{
 	},
 }
 
-// The same scripts on every engine beside the default one: what users script against does not depend on where leases are kept.
+// The same scripts run on every engine beside the default one. What users write
+// against croft does not depend on the store.
 func TestServerScripts(t *testing.T) {
 	t.Parallel()
 	for name, open := range engines {
@@ -150,7 +152,7 @@ func TestServerScripts(t *testing.T) {
 			t.Parallel()
 			env := open(t)
 			folders := []string{"servers", name}
-			if name != "s3" && name != "gcs" { // these cannot tell
+			if name != "s3" && name != "gcs" { // these stores cannot notify
 				folders = append(folders, "telling")
 			}
 			for _, folder := range folders {

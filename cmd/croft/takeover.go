@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -20,69 +21,68 @@ func (a *app) takeoverCommand() *cobra.Command {
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use:     "takeover KEY --note WHY",
-		GroupID: groupHand,
-		Short:   "Take a key by hand, whoever holds it",
-		Long: `Take a key from whoever holds it. The store keeps who did it and why. A new token is burned, and the fence is raised at the
-guards that the holder named, so its writes are refused there from now on; standard error says where that worked.
+		GroupID: cli.GroupHand,
+		Short:   "Take a key from its holder by hand",
+		Long: `Take a key from its present holder. The store keeps who did it and why. It burns
+a new token. Croft raises the fence at the guards that the holder named, so they
+refuse the holder's writes from now on. Standard error says where that worked.
 
 ` + raiseHelp + `
 
-Without --to you hold the key yourself, and the lease is printed as acquire prints it. With --to nobody holds it, but only the
-named owner can take it until the time is up.`,
+Without --to you hold the key yourself, and croft prints the lease as acquire
+does. With --to nobody holds it, and only the named owner can take it until the
+time is up.`,
 		Example: `  croft takeover reports/daily --note "host is down"
   croft takeover reports/daily --note "moving it" --to cron@web2 --ttl 10m`,
-		Args:              takes("KEY"),
-		ValidArgsFunction: a.completeKey,
+		Args:              cli.Takes("KEY"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			toGiven := c.Flags().Changed("to")
 			if toGiven && to == "" {
-				return invalid("--to: it is empty; name the owner the key is for, or leave it out to take the key yourself")
+				return cli.Invalid("--to: it is empty; name the owner the key is for, or leave it out to take the " +
+					"key " +
+					"yourself")
 			}
 			allowed, err := allowRaise(raise)
 			if err != nil {
 				return err
 			}
-			return a.takeover(c.Context(), args[0], to, croft.ByHand{Actor: a.owner, Note: note, TTL: ttl, Raise: allowed})
+			return a.takeover(c.Context(), args[0], to,
+				croft.ByHand{Actor: a.Owner, Note: note, TTL: ttl, Raise: allowed})
 		},
 	}
 	flags := c.Flags()
-	noteFlag(c, &note)
+	cli.NoteFlag(c, &note)
 	flags.StringVar(&to, "to", "", "reserve the key for this owner instead of holding it")
 	raiseFlag(c, &raise)
-	ttlFlag(flags, &ttl, 0, "how long your lease lasts (default 1m), or the reservation (default 10m)")
+	cli.TTLFlag(flags, &ttl, 0, "how long your lease lasts (default 1m), or the reservation (default 10m)")
 	return c
 }
 
-// noteFlag is why something is done by hand. It is required.
-func noteFlag(c *cobra.Command, note *string) {
-	c.Flags().StringVar(note, "note", "", "why; it is kept with the act (required)")
-	_ = c.MarkFlagRequired("note")
-}
-
-// raiseView is, in JSON, what became of the fence at one resource.
+// raiseView says in JSON whether the fence was raised at one resource.
 type raiseView struct {
 	Target string `json:"target"`
 	Raised bool   `json:"raised"`
 	Error  string `json:"error,omitempty"`
 }
 
-// takeoverView is, in JSON, the operator's lease.
+// takeoverView is the operator's new lease in JSON.
 type takeoverView struct {
-	leaseView
+	cli.LeaseView
 	Raised []raiseView `json:"raised"`
 }
 
-// byHandView is, in JSON, what an operator made of a key.
+// byHandView is a revoked or reserved key in JSON.
 type byHandView struct {
 	Key      string       `json:"key"`
 	Token    fence.Token  `json:"token"`
-	Stamp    string       `json:"stamp"` // of the token that was burned, to raise the fence with
+	Stamp    string       `json:"stamp"` // of the burned token; guard raise takes it
 	State    tenure.State `json:"state"`
 	Owner    string       `json:"owner"`
 	Cause    tenure.Cause `json:"cause"`
 	Actor    string       `json:"actor"`
 	Note     string       `json:"note"`
-	Deadline when         `json:"deadline"`
+	Deadline cli.When     `json:"deadline"`
 	TTL      string       `json:"ttl"`
 	Raised   []raiseView  `json:"raised"`
 }
@@ -91,7 +91,7 @@ func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) erro
 	if err := fence.CheckKey(key); err != nil {
 		return err
 	}
-	client, end, err := a.client(ctx)
+	client, end, err := a.Client(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,80 +101,87 @@ func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) erro
 		if t == nil {
 			return err
 		}
-		return a.printTransfer(t, fmt.Sprintf("reserved %s for %s for %s", word(key), word(t.Record.Owner), t.Record.TTL))
+		return a.printTransfer(t,
+			fmt.Sprintf("reserved %s for %s for %s", cli.Word(key), cli.Word(t.Record.Owner), t.Record.TTL))
 	}
 	t, err := client.Takeover(ctx, key, h)
 	if t == nil {
 		return err
 	}
 	raised := a.printRaised(t)
-	if a.json {
-		a.print(takeoverView{leaseOf(t.Deed, t.Record), raised})
+	if a.JSON {
+		a.Print(takeoverView{cli.LeaseOf(t.Deed, t.Record), raised})
 	} else {
-		a.printLease(leaseOf(t.Deed, t.Record))
+		a.printLease(cli.LeaseOf(t.Deed, t.Record))
 	}
-	if a.stdout.err != nil {
-		// Giving the key back would let in whom the operator wants out.
-		a.stdout.told = true
-		fmt.Fprintf(a.stderr, "croft: the lease could not be printed (%v); the key is yours for %s all the same\n", a.stdout.err, t.Record.TTL)
-		return exitError(exitFailed)
+	if a.Stdout.Err != nil {
+		// Keep the key: giving it back would let in the holder whom the
+		// operator wants out.
+		a.Stdout.Reported = true
+		fmt.Fprintf(a.Stderr, "croft: the lease could not be printed (%v); the key is yours for %s all the same\n",
+			a.Stdout.Err, t.Record.TTL)
+		return cli.ExitError(cli.ExitFailed)
 	}
 	return unfenced(t)
 }
 
-// unfenced is the exit code of an act by hand after which the fence is not up
-// at a guard that the holder had named. It has been printed where and why.
+// unfenced returns exit code 1 if the fence is not up at a guard that the
+// holder had named. printRaised has printed where and why.
 func unfenced(t *croft.Transfer) error {
 	for _, r := range t.Raised {
 		if r.Err != nil {
-			return exitError(exitFailed)
+			return cli.ExitError(cli.ExitFailed)
 		}
 	}
 	return nil
 }
 
-// printTransfer says what was done to a key that nobody holds now.
+// printTransfer prints the result of a revocation or reservation.
 func (a *app) printTransfer(t *croft.Transfer, text string) error {
 	raised := a.printRaised(t)
-	if !a.json {
-		fmt.Fprintln(a.stdout, text)
+	if !a.JSON {
+		fmt.Fprintln(a.Stdout, text)
 		return unfenced(t)
 	}
 	rec := t.Record
-	a.print(byHandView{
-		Key: rec.Key, Token: rec.Token, Stamp: rec.Stamp().String(), State: rec.State, Owner: rec.Owner, Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
-		Deadline: when(rec.Deadline), TTL: rec.TTL.String(), Raised: raised,
+	a.Print(byHandView{
+		Key: rec.Key, Token: rec.Token, Stamp: rec.Stamp().String(), State: rec.State, Owner: rec.Owner,
+		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
+		Deadline: cli.When(rec.Deadline), TTL: rec.TTL.String(), Raised: raised,
 	})
 	return unfenced(t)
 }
 
-// printRaised says, on standard error, whom it was taken from and where the fence is up; it returns the latter for JSON.
+// printRaised prints on standard error from whom the key was taken and where
+// the fence is up. It returns the guards for JSON.
 func (a *app) printRaised(t *croft.Transfer) []raiseView {
 	if before := t.Before; before.Alive(t.Record.Acquired) {
-		fmt.Fprintf(a.stderr, "croft: taken from %s (token %d)\n", word(before.Owner), before.Token)
+		fmt.Fprintf(a.Stderr, "croft: taken from %s (token %d)\n", cli.Word(before.Owner), before.Token)
 	}
 	views, missing := []raiseView{}, len(t.Raised) == 0
 	for _, r := range t.Raised {
 		v := raiseView{Target: store.Redact(r.Target), Raised: r.Err == nil}
 		switch {
 		case r.Err == nil:
-			fmt.Fprintf(a.stderr, "croft: fence raised: %s\n", word(v.Target))
+			fmt.Fprintf(a.Stderr, "croft: fence raised: %s\n", cli.Word(v.Target))
 		case errors.Is(r.Err, croft.ErrNotAllowed):
 			missing = true
-			v.Error = a.redact(r.Err.Error())
-			fmt.Fprintf(a.stderr, "croft: fence NOT raised: %s: %s\n       if you trust this target, allow it with --raise, or raise it alone\n", word(v.Target), lines(v.Error))
+			v.Error = a.Redact(r.Err.Error())
+			fmt.Fprintf(a.Stderr, "croft: fence NOT raised: %s: %s\n       if you trust this target, allow it with "+
+				"--raise, or raise it alone\n", cli.Word(v.Target), cli.Lines(v.Error))
 		default:
 			missing = true
-			v.Error = a.redact(r.Err.Error())
-			fmt.Fprintf(a.stderr, "croft: fence NOT raised: %s: %s\n", word(v.Target), lines(v.Error))
+			v.Error = a.Redact(r.Err.Error())
+			fmt.Fprintf(a.Stderr, "croft: fence NOT raised: %s: %s\n", cli.Word(v.Target), cli.Lines(v.Error))
 		}
 		views = append(views, v)
 	}
 	if len(views) == 0 {
-		fmt.Fprintln(a.stderr, "croft: fence: none named by the holder")
+		fmt.Fprintln(a.Stderr, "croft: fence: none named by the holder")
 	}
 	if missing {
-		fmt.Fprintf(a.stderr, "       raise it yourself where it matters: croft guard raise TARGET --stamp %s\n", t.Record.Stamp())
+		fmt.Fprintf(a.Stderr, "       raise it yourself where it matters: croft guard raise TARGET --stamp %s\n",
+			t.Record.Stamp())
 	}
 	return views
 }

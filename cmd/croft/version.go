@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
@@ -18,10 +19,10 @@ var version = ""
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		GroupID: groupTool,
+		GroupID: cli.GroupTool,
 		Short:   "Print the version, how it was built, and what it can open",
 		Example: "  croft version\n  croft version --json",
-		Args:    takes(),
+		Args:    cli.Takes(),
 		RunE: func(*cobra.Command, []string) error {
 			a.version()
 			return nil
@@ -43,24 +44,24 @@ type versionView struct {
 
 func (a *app) version() {
 	v := built()
-	if a.json {
-		a.print(v)
+	if a.JSON {
+		a.Print(v)
 		return
 	}
-	fmt.Fprintf(a.stdout, "croft %s\n", v.Version)
+	fmt.Fprintf(a.Stdout, "croft %s\n", v.Version)
 	if v.Commit != "" {
 		changed := ""
 		if v.Modified {
 			changed = ", with changes"
 		}
-		fmt.Fprintf(a.stdout, "commit   %s (%s%s)\n", v.Commit, v.Time, changed)
+		fmt.Fprintf(a.Stdout, "commit   %s (%s%s)\n", v.Commit, v.Time, changed)
 	}
-	fmt.Fprintf(a.stdout, "built    %s, %s\n", v.Go, v.Platform)
-	fmt.Fprintf(a.stdout, "stores   %s\n", strings.Join(v.Stores, ", "))
-	fmt.Fprintf(a.stdout, "targets  %s\n", strings.Join(v.Targets, ", "))
+	fmt.Fprintf(a.Stdout, "built    %s, %s\n", v.Go, v.Platform)
+	fmt.Fprintf(a.Stdout, "stores   %s\n", strings.Join(v.Stores, ", "))
+	fmt.Fprintf(a.Stdout, "targets  %s\n", strings.Join(v.Targets, ", "))
 }
 
-// built reads what the go command has left in the binary.
+// built reads what the go command has recorded in the binary.
 func built() versionView {
 	v := versionView{
 		Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,

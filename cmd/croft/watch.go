@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
@@ -19,18 +20,25 @@ func (a *app) watchCommand() *cobra.Command {
 	interval, onlyLines := time.Second, false
 	c := &cobra.Command{
 		Use:     "watch [PREFIX]",
-		GroupID: groupLook,
+		GroupID: cli.GroupLook,
 		Short:   "Watch ownership change as it happens",
-		Long: `Show the keys that begin with PREFIX, or all, until interrupted: on a terminal as a page that is kept up to date, with owners, the time
-they have left and the age of their progress above and the latest changes below.
+		Long: `Show the keys that begin with PREFIX, or all, until interrupted. A terminal
+shows a page that croft keeps up to date: above the owners, the time they have
+left and the age of their progress, below the latest changes.
 
-Elsewhere, and with --lines, print a line for every change: time, key, what happened, owner, token, and how the term began. What
-an owner was refused because the key is no longer its own is a change, too: writes at guards, renewals and releases, as far as
-those who were refused could leave a note in the store. Renewals are not changes. What came and went between two looks at the
-store (see --interval) is not seen; "croft history" has it.`,
-		Example:           "  croft watch\n  croft watch reports/ --interval 5s\n  croft watch --lines\n  croft watch --json | jq 'select(.change == \"refused\")'",
-		Args:              takes("[PREFIX]"),
-		ValidArgsFunction: a.completeKey,
+Elsewhere, and with --lines, croft prints a line for every change: time, key,
+what happened, owner, token, and how the term began. A refusal is a change, too:
+guards refuse the writes of an owner that lost the key, and stores its renewals
+and releases. Croft sees those refusals of which the refused process left a note
+in the store. Renewals are not changes. Croft looks at the store every
+--interval, and misses what began and ended between two looks. "croft history"
+has it.`,
+		Example: `  croft watch
+  croft watch reports/ --interval 5s
+  croft watch --lines
+  croft watch --json | jq 'select(.change == "refused")'`,
+		Args:              cli.Takes("[PREFIX]"),
+		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -39,37 +47,41 @@ store (see --interval) is not seen; "croft history" has it.`,
 			return a.watch(c.Context(), prefix, interval, onlyLines)
 		},
 	}
-	c.Flags().Var(&duration{value: &interval, least: 10 * time.Millisecond, most: time.Hour, examples: "1s or 500ms"}, "interval", "how often to look")
+	c.Flags().Var(&cli.Duration{
+		Value: &interval, Least: 10 * time.Millisecond, Most: time.Hour,
+		Examples: "1s or 500ms",
+	},
+		"interval", "how often to look")
 	c.Flags().BoolVar(&onlyLines, "lines", false, "print a line for every change, on a terminal, too")
 	return c
 }
 
-// changeView is a change in JSON: a record, and what happened to it when.
+// changeView is a change in JSON: the record, what happened, and when.
 type changeView struct {
-	Time   when   `json:"time"`
-	Change string `json:"change"`
-	recordView
+	Time   cli.When `json:"time"`
+	Change string   `json:"change"`
+	cli.RecordView
 }
 
 // change is one difference between two looks at the store.
 type change struct {
 	at      time.Time
 	what    string
-	rec     tenure.Record     // of a refusal only its key and owner
-	refused *refusals.Refusal // of a refusal
+	rec     tenure.Record     // for a refusal only key, owner and token
+	refused *refusals.Refusal // nil unless it is a refusal
 }
 
-// sight is what one look at the store sees.
-type sight struct {
+// snapshot is what one look at the store has found.
+type snapshot struct {
 	at       time.Time // by the store's clock
 	all      map[string]tenure.Record
 	refusals map[refusals.Refusal]bool
 }
 
 func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, onlyLines bool) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	st, err := a.open(ctx)
+	st, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +103,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 	for {
 		select {
 		case <-ctx.Done():
-			return nil // being interrupted is how it is meant to end
+			return nil // an interrupt is the normal end
 		case <-tick.C:
 		}
 		now, err := look(ctx, st, prefix)
@@ -100,7 +112,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		}
 		if err != nil {
 			if reachable {
-				show.say(fmt.Sprintf("%s; still trying", lines(a.redact(err.Error()))))
+				show.say(fmt.Sprintf("%s; still trying", cli.Lines(a.Redact(err.Error()))))
 			}
 			reachable = false
 			continue
@@ -110,17 +122,17 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		}
 		reachable = true
 		show.update(now, changes(seen, now))
-		if a.stdout.err != nil {
+		if a.Stdout.Err != nil {
 			return nil
 		}
 		seen = now
 	}
 }
 
-// watcher shows what happens.
+// watcher shows changes.
 type watcher interface {
-	begin(what string, first sight)
-	update(now sight, changed []change)
+	begin(what string, first snapshot)
+	update(now snapshot, changed []change)
 	say(what string)
 	end()
 }
@@ -128,37 +140,38 @@ type watcher interface {
 // watchLines prints a line for every change.
 type watchLines app
 
-func (w *watchLines) begin(what string, first sight) {
+func (w *watchLines) begin(what string, first snapshot) {
 	w.say(fmt.Sprintf("watching%s, %d at the moment; end with ctrl-C", what, len(first.all)))
 }
 
-func (w *watchLines) update(now sight, changed []change) {
+func (w *watchLines) update(now snapshot, changed []change) {
 	a := (*app)(w)
 	for _, c := range changed {
 		switch {
-		case a.json && c.refused != nil:
-			a.print(refusalViewOf(*c.refused))
-		case a.json:
-			a.print(changeView{Time: when(c.at), Change: c.what, recordView: viewOf(c.rec, now.at)})
+		case a.JSON && c.refused != nil:
+			a.Print(refusalViewOf(*c.refused))
+		case a.JSON:
+			a.Print(changeView{Time: cli.When(c.at), Change: c.what, RecordView: cli.ViewOf(c.rec, now.at)})
 		default:
-			fmt.Fprintln(a.stdout, changeLine(c, a.palette()))
+			fmt.Fprintln(a.Stdout, changeLine(c, a.Palette()))
 		}
 	}
 }
 
-func (w *watchLines) say(what string) { fmt.Fprintf(w.stderr, "croft: %s\n", what) }
+func (w *watchLines) say(what string) { fmt.Fprintf(w.Stderr, "croft: %s\n", what) }
 func (w *watchLines) end()            {}
 
-// look reads all records; those whose deadline has passed say so by their state.
-func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+// look reads all records and refusals. A record whose deadline has passed gets
+// the state that it has now.
+func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
 	now, err := st.Now(ctx)
 	if err != nil {
-		return sight{}, store.Unknown(err)
+		return snapshot{}, store.Unknown(err)
 	}
-	s := sight{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
-	for rec, err := range listed(ctx, st, prefix) {
+	s := snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
+	for rec, err := range cli.ListRecords(ctx, st, prefix) {
 		if err != nil {
 			return s, store.Unknown(err)
 		}
@@ -170,14 +183,14 @@ func look(ctx context.Context, st store.Store, prefix string) (sight, error) {
 		return s, store.Unknown(err)
 	}
 	for _, r := range refused {
-		r.At = tenure.Time(r.At) // so that it is the same as when it was seen before
+		r.At = tenure.Time(r.At) // equal to the same refusal of an earlier look
 		s.refusals[r] = true
 	}
 	return s, nil
 }
 
-// changes lists what happened between two looks, in the order in which it did.
-func changes(before, after sight) []change {
+// changes lists what happened between two looks, in order of time.
+func changes(before, after snapshot) []change {
 	var all []change
 	add := func(at time.Time, what string, rec tenure.Record) {
 		all = append(all, change{at: at, what: what, rec: rec})
@@ -196,7 +209,7 @@ func changes(before, after sight) []change {
 				what = "taken_over"
 			}
 			add(rec.Acquired, what, rec)
-			switch { // it may be over already
+			switch { // the term may have ended already
 			case rec.Ended != "":
 				add(rec.Deadline, string(rec.Ended), rec)
 			case rec.State == tenure.Free && what != "revoked":
@@ -220,7 +233,10 @@ func changes(before, after sight) []change {
 	}
 	for r := range after.refusals {
 		if !before.refusals[r] {
-			all = append(all, change{at: r.At, what: "refused", rec: tenure.Record{Key: r.Key, Owner: r.Owner, Token: r.Token}, refused: &r})
+			all = append(all, change{
+				at: r.At, what: "refused",
+				rec: tenure.Record{Key: r.Key, Owner: r.Owner, Token: r.Token}, refused: &r,
+			})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y change) int {
@@ -229,25 +245,29 @@ func changes(before, after sight) []change {
 	return all
 }
 
-// changeLine is a change in a line.
-func changeLine(c change, p palette) string {
-	colour := map[string]colour{"granted": green, "resumed": green, "expired": red, "taken_over": red, "revoked": red, "refused": red, "failed": yellow, "reserved": yellow}[c.what]
-	owner, about := word(c.rec.Owner), string(c.rec.Cause)
+// changeLine is a change as one line.
+func changeLine(c change, p cli.Palette) string {
+	colour := map[string]cli.Colour{
+		"granted": cli.Green, "resumed": cli.Green, "expired": cli.Red, "taken_over": cli.Red, "revoked": cli.Red,
+		"refused": cli.Red, "failed": cli.Yellow, "reserved": cli.Yellow,
+	}[c.what]
+	owner, about := cli.Word(c.rec.Owner), string(c.rec.Cause)
 	if c.refused != nil {
 		owner, about = whose(c.rec.Owner), refusalText(*c.refused)
 	}
-	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.paint(faint, c.at.Local().Format("15:04:05.000")), padded(word(c.rec.Key), 24),
-		p.paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(owner, 20), c.rec.Token, about)
+	text := fmt.Sprintf("%s  %s  %s  %s  %d  %s", p.Paint(cli.Faint, c.at.Local().Format("15:04:05.000")),
+		padded(cli.Word(c.rec.Key), 24),
+		p.Paint(colour, padded(strings.ReplaceAll(c.what, "_", " "), 10)), padded(owner, 20), c.rec.Token, about)
 	switch {
 	case c.what == "progress":
-		text += "  " + line(c.rec.Progress)
+		text += "  " + cli.Line(c.rec.Progress)
 	case c.rec.Actor != "":
-		text += "  " + word(c.rec.Actor) + ": " + line(c.rec.Note)
+		text += "  " + cli.Word(c.rec.Actor) + ": " + cli.Line(c.rec.Note)
 	}
 	return text
 }
 
-// padded is text with spaces up to a width.
+// padded fills text with spaces up to a width.
 func padded(text string, columns int) string {
-	return text + strings.Repeat(" ", max(0, columns-width(text)))
+	return text + strings.Repeat(" ", max(0, columns-cli.Width(text)))
 }

@@ -7,17 +7,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestThePageFitsTheTerminal: whatever there is to show, in every size, and what needs looking at comes first.
+// TestThePageFitsTheTerminal: the page fits every size, and keys that need
+// attention come first.
 func TestThePageFitsTheTerminal(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, keys := range []int{0, 1, 5, 500} {
 		for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 60}} {
-			p := &watchPage{a: &app{stdout: &sink{w: io.Discard}}, name: "/shared/croft", what: "all keys", said: "connection refused"}
-			p.sight = sight{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
+			p := &watchPage{a: &app{&cli.App{Stdout: &cli.Sink{W: io.Discard}}}, name: "/shared/croft", what: "all keys", message: "connection refused"}
+			p.snapshot = snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
 			for i := range keys {
 				key := fmt.Sprintf("namespace/%03d/%s", i, strings.Repeat("long", 20))
 				p.all[key] = tenure.Record{
@@ -34,8 +36,8 @@ func TestThePageFitsTheTerminal(t *testing.T) {
 				t.Errorf("%d keys: %d rows on a terminal with %d", keys, len(rows), size[1])
 			}
 			for _, row := range rows {
-				if width(uncolour.Replace(row)) > size[0] {
-					t.Errorf("%d keys: a row of %d columns on a terminal with %d: %q", keys, width(uncolour.Replace(row)), size[0], row)
+				if cli.Width(uncolour.Replace(row)) > size[0] {
+					t.Errorf("%d keys: a row of %d columns on a terminal with %d: %q", keys, cli.Width(uncolour.Replace(row)), size[0], row)
 				}
 			}
 			text := strings.Join(rows, "\n")

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestEveryTransferIsOneChange takes keys through the law and checks what a watcher says of each step.
+// TestEveryTransferIsOneChange takes keys through the law and checks the
+// changes that a watcher sees.
 func TestEveryTransferIsOneChange(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	first, second, operator := tenure.NewSecret(), tenure.NewSecret(), tenure.NewSecret()
@@ -31,7 +32,7 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 	resume.Resume = true
 
 	var rec tenure.Record
-	var seen sight
+	var seen snapshot
 	for _, step := range []struct {
 		name    string
 		request *tenure.Request
@@ -63,7 +64,7 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 		}
 		shown := rec
 		shown.State = rec.StateAt(now)
-		after := sight{at: now, all: map[string]tenure.Record{"k": shown}}
+		after := snapshot{at: now, all: map[string]tenure.Record{"k": shown}}
 		got := ""
 		for _, c := range changes(seen, after) {
 			got += c.what
@@ -73,7 +74,7 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 		}
 		seen = after
 	}
-	if c := changes(seen, sight{at: now}); len(c) != 1 || c[0].what != "forgotten" {
+	if c := changes(seen, snapshot{at: now}); len(c) != 1 || c[0].what != "forgotten" {
 		t.Errorf("a dropped record: %v", c)
 	}
 }
@@ -94,7 +95,7 @@ func TestATermBetweenTwoLooksIsShownWithItsEnd(t *testing.T) {
 	now = now.Add(time.Hour)
 	for end, rec := range map[string]tenure.Record{"released": released, "expired": held} {
 		rec.State = rec.StateAt(now)
-		got := changes(sight{}, sight{at: now, all: map[string]tenure.Record{"k": rec}})
+		got := changes(snapshot{}, snapshot{at: now, all: map[string]tenure.Record{"k": rec}})
 		if len(got) != 2 || got[0].what != "granted" || got[1].what != end {
 			t.Errorf("got %v, want granted and %s", got, end)
 		}
@@ -107,8 +108,8 @@ func TestARefusalIsShownOnceAndInItsPlace(t *testing.T) {
 	newer := older
 	newer.At, newer.Owner, newer.Count = now.Add(time.Second), "", 3
 	rec := tenure.Record{Key: "k", State: tenure.Held, Owner: "bob", Token: 2, Cause: tenure.Expired, Acquired: now.Add(time.Millisecond)}
-	before := sight{at: now, refusals: map[refusals.Refusal]bool{}}
-	after := sight{at: now, all: map[string]tenure.Record{"k": rec}, refusals: map[refusals.Refusal]bool{older: true, newer: true}}
+	before := snapshot{at: now, refusals: map[refusals.Refusal]bool{}}
+	after := snapshot{at: now, all: map[string]tenure.Record{"k": rec}, refusals: map[refusals.Refusal]bool{older: true, newer: true}}
 	var lines []string
 	for _, c := range changes(before, after) {
 		lines = append(lines, changeLine(c, false))

@@ -11,8 +11,8 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// The scripts on every ledger, each with one of its own: workers look after the
-// lost items of all queues.
+// The scripts run on every ledger, each with a ledger of its own, because
+// workers look after the lost items of all queues.
 func TestWorkScripts(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
@@ -21,8 +21,8 @@ func TestWorkScripts(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		// The others are about signals and stalls of processes. What becomes of
-		// a dead worker's items there is tried by work/chaostest, too.
+		// The other scripts are about signals and stalls of processes.
+		// proof/chaostest also tests what happens to a dead worker's items.
 		server, urls := testenv.Postgres(t), map[string]string{}
 		var files []string
 		for _, name := range []string{"effects", "items", "stale", "worker"} {
@@ -44,7 +44,8 @@ func ledgerIn(dir string) string {
 	return "sqlite://" + filepath.ToSlash(filepath.Join(dir, "croft.db"))
 }
 
-// TestEveryCommandOfTheWorkPageWorks: all blocks, one after the other, as its reader would try them.
+// TestEveryCommandOfTheWorkPageWorks runs all blocks one after the other, as a
+// reader would.
 func TestEveryCommandOfTheWorkPageWorks(t *testing.T) {
 	t.Parallel()
 	tryBlocks(t, "docs/work.md", "", nil, `exec bash -eux page.sh
@@ -53,7 +54,7 @@ grep '"pages": 3' published.json
 `)
 }
 
-// TestTheWorkBlockOfTheReadmeWorks with the simplest of agents.
+// TestTheWorkBlockOfTheReadmeWorks uses the simplest of agents.
 func TestTheWorkBlockOfTheReadmeWorks(t *testing.T) {
 	t.Parallel()
 	agent := func(e *testscript.Env) {
@@ -67,7 +68,8 @@ stdout '"queue":"pages"'
 `)
 }
 
-// tryBlocks runs a script that has the shell blocks of a page in page.sh: those with a word in them, or all.
+// tryBlocks runs a script with the shell blocks of a page in page.sh. It takes
+// those that contain a word, or all.
 func tryBlocks(t *testing.T, path, word string, setup func(*testscript.Env), script string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("../..", path))

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
@@ -19,31 +21,35 @@ import (
 func (a *app) writeCommand() *cobra.Command {
 	var from, text string
 	var seq uint64
-	var unsure unsurePolicy
+	var unsure cli.UnsurePolicy
 	c := &cobra.Command{
 		Use:     "write TARGET",
-		GroupID: groupWrite,
+		GroupID: cli.GroupWrite,
 		Short:   "Write a file, object or key, unless a newer owner has",
-		Long: `Replace TARGET, a path or a URL, with standard input. Whose write it is says the stamp: inside "croft run" it is in CROFT_STAMP. If
-a newer owner has been admitted there, the write is refused with exit code 13 and nothing changes.
+		Long: `Replace TARGET, a path or a URL, with standard input. The stamp says whose write
+it is. Inside "croft run" it is in CROFT_STAMP. If TARGET has admitted a newer
+owner, it refuses the write with exit code 13 and nothing changes.
 
-If the store says that another owner, or nobody, holds the key, the write is refused with exit code 12, even if no newer
-owner has written. If the store does not answer within --timeout, the mark of TARGET decides alone, unless --when-unsure
-refuse is given.
+If the store says that another owner, or nobody, holds the key, croft refuses
+the write with exit code 12, even if no newer owner has written. If the store
+does not answer within --timeout, the mark of TARGET decides alone, unless
+--when-unsure refuse is given.
 
-TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is put in front of the key), s3://BUCKET/KEY or
-gs://BUCKET/KEY. Rows of a database are written by the program whose transaction they are in, not from here.
+TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is
+put in front of the key), s3://BUCKET/KEY or gs://BUCKET/KEY. Croft writes no
+rows of a database: the program whose transaction they are in writes them.
 
-Readers see the old content or the new, never a part. The first write puts an existing file under guard, and says so. What takes long
-shows its progress on a terminal.`,
+Readers see the old content or the new, never a part. The first write puts an
+existing file under guard, and croft says so. A write that takes long shows its
+progress on a terminal.`,
 		Example: `  generate | croft write out/today.json                 # inside croft run
   croft write out/today.json --from build/today.json
   croft write 'etcd://localhost:2379/#config/current' --from current.yaml
   croft write out/today.json --stamp "$STAMP" < today   # STAMP: from acquire --json
   croft write out/log.json --seq 17 < log               # a late copy of write 16 is refused`,
-		Args: takes("TARGET"),
+		Args: cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.stamp(text, seq)
+			s, err := a.Stamp(text, seq)
 			if err != nil {
 				return err
 			}
@@ -52,9 +58,10 @@ shows its progress on a terminal.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&from, "from", "", "read the content from this file instead of standard input")
-	stampFlag(flags, &text)
-	flags.Uint64Var(&seq, "seq", 0, "number of this write under its lease: one not above the last admitted is refused")
-	unsureFlag(flags, &unsure, admitUnsure)
+	cli.StampFlag(flags, &text)
+	flags.Uint64Var(&seq, "seq", 0,
+		"number of this write under its lease: the target refuses a number not above the last it admitted")
+	cli.UnsureFlag(flags, &unsure, cli.AdmitUnsure)
 	_ = c.MarkFlagFilename("from")
 	return c
 }
@@ -67,22 +74,22 @@ type writeView struct {
 	Adopted bool  `json:"adopted"`
 }
 
-func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, unsure unsurePolicy) error {
-	ctx, stop := interruptible(ctx)
+func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, unsure cli.UnsurePolicy) error {
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	content := a.stdin
+	content := a.Stdin
 	if from != "" {
 		f, err := os.Open(from)
 		if err != nil {
-			return invalid("--from: %v; name a file that can be read", err)
+			return cli.Invalid("--from: %v; name a file that can be read", err)
 		}
 		defer f.Close()
 		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return invalid("--from: %s is a directory; name a file", from)
+			return cli.Invalid("--from: %s is a directory; name a file", from)
 		}
 		content = f
 	}
-	g, err := openGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, target)
 	if err != nil {
 		return err
 	}
@@ -90,32 +97,35 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, uns
 	shown := store.Redact(g.Target())
 	artifact, ok := g.(guard.Artifact)
 	if !ok {
-		return invalid("target %s: it has no content that could be replaced; write to it through its own client", shown)
+		return cli.Invalid("target %s: it has no content that could be replaced; write to it through its own client",
+			shown)
 	}
 	clk := clock.System()
-	check := func() error { return a.admissible(ctx, g, s, unsure) }
+	check := func() error { return a.Admissible(ctx, g, s, unsure) }
 	var receipt guard.Receipt
 	if err = check(); err == nil {
-		shownContent, stopShowing := a.progress(content)
+		shownContent, stopShowing := a.Progress(content)
 		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, clk, clk.Now(), check}))
 		stopShowing()
 	}
-	tallyWrite(g.Target(), s, err)
+	cli.TallyWrite(g.Target(), s, err)
 	if err != nil {
 		return a.noteRefusal(ctx, g.Target(), s, err)
 	}
 	if receipt.Adopted {
-		fmt.Fprintf(a.stderr, "croft: %s existed and is guarded from now on, by key %s\n", word(shown), word(receipt.Mark.Key))
+		fmt.Fprintf(a.Stderr, "croft: %s existed and is guarded from now on, by key %s\n", cli.Word(shown),
+			cli.Word(receipt.Mark.Key))
 	}
-	if a.json {
-		a.print(writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted})
+	if a.JSON {
+		a.Print(writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted})
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "wrote %s: %d bytes under token %d\n", word(shown), receipt.Bytes, receipt.Mark.Token)
+	fmt.Fprintf(a.Stdout, "wrote %s: %d bytes under token %d\n", cli.Word(shown), receipt.Bytes, receipt.Mark.Token)
 	return nil
 }
 
-// readUntil reads r until ctx ends: a terminal or pipe that says nothing must not outlast the user's patience.
+// readUntil reads r until ctx ends, so that an interrupt also ends a write from
+// a silent terminal or pipe.
 func readUntil(ctx context.Context, r io.Reader) io.Reader {
 	pr, pw := io.Pipe()
 	go func() {
@@ -126,7 +136,8 @@ func readUntil(ctx context.Context, r io.Reader) io.Reader {
 	return pr
 }
 
-// nameOwners adds to a refusal whose token is whose, as far as the store remembers.
+// nameOwners adds to a refusal the owners of the two tokens, if the store
+// remembers them.
 func nameOwners(ctx context.Context, st store.Store, err error) {
 	var stale *fence.StaleError
 	if !errors.As(err, &stale) {
@@ -140,7 +151,7 @@ func nameOwners(ctx context.Context, st store.Store, err error) {
 	stale.NewestOwner = ownerOf(rec, stale.Newest.Token, stale.Newest.Grant)
 }
 
-// ownerOf finds in a key's history who was granted a token.
+// ownerOf finds the owner of a token in a key's history.
 func ownerOf(rec tenure.Record, token fence.Token, grant fence.Grant) string {
 	for _, t := range rec.History {
 		if t.Token == token && t.Grant == grant {
@@ -148,4 +159,27 @@ func ownerOf(rec tenure.Record, token fence.Token, grant fence.Grant) string {
 		}
 	}
 	return ""
+}
+
+// checkedAtEnd reads the content of a write. If reading took long, it asks
+// again at the end whether the write is still allowed.
+type checkedAtEnd struct {
+	io.Reader
+	clk   clock.Clock // also counts while the machine sleeps
+	since clock.Instant
+	check func() error
+}
+
+// lateAfter is how long reading may take before checkedAtEnd asks again.
+const lateAfter = time.Second
+
+// Read returns the refusal in place of io.EOF.
+func (r *checkedAtEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if errors.Is(err, io.EOF) && r.clk.Now().Sub(r.since) > lateAfter {
+		if refusal := r.check(); refusal != nil {
+			return 0, refusal
+		}
+	}
+	return n, err
 }

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
 
-// agent is the life of an agent process.
+// agent runs an agent process.
 func agent(ctx context.Context, name, folder string) error {
 	ledger, err := work.Open(ctx, place(folder))
 	if err != nil {
@@ -29,13 +29,16 @@ func agent(ctx context.Context, name, folder string) error {
 	return diligent(ctx, ledger, name, folder)
 }
 
-// diligent is how an agent is usually written: work.Run claims items, keeps them alive, writes what the handler returns, and ends the handler's context when an item is lost.
+// diligent is how an agent is usually written. work.Run claims items, keeps
+// them alive, and writes what the handler returns. It ends the handler's
+// context when an item is lost.
 func diligent(ctx context.Context, ledger work.Ledger, name, folder string) error {
 	return work.Run(ctx, ledger, map[string]work.Handler{
 		queue: func(ctx context.Context, job *work.Job) (work.Result, error) {
 			region := string(job.Payload())
 			if saved := job.Checkpoint(); len(saved) > 0 {
-				says(os.Stdout, name, "takes %q under token %d, and begins with what was saved: %s", region, job.Stamp().Token, saved)
+				says(os.Stdout, name, "takes %q under token %d, and begins with what was saved: %s", region,
+					job.Stamp().Token, saved)
 			} else {
 				says(os.Stdout, name, "takes %q under token %d", region, job.Stamp().Token)
 				if err := job.Save(ctx, research(region, name)); err != nil {
@@ -52,10 +55,14 @@ func diligent(ctx context.Context, ledger work.Ledger, name, folder string) erro
 	}, &work.Options{Owner: name, Slots: 1, TTL: ttl})
 }
 
-// frozen is the same work verb by verb, as an agent in any language could do it, so that every answer can be seen. It never asks whether its time is over: nothing rests on that.
+// frozen does the same work verb by verb, as an agent in any language could, so
+// that every answer can be seen. It never checks its deadline: nothing depends
+// on that.
 func frozen(ctx context.Context, ledger work.Ledger, name, folder string) error {
 	secret := tenure.NewSecret()
-	items, err := ledger.Claim(ctx, work.Claim{Queues: []string{queue}, Limit: 1, Secret: secret, Owner: name, TTL: ttl})
+	items, err := ledger.Claim(ctx, work.Claim{
+		Queues: []string{queue}, Limit: 1, Secret: secret, Owner: name, TTL: ttl,
+	})
 	if err != nil {
 		return err
 	}
@@ -66,7 +73,9 @@ func frozen(ctx context.Context, ledger work.Ledger, name, folder string) error 
 	region := string(item.Payload)
 	says(os.Stdout, name, "takes %q under token %d", region, item.Record.Token)
 
-	// Every write about the item carries the token of the claim. When the outcome is unknown, it is sent again: repeated, it has the effect of one.
+	// Every write about the item carries the token of the claim. If the outcome
+	// is unknown, the agent sends the request again: several copies have the
+	// effect of one.
 	ask := func(req work.Request) error {
 		req.ID, req.Token, req.Secret = item.ID, item.Record.Token, secret
 		for {
@@ -89,11 +98,13 @@ func frozen(ctx context.Context, ledger work.Ledger, name, folder string) error 
 	says(os.Stdout, name, "publishes %q: %s", region, outcome(publish(ctx, folder, region, name, item.Record.Stamp())))
 	says(os.Stdout, name, "reports progress: %s", outcome(ask(work.Request{Verb: work.Report, Progress: "published"})))
 	done := result(region, name)
-	says(os.Stdout, name, "completes %q, with a message to the newsroom: %s", region, outcome(ask(work.Request{Verb: work.Complete, Result: done.Body, Effects: done.Effects})))
+	says(os.Stdout, name, "completes %q, with a message to the newsroom: %s", region, outcome(ask(work.Request{
+		Verb: work.Complete, Result: done.Body, Effects: done.Effects,
+	})))
 	return nil
 }
 
-// outcome tells how a write ended.
+// outcome says how a write ended.
 func outcome(err error) string {
 	switch {
 	case err == nil:
@@ -104,12 +115,13 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// research is the first half of a report: what is worth saving.
+// research is the first half of a report, and worth saving.
 func research(region, name string) []byte {
 	return fmt.Appendf(nil, "the research of %s, by %s", region, name)
 }
 
-// result is what completing a report means: the result, and one message to the newsroom, written in one step with it. A refused completion sends none.
+// result completes a report: with its result, and one message to the newsroom.
+// The ledger writes both in one step. A refused completion sends no message.
 func result(region, name string) work.Result {
 	body, _ := json.Marshal(map[string]string{"region": region, "by": name})
 	return work.Result{Body: body, Effects: []work.Emission{{Name: "published", To: "newsroom", Body: body}}}
@@ -117,9 +129,10 @@ func result(region, name string) work.Result {
 
 func reportPath(folder, region string) string { return filepath.Join(folder, region+".txt") }
 
-// publish writes the report to a guarded file: the file itself remembers the newest token it has admitted, and refuses older ones.
+// publish writes the report to a guarded file. The file itself remembers the
+// newest token that it has admitted, and refuses older ones.
 func publish(ctx context.Context, folder, region, name string, stamp fence.Stamp) error {
-	file, err := dir.OpenFile(reportPath(folder, region), nil)
+	file, err := file.Open(reportPath(folder, region), nil)
 	if err != nil {
 		return err
 	}

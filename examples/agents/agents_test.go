@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestMain lets the test program be its own agents, as the program does.
+// TestMain lets the test program play its own agents, as the program does.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		main()
@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTheStoryIsTrue: whatever the order of events, the frozen agent changed nothing, and everything was done once.
+// TestTheStoryIsTrue: in whatever order things happen, the frozen agent has
+// changed nothing, and everything was done once.
 func TestTheStoryIsTrue(t *testing.T) {
 	var out bytes.Buffer
 	folder := t.TempDir()

@@ -9,9 +9,12 @@ import (
 	"syscall"
 )
 
-// freeze stops this process in the middle, as a closed laptop, an overloaded machine or a debugger would. It returns when somebody lets it go on.
+// freeze stops this process in the middle of its work, as a closed laptop, an
+// overloaded machine or a debugger would. It returns when another process lets
+// it go on.
 func freeze() error {
-	woken := make(chan os.Signal, 1) // the kernel may take a moment to stop all threads: this one waits for the end of it
+	// The kernel may need a moment to stop all threads. So wait for SIGCONT.
+	woken := make(chan os.Signal, 1)
 	signal.Notify(woken, syscall.SIGCONT)
 	defer signal.Stop(woken)
 	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
@@ -38,5 +41,5 @@ func untilStopped(p *os.Process) error {
 	}
 }
 
-// wake lets it go on.
+// wake lets a stopped process go on.
 func wake(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

@@ -1,10 +1,15 @@
-// Agents is a story with real processes: three agents share one queue, one of them is frozen in the middle of its work, replaced, and wakes up with a half-finished result.
+// Agents tells a story with real processes. Three agents share one queue. One
+// of them is frozen in the middle of its work and replaced. Then it wakes up
+// with a half-finished result.
 //
 //	go run ./examples/agents
 //
-// It needs no server: leases, items and effects are in one SQLite file in a temporary folder. With -dir FOLDER they are kept there, to be looked at afterwards.
+// It needs no server: leases, items and effects are in one SQLite file in a
+// temporary folder. With -dir FOLDER they are kept in that folder, to look at
+// afterwards.
 //
-// To read: agents.go has the agents, newsroom.go the webhook that hears of every report, and this file tells the story.
+// The file agents.go has the agents, newsroom.go has the webhook that hears of
+// every report, and main.go tells the story.
 package main
 
 import (
@@ -24,7 +29,8 @@ import (
 	"github.com/croft-dev/croft/work/steward"
 )
 
-// ttl is how long the ledger keeps an item for an agent that it does not hear from. It is short because the story is; a minute is usual.
+// ttl is how long the ledger keeps an item for an agent that it does not hear
+// from. It is short for the story; a minute is usual.
 const ttl = 2 * time.Second
 
 const queue = "reports"
@@ -41,16 +47,16 @@ func main() {
 func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if len(args) == 3 && args[0] == "agent" { // this program is also its agents
+	if len(args) == 3 && args[0] == "agent" { // this process is one of the agents
 		return agent(ctx, args[1], args[2])
 	}
 	flags := flag.NewFlagSet("agents", flag.ExitOnError)
 	folder := flags.String("dir", "", "keep everything in this folder")
-	_ = flags.Parse(args) // it exits
+	_ = flags.Parse(args) // exits by itself on an error
 	return tell(ctx, os.Stdout, *folder)
 }
 
-// story is what its parts share.
+// story has what the parts of the story share.
 type story struct {
 	folder string
 	out    io.Writer // safe for concurrent use
@@ -93,7 +99,8 @@ func tell(ctx context.Context, out io.Writer, folder string) error {
 	}
 	says(s.out, "ann", "is frozen, with the report half finished (this is a real SIGSTOP)")
 
-	s.chapter("Nobody knows whether ann is dead or slow. The others go on, and the reconciler looks after what is left lying.")
+	s.chapter("Nobody knows whether ann is dead or slow. The others go on, " +
+		"and the reconciler looks after what is left lying.")
 	newsroom := openNewsroom(s.out)
 	defer newsroom.Close()
 	stopStewards, err := s.stewards(ctx, newsroom)
@@ -125,7 +132,7 @@ func tell(ctx context.Context, out io.Writer, folder string) error {
 	return s.moral(ctx, newsroom)
 }
 
-// settle makes the folder of the story: one to keep, if it was named, or a temporary one.
+// settle makes the folder of the story: the named one, or a temporary one.
 func settle(folder string) (path string, tidy func(), err error) {
 	if folder == "" {
 		path, err = os.MkdirTemp("", "croft-agents-")
@@ -140,18 +147,22 @@ func settle(folder string) (path string, tidy func(), err error) {
 	return path, func() {}, os.MkdirAll(path, 0o700)
 }
 
-// place is the URL of the leases and of the ledger: one file has both.
+// place returns the URL of the leases and of the ledger. One file has both.
 func place(folder string) string {
 	return "sqlite://" + filepath.ToSlash(filepath.Join(folder, "croft.db"))
 }
 
-// addReports adds the items. Unique is an idempotency key: whoever adds the same twice has one item.
+// addReports adds the items. Unique is an idempotency key: adding the same
+// content twice makes one item.
 func (s *story) addReports(ctx context.Context) error {
 	var requests []work.Request
 	for i, region := range regions {
 		id := work.NewID()
 		s.ids[id] = region
-		requests = append(requests, work.Request{Verb: work.Add, ID: id, Queue: queue, Unique: region + ", week 7", Priority: -i, Payload: []byte(region)})
+		requests = append(requests, work.Request{
+			Verb: work.Add, ID: id, Queue: queue, Unique: region + ", week 7", Priority: -i,
+			Payload: []byte(region),
+		})
 	}
 	for _, answer := range s.ledger.Apply(ctx, requests) {
 		if answer.Err != nil {
@@ -161,7 +172,7 @@ func (s *story) addReports(ctx context.Context) error {
 	return nil
 }
 
-// start starts an agent: a process of its own.
+// start starts an agent in a process of its own.
 func (s *story) start(name string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -173,7 +184,7 @@ func (s *story) start(name string) (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// end ends an agent, if it has not ended.
+// end kills an agent that has not ended.
 func end(cmd *exec.Cmd) {
 	if cmd.ProcessState == nil {
 		_ = cmd.Process.Kill()
@@ -181,7 +192,9 @@ func end(cmd *exec.Cmd) {
 	}
 }
 
-// stewards runs the two housekeepers of a ledger: the reconciler, and the dispatcher of effects. Each works under a lease, so that they may run in every process of a deployment.
+// stewards runs the two housekeeping jobs of a ledger: the reconciler, and the
+// dispatcher of effects. Each works under a lease, so they may run in every
+// process of a deployment.
 func (s *story) stewards(ctx context.Context, newsroom *newsroom) (stop func(), err error) {
 	client, err := croft.Open(ctx, place(s.folder), nil)
 	if err != nil {
@@ -200,8 +213,11 @@ func (s *story) stewards(ctx context.Context, newsroom *newsroom) (stop func(), 
 		})
 	}()
 	go func() {
-		// Items name their destinations; only the dispatcher knows where those are.
-		to := map[string]steward.Deliverer{"newsroom": steward.Webhook{URL: newsroom.URL, Secrets: [][]byte{newsroomSecret}}}
+		// Items only name their destinations. The dispatcher knows where those
+		// are.
+		to := map[string]steward.Deliverer{
+			"newsroom": steward.Webhook{URL: newsroom.URL, Secrets: [][]byte{newsroomSecret}},
+		}
 		ended <- steward.RunDispatcher(ctx, client, s.ledger, to, nil)
 	}()
 	return func() {
@@ -212,7 +228,8 @@ func (s *story) stewards(ctx context.Context, newsroom *newsroom) (stop func(), 
 	}, nil
 }
 
-// untilAllIsDone waits until every report is done and the newsroom has been told of it.
+// untilAllIsDone waits until every report is done and the newsroom has heard of
+// it.
 func (s *story) untilAllIsDone(ctx context.Context) error {
 	for {
 		stats, err := s.ledger.Stats(ctx, queue)
@@ -230,7 +247,7 @@ func (s *story) untilAllIsDone(ctx context.Context) error {
 	}
 }
 
-// moral shows what counts in the end.
+// moral shows which results count in the end.
 func (s *story) moral(ctx context.Context, newsroom *newsroom) error {
 	s.chapter("What counts:")
 	for it, err := range s.ledger.List(ctx, work.Query{Queue: queue}) {
@@ -241,7 +258,8 @@ func (s *story) moral(ctx context.Context, newsroom *newsroom) error {
 		if err != nil {
 			return err
 		}
-		says(s.out, s.ids[it.ID], "%s by %s in attempt %d; its file says: %s", it.State, it.Record.Owner, it.Attempts, text)
+		says(s.out, s.ids[it.ID], "%s by %s in attempt %d; its file says: %s", it.State, it.Record.Owner,
+			it.Attempts, text)
 	}
 	says(s.out, "newsroom", "has heard of %d reports, under %d keys", newsroom.heard(), newsroom.keys())
 
@@ -250,7 +268,8 @@ func (s *story) moral(ctx context.Context, newsroom *newsroom) error {
 		if err != nil {
 			return err
 		}
-		says(s.out, string(r.Verb), "of %q by %s under token %d, because %s had it under %d", s.ids[r.Item], r.PresentedOwner, r.Presented, r.NewestOwner, r.Newest)
+		says(s.out, string(r.Verb), "of %q by %s under token %d, because %s had it under %d", s.ids[r.Item],
+			r.PresentedOwner, r.Presented, r.NewestOwner, r.Newest)
 	}
 	s.chapter("A lease decided who may try. The token decided whose writes count.")
 	return nil

@@ -13,7 +13,9 @@ import (
 
 var newsroomSecret = []byte("known to the dispatcher and the newsroom")
 
-// newsroom is the receiver of a webhook, as it should be written: it checks the signature, and remembers the keys that it has seen. A message may come twice, when its reply was lost; its key is the same then.
+// newsroom is a webhook receiver, as it should be written. It checks the
+// signature, and remembers the keys that it has seen. A message may come twice
+// if its reply was lost, but its key is the same.
 type newsroom struct {
 	*httptest.Server
 	out io.Writer
@@ -46,13 +48,13 @@ func (n *newsroom) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer n.mu.Unlock()
 	key := r.Header.Get(steward.HeaderKey)
 	if n.seen[key]++; n.seen[key] > 1 {
-		return // known: to say so again is enough
+		return // it is known: answer that all is well
 	}
 	n.news++
 	says(n.out, "newsroom", "hears of %q by %s (Idempotency-Key %s)", message.Region, message.By, key)
 }
 
-// heard is how many reports the newsroom has heard of, and keys under how many keys.
+// heard returns how many reports the newsroom has heard of.
 func (n *newsroom) heard() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,7 +67,7 @@ func (n *newsroom) keys() int {
 	return len(n.seen)
 }
 
-// oneByOne keeps the lines of several processes apart.
+// oneByOne keeps the output of several processes apart, line by line.
 type oneByOne struct {
 	mu sync.Mutex
 	w  io.Writer

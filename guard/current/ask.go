@@ -14,7 +14,8 @@ import (
 type Source interface {
 	// Get returns the record of a key, or the zero Record.
 	Get(ctx context.Context, key string) (tenure.Record, error)
-	// Now is the clock that deadlines in records are compared with.
+	// Now returns the time of the clock that deadlines in records are compared
+	// with.
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -32,9 +33,10 @@ func Ask(ctx context.Context, from Source, stamp fence.Stamp) error {
 	return rec.Current(stamp, now)
 }
 
-// read reads a record, and then the source's clock. It reads a record again that
-// has expired by then: if this process stood still in between, the holder may
-// have renewed it. The clock does not matter for a record that is not held.
+// read reads a record, and then the source's clock. If the record has expired
+// by then, it reads it once more: if this process stood still in between, the
+// holder may have renewed it. The clock does not matter for a record that is
+// not held.
 func read(ctx context.Context, from Source, key string) (rec tenure.Record, now time.Time, err error) {
 	for range 2 {
 		if rec, err = from.Get(ctx, key); err != nil || rec.State != tenure.Held {

@@ -17,7 +17,17 @@
 //   - A token above the newest one known belongs to a new owner, or was made
 //     up. The follower asks.
 //
-// Callers who ask about one key at the same time share one question.
+// Callers that ask about the same key at the same time share one question.
+//
+// # Goroutines
+//
+// One goroutine listens for acts, if the source is a [store.Announcer]. Each
+// question to the source is a goroutine of its own. At most one question per
+// key is under way, and at most 64 read from the source at once. A caller waits
+// for its question until its own context ends or the question times out. One
+// mutex guards everything that the follower knows. No call of the source is
+// made under it. Close ends the goroutines, and waits for them at most one
+// timeout.
 //
 // # What an answer is worth
 //

@@ -21,12 +21,12 @@ type Options struct {
 	// MaxAge is how long an answer is good while the store announces acts.
 	// Default: 10 seconds.
 	MaxAge time.Duration
-	// MaxSilentAge is how long an answer is good while it does not, and how
-	// long after a failed question the next one is asked. Default: 1 second.
+	// MaxSilentAge is how long an answer is good while the store announces
+	// nothing. It is also the pause after a failed question. Default: 1 second.
 	MaxSilentAge time.Duration
 	// Timeout bounds one question. Default: 2 seconds.
 	Timeout time.Duration
-	// MaxKeys is how many keys the follower remembers, beside those that it is
+	// MaxKeys is how many keys the follower remembers, besides those that it is
 	// asking about. Default: 65536.
 	MaxKeys int
 }
@@ -37,45 +37,49 @@ type Follower struct {
 	from Source
 	o    Options
 	clk  clock.Clock
-	ctx  context.Context // of questions and the subscription; ends with Close
+	ctx  context.Context // for questions and the subscription; ends with Close
 	stop context.CancelFunc
 	done sync.WaitGroup
+	// slots has a token for each question that reads from the source.
+	slots chan struct{}
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below and all entries
 	closed bool
 	keys   map[string]*entry
 	asked  uint64 // questions so far
-	// heard is the number of the live subscription to acts, 0 if there is none.
-	// An answer read under another number may have missed an act.
-	heard, subscriptions uint64
-
-	room chan struct{} // taken by questions that are under way
+	// subscription is the number of the live subscription to acts, and 0 if
+	// there is none. An answer read under another number may have missed an
+	// act.
+	subscription     uint64
+	lastSubscription uint64 // the number of the newest subscription
 }
 
-// entry is what the follower knows of a key. The follower's mutex guards it.
+// entry is what the follower knows about a key. The follower's mutex guards it.
 type entry struct {
 	// rec is the record as last read, with the newest terms of its history. It
 	// is zero if none was read.
-	rec      tenure.Record
-	now      time.Time     // the source's time then
-	at       clock.Instant // the same moment here
-	heard    uint64        // the subscription that was live then
-	outdated bool          // an act has been announced since
-	err      error         // of the newest question, if it failed
-	asked    clock.Instant // when the newest question ended
-	asking   *question     // nil: none is under way
-	// refused is the stamp that the source has refused last, and why. It is
-	// good for a moment, so that a refused owner does not ask without pause.
+	rec          tenure.Record
+	now          time.Time     // the source's time then
+	at           clock.Instant // the same moment here
+	subscription uint64        // the subscription that was live then
+	outdated     bool          // an act has been announced since
+	err          error         // of the newest question, if it failed
+	asked        clock.Instant // when the newest question ended
+	asking       *question     // nil: none is under way
+	// refused is the stamp that the source has refused last, and why is the
+	// reason. They are good for a moment, so that a refused owner does not ask
+	// without pause.
 	refused fence.Stamp
 	why     error
 }
 
-// question is one look at the store, for all who wait for it.
+// question is one look at the source. All callers that wait for it share it.
 type question struct {
 	number uint64
 	ctx    context.Context // ends when the question takes too long
 	done   chan struct{}   // closed when the rest is set
-	// outdated says that an act was announced meanwhile: ask again.
+	// outdated is set if an act was announced meanwhile. The callers then ask
+	// again.
 	outdated bool
 	rec      tenure.Record
 	now      time.Time
@@ -101,7 +105,7 @@ func Follow(from Source, options *Options) (*Follower, error) {
 }
 
 func follow(from Source, o Options, clk clock.Clock) *Follower {
-	f := &Follower{from: from, o: o, clk: clk, keys: map[string]*entry{}, room: make(chan struct{}, mostQuestions)}
+	f := &Follower{from: from, o: o, clk: clk, keys: map[string]*entry{}, slots: make(chan struct{}, mostQuestions)}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	if announcer, ok := from.(store.Announcer); ok {
 		f.done.Go(func() { f.listen(announcer) })
@@ -116,7 +120,7 @@ var _ guard.Current = (*Follower)(nil)
 const mostQuestions = 64
 
 // Close ends the questions that are under way. It waits for them, but not for a
-// source that does not heed the end of its context.
+// source that ignores the end of its context.
 func (f *Follower) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -167,7 +171,7 @@ func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 		case <-q.ctx.Done():
 			select {
 			case <-q.done:
-			default: // the source does not heed its context
+			default: // the source ignores its context
 				return store.Unknown(q.ctx.Err())
 			}
 		}
@@ -175,13 +179,13 @@ func (f *Follower) Check(ctx context.Context, stamp fence.Stamp) error {
 		case q.err != nil:
 			return q.err
 		case q.outdated:
-		case q.number > arrived: // it was asked for this stamp, or after it came
+		case q.number > arrived: // it began after this call did
 			return f.verdict(e, q, stamp)
 		}
 	}
 }
 
-// verdict decides on a stamp by an answer, and takes note of a refusal.
+// verdict decides on a stamp by an answer, and remembers a refusal.
 func (f *Follower) verdict(e *entry, q *question, stamp fence.Stamp) error {
 	err := q.rec.Current(stamp, q.now)
 	if err != nil {
@@ -193,11 +197,12 @@ func (f *Follower) verdict(e *entry, q *question, stamp fence.Stamp) error {
 	return err
 }
 
-// refusedFor is how long a refusal is good for the same stamp. Its holder may
-// resume a lease that has expired.
+// refusedFor is how long a refusal is good for the same stamp. It is short,
+// because the holder may resume a lease that has expired.
 const refusedFor = 100 * time.Millisecond
 
-// known decides on a stamp by the entry of its key, if that is enough.
+// known decides on a stamp by the entry of its key. It reports false if the
+// entry is not enough.
 func (f *Follower) known(e *entry, stamp fence.Stamp) (known bool, refusal error) {
 	if stamp.Token < e.rec.Token { // tokens only rise
 		return true, e.rec.Current(stamp, e.now)
@@ -222,9 +227,9 @@ func (f *Follower) known(e *entry, stamp fence.Stamp) (known bool, refusal error
 // lease's deadline.
 func (f *Follower) good(e *entry, age time.Duration) bool {
 	if e.rec.State == tenure.Held && !e.rec.Alive(e.now.Add(age)) {
-		return false // it may have been renewed
+		return false // the holder may have renewed the lease
 	}
-	if e.heard != 0 && e.heard == f.heard {
+	if e.subscription != 0 && e.subscription == f.subscription {
 		return !e.outdated && age <= f.o.MaxAge
 	}
 	return !e.outdated && age <= f.o.MaxSilentAge
@@ -243,8 +248,8 @@ func (f *Follower) entry(key string) *entry {
 	return e
 }
 
-// forget makes room for an eighth of all keys: first by answers that have aged,
-// then by any others.
+// forget drops keys until an eighth of the room is free: first those with old
+// answers, then any others.
 func (f *Follower) forget() {
 	now := f.clk.Now()
 	for key, e := range f.keys {
@@ -262,11 +267,11 @@ func (f *Follower) forget() {
 	}
 }
 
-// remembered is how many terms of a key the follower keeps, to tell a replaced
-// owner who replaced it.
+// remembered is how many terms of a key the follower keeps. They tell a
+// replaced owner who replaced it.
 const remembered = 4
 
-// ask joins the question about a key that is under way, or begins one.
+// ask joins the question about a key that is under way, or begins a new one.
 func (f *Follower) ask(e *entry, key string) *question {
 	if e.asking != nil {
 		return e.asking
@@ -275,16 +280,16 @@ func (f *Follower) ask(e *entry, key string) *question {
 	q := &question{number: f.asked, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.Timeout)
 	q.ctx, e.asking = ctx, q
-	heard := f.heard
+	subscription := f.subscription
 	f.done.Go(func() {
 		defer cancel()
 		defer close(q.done)
 		var at clock.Instant
 		select {
-		case f.room <- struct{}{}:
+		case f.slots <- struct{}{}:
 			at = f.clk.Now() // before the source reads its clock
 			q.rec, q.now, q.err = read(ctx, f.from, key)
-			<-f.room
+			<-f.slots
 		case <-ctx.Done():
 			q.err = ctx.Err()
 		}
@@ -296,9 +301,9 @@ func (f *Follower) ask(e *entry, key string) *question {
 		e.asking = nil
 		e.err, e.asked = q.err, f.clk.Now()
 		if q.err != nil || q.rec.Token < e.rec.Token {
-			return // the source has lost records: the newer one is kept
+			return // a lower token: the source has lost records; keep the newer one
 		}
-		e.rec, e.now, e.at, e.heard, e.outdated = q.rec, q.now, at, heard, q.outdated
+		e.rec, e.now, e.at, e.subscription, e.outdated = q.rec, q.now, at, subscription, q.outdated
 		e.rec.History = slices.Clone(e.rec.History[max(0, len(e.rec.History)-remembered):])
 	})
 	return q
@@ -310,7 +315,7 @@ const (
 	mostPause  = time.Minute
 )
 
-// listen hears of operators' acts until the follower closes.
+// listen listens for operators' acts until the follower closes.
 func (f *Follower) listen(announcer store.Announcer) {
 	pause := leastPause
 	for f.ctx.Err() == nil {
@@ -333,14 +338,14 @@ func (f *Follower) listen(announcer store.Announcer) {
 	}
 }
 
-// subscribed takes note that acts are announced from now on, or no longer.
+// subscribed notes that the source announces acts from now on, or no longer.
 func (f *Follower) subscribed(up bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.heard = 0
+	f.subscription = 0
 	if up {
-		f.subscriptions++
-		f.heard = f.subscriptions
+		f.lastSubscription++
+		f.subscription = f.lastSubscription
 	}
 }
 

@@ -17,13 +17,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// watched is a store in memory that counts the questions it is asked.
+// watched is a store in memory that counts the questions.
 type watched struct {
 	*mem.Store
 	questions atomic.Int64
 	down      atomic.Bool
-	// hold, if set, is called when a record has been read, before it is
-	// returned.
+	// hold, if set, runs after a record was read and before it is returned.
 	hold atomic.Pointer[func()]
 
 	mu   sync.Mutex
@@ -81,7 +80,7 @@ func play(t *testing.T, announces bool, script func(s *scene)) {
 		}
 		o := Options{MaxSilentAge: time.Second, MaxAge: 10 * time.Second, Timeout: 5 * time.Second, MaxKeys: 100}
 		s.f = follow(followed, o, clock.NewProcess())
-		synctest.Wait() // it listens
+		synctest.Wait() // the follower listens now
 		defer s.st.Close()
 		defer s.f.Close()
 		script(s)
@@ -95,7 +94,7 @@ func (s *scene) apply(q tenure.Request) tenure.Record {
 	if a.Err != nil {
 		s.Fatal(a.Err)
 	}
-	synctest.Wait() // who is to be told has been told
+	synctest.Wait() // all announcements have arrived
 	return a.Record
 }
 
@@ -109,8 +108,8 @@ func (s *scene) takeover(key string) tenure.Record {
 	return s.apply(tenure.Request{Verb: tenure.Takeover, Key: key, Secret: tenure.NewSecret(), Owner: "op", TTL: s.ttl, Actor: "op", Note: "stuck"})
 }
 
-// current, replaced and unsure check a stamp, and that the store was asked so
-// many questions for it.
+// current, replaced and unsure check a stamp, and how many questions the store
+// got for it.
 func (s *scene) current(what string, stamp fence.Stamp, questions int64) {
 	s.Helper()
 	s.check(what, stamp, nil, questions)
@@ -137,8 +136,8 @@ func (s *scene) check(what string, stamp fence.Stamp, want error, questions int6
 	}
 }
 
-// TestATakeoverEndsTheCurrentOwnerAtOnce: one question is enough until then,
-// and one after it.
+// TestATakeoverEndsTheCurrentOwnerAtOnce: the follower asks once before the
+// takeover, and once after it.
 func TestATakeoverEndsTheCurrentOwnerAtOnce(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
@@ -172,7 +171,7 @@ func TestAnAnswerIsAskedForAgainInTime(t *testing.T) {
 	})
 }
 
-// TestAStoreThatAnnouncesNothingIsAskedEverySecond while writes come.
+// TestAStoreThatAnnouncesNothingIsAskedEverySecond: but only while writes come.
 func TestAStoreThatAnnouncesNothingIsAskedEverySecond(t *testing.T) {
 	play(t, false, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
@@ -185,7 +184,8 @@ func TestAStoreThatAnnouncesNothingIsAskedEverySecond(t *testing.T) {
 	})
 }
 
-// TestAnswersOfABrokenSubscriptionAgeFaster, and so do those of a new one.
+// TestAnswersOfABrokenSubscriptionAgeFaster: a new subscription does not make
+// them good again.
 func TestAnswersOfABrokenSubscriptionAgeFaster(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
@@ -193,7 +193,7 @@ func TestAnswersOfABrokenSubscriptionAgeFaster(t *testing.T) {
 		s.st.cut()
 		synctest.Wait()
 		s.current("at once after the cut", ann, 0)
-		time.Sleep(time.Second + 1) // it listens again
+		time.Sleep(time.Second + 1) // the follower listens again
 		synctest.Wait()
 		s.current("later", ann, 1)
 		time.Sleep(9 * time.Second)
@@ -201,7 +201,7 @@ func TestAnswersOfABrokenSubscriptionAgeFaster(t *testing.T) {
 	})
 }
 
-// TestALeaseThatIsNotRenewedEnds, by the store's own deadline.
+// TestALeaseThatIsNotRenewedEnds: it ends at the store's own deadline.
 func TestALeaseThatIsNotRenewedEnds(t *testing.T) {
 	play(t, true, func(s *scene) {
 		s.ttl = 3 * time.Second
@@ -215,7 +215,7 @@ func TestALeaseThatIsNotRenewedEnds(t *testing.T) {
 		time.Sleep(time.Second)
 		s.current("after it", ann, 1)
 		time.Sleep(2 * time.Second)
-		s.replaced("after the new one", ann, 2) // it looks twice
+		s.replaced("after the new one", ann, 2) // read reads twice
 		s.replaced("at once afterwards", ann, 0)
 		time.Sleep(refusedFor + 1)
 		q.Resume = true
@@ -224,7 +224,7 @@ func TestALeaseThatIsNotRenewedEnds(t *testing.T) {
 	})
 }
 
-// TestAStampThatWasMadeUpIsNotCurrent, whatever its token.
+// TestAStampThatWasMadeUpIsNotCurrent: this holds for every token.
 func TestAStampThatWasMadeUpIsNotCurrent(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
@@ -245,7 +245,7 @@ func TestAStampThatWasMadeUpIsNotCurrent(t *testing.T) {
 	})
 }
 
-// TestCallersShareAQuestion: 100 who come while the store is slow.
+// TestCallersShareAQuestion: 100 callers come while the store is slow.
 func TestCallersShareAQuestion(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
@@ -266,7 +266,8 @@ func TestCallersShareAQuestion(t *testing.T) {
 	})
 }
 
-// TestAnActDuringAQuestionIsNotMissed: the record had been read before it.
+// TestAnActDuringAQuestionIsNotMissed: the follower had read the record before
+// the act.
 func TestAnActDuringAQuestionIsNotMissed(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
@@ -277,8 +278,8 @@ func TestAnActDuringAQuestionIsNotMissed(t *testing.T) {
 	})
 }
 
-// TestANewOwnerIsNotRefusedByAnOlderAnswer: the question that it joins may have
-// been answered before its grant.
+// TestANewOwnerIsNotRefusedByAnOlderAnswer: the store may have answered the
+// question that the new owner joins before it granted the lease.
 func TestANewOwnerIsNotRefusedByAnOlderAnswer(t *testing.T) {
 	play(t, true, func(s *scene) {
 		q := tenure.Request{Verb: tenure.Acquire, Key: "a", Secret: tenure.NewSecret(), Owner: "ann", TTL: s.ttl}
@@ -307,8 +308,9 @@ func TestANewOwnerIsNotRefusedByAnOlderAnswer(t *testing.T) {
 	})
 }
 
-// TestAStoreThatIsDownMakesUnsure, but not of what can be known without it.
-func TestAStoreThatIsDownMakesUnsure(t *testing.T) {
+// TestAStoreThatIsDownLeavesTheAnswerUnknown: but the follower still refuses
+// old tokens by itself.
+func TestAStoreThatIsDownLeavesTheAnswerUnknown(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
 		op := s.takeover("a").Stamp()
@@ -339,8 +341,8 @@ func TestAStoreThatForgetsIsNotBelieved(t *testing.T) {
 	})
 }
 
-// TestTheFollowerRemembersAtMostSoManyKeys.
-func TestTheFollowerRemembersAtMostSoManyKeys(t *testing.T) {
+// TestTheFollowerRemembersAtMostMaxKeys: MaxKeys is the limit.
+func TestTheFollowerRemembersAtMostMaxKeys(t *testing.T) {
 	play(t, true, func(s *scene) {
 		for n := range 1000 {
 			s.current("a write", s.acquire(fmt.Sprint("key/", n), "ann").Stamp(), 1)
@@ -351,7 +353,7 @@ func TestTheFollowerRemembersAtMostSoManyKeys(t *testing.T) {
 	})
 }
 
-// TestASourceThatDoesNotAnswerHoldsNobodyUp, even if it does not heed its
+// TestASourceThatDoesNotAnswerHoldsNobodyUp: not even if it ignores its
 // context.
 func TestASourceThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
 	play(t, true, func(s *scene) {
@@ -373,7 +375,7 @@ func TestASourceThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestFewQuestionsAreUnderWayAtOnce, however many keys are asked about.
+// TestFewQuestionsAreUnderWayAtOnce: also if callers ask about many keys.
 func TestFewQuestionsAreUnderWayAtOnce(t *testing.T) {
 	play(t, true, func(s *scene) {
 		var under, most atomic.Int64
@@ -403,7 +405,8 @@ func TestFewQuestionsAreUnderWayAtOnce(t *testing.T) {
 	})
 }
 
-// TestAPauseBetweenRecordAndClockRefusesNobody: the holder has renewed by then.
+// TestAPauseBetweenRecordAndClockRefusesNobody: the holder renews during the
+// pause.
 func TestAPauseBetweenRecordAndClockRefusesNobody(t *testing.T) {
 	play(t, true, func(s *scene) {
 		q := tenure.Request{Verb: tenure.Acquire, Key: "a", Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Second}
@@ -422,7 +425,7 @@ func TestAPauseBetweenRecordAndClockRefusesNobody(t *testing.T) {
 	})
 }
 
-// TestAClosedFollowerIsUnsure, and leaves nothing behind.
+// TestAClosedFollowerIsUnsure: and no goroutine of it is left.
 func TestAClosedFollowerIsUnsure(t *testing.T) {
 	play(t, true, func(s *scene) {
 		ann := s.acquire("a", "ann").Stamp()
@@ -432,7 +435,7 @@ func TestAClosedFollowerIsUnsure(t *testing.T) {
 	})
 }
 
-// TestAskKnowsTheHolder without following anything.
+// TestAskKnowsTheHolder: Ask needs no follower.
 func TestAskKnowsTheHolder(t *testing.T) {
 	t.Parallel()
 	st := mem.New(nil)

@@ -1,5 +1,9 @@
-// Package gate is what gates tell of themselves. A gate is a guard around calls instead of data: it stands in front of a service, lets in the writes whose stamps still count, and
-// keeps a resource closed while the outcome of one is not known. Package boundary/http has the gates of HTTP; whoever counts or logs what happens at them needs only this one.
+// Package gate has the events of gates.
+//
+// A gate is a guard around calls instead of data. It stands in front of a
+// service and lets in the writes whose stamps still count. It keeps a resource
+// closed while the outcome of a write is not known. Package boundary/http has
+// the gates for HTTP. Code that counts or logs events needs only this package.
 package gate
 
 import (
@@ -8,37 +12,49 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Kind names what happened at a gate. The names are also those of the log records, and stay as they are.
+// Kind names an event at a gate. Log records use the same names, so they never
+// change.
 type Kind string
 
 // The kinds of events.
 const (
-	Admitted Kind = "write_admitted"  // a write was let in: Method, Key, Token
-	Refused  Kind = "write_refused"   // a write was not, or was and could not be sent (Status 502): Method, Code, Status, Err; Key and Token if it is stamped
-	InDoubt  Kind = "write_in_doubt"  // a write was sent and its outcome is not known: Method, Key, Token, Err
-	Answered Kind = "write_answered"  // a write was answered by the service: Method, Key, Token, Status, Took
-	Closed   Kind = "resource_closed" // nothing is let in for a while: For, Err
-	Opened   Kind = "resource_opened" // and now it is again
-	Taken    Kind = "resource_taken"  // this gate is the only one of the resource from now on: Token of its own lease
-	Left     Kind = "resource_left"   // and now it is not any more
-
+	// Admitted: the gate let a write in. Method, Key, Token.
+	Admitted Kind = "write_admitted"
+	// Refused: the gate refused a write, or could not send it on (Status 502).
+	// Method, Code, Status, Err; Key and Token if the write is stamped.
+	Refused Kind = "write_refused"
+	// InDoubt: the gate sent a write on, and its outcome is not known. Method,
+	// Key, Token, Err.
+	InDoubt Kind = "write_in_doubt"
+	// Answered: the service answered a write. Method, Key, Token, Status, Took.
+	Answered Kind = "write_answered"
+	// Closed: the gate lets nothing in for a while. For, Err.
+	Closed Kind = "resource_closed"
+	// Opened: the gate lets writes in again.
+	Opened Kind = "resource_opened"
+	// Taken: from now on this is the only gate of the resource. Token (of its
+	// own lease).
+	Taken Kind = "resource_taken"
+	// Left: this is no longer the only gate of the resource.
+	Left Kind = "resource_left"
 	// Unsure: the store did not say who the current owner is, so the mark alone
 	// decides. Method, Key, Token, Err.
 	Unsure Kind = "write_unsure"
-
-	ReadFailed Kind = "read_failed" // a read got no answer from the service: Method, Code, Status, Err
+	// ReadFailed: a read got no answer from the service. Method, Code, Status,
+	// Err.
+	ReadFailed Kind = "read_failed"
 )
 
-// Event is one thing that happened at a gate. Fields that do not concern its kind are zero.
+// Event is one event at a gate. Fields that do not concern its kind are zero.
 type Event struct {
 	Kind     Kind
 	Resource string
 	Method   string
 	Key      string
 	Token    fence.Token
-	Status   int // as HTTP numbers them
+	Status   int // an HTTP status
 	Code     string
 	Took     time.Duration
-	For      time.Duration // croft.Forever: until an operator opens it
+	For      time.Duration // croft.Forever: until an operator opens the resource
 	Err      error
 }

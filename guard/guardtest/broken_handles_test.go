@@ -10,14 +10,14 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// These guards are wrong in how they are opened or how they read, which needs more than another rule.
+// These guards are broken in how they open or read. That needs more than
+// another rule.
 
 // forgetful keeps its mark in the handle: a new handle begins with none.
 func forgetful(testing.TB) Resource {
 	content := new(Memory)
 	return Resource{
-		Read:  content.Read,
-		Audit: content.Audit,
+		Read: content.Read,
 		Open: func(testing.TB) Handle {
 			h := Artifact(new(Memory))
 			write := h.Write
@@ -34,7 +34,7 @@ func forgetful(testing.TB) Resource {
 	}
 }
 
-// early decides before it reads the new content, and not again.
+// early decides before it reads the new content, and does not decide again.
 type early struct{ *Memory }
 
 func (e early) Write(ctx context.Context, s fence.Stamp, r io.Reader) (guard.Receipt, error) {
@@ -51,7 +51,7 @@ func (e early) Write(ctx context.Context, s fence.Stamp, r io.Reader) (guard.Rec
 	return guard.Receipt{}, err
 }
 
-// partial keeps what it got of a reader that broke.
+// partial keeps the first part of the content if the reader fails.
 type partial struct{ *Memory }
 
 func (p partial) Write(ctx context.Context, s fence.Stamp, r io.Reader) (guard.Receipt, error) {
@@ -71,7 +71,7 @@ func (p partial) Write(ctx context.Context, s fence.Stamp, r io.Reader) (guard.R
 	return guard.Receipt{}, err
 }
 
-// heedless does its work whether it was cancelled or not.
+// heedless ignores that its context was cancelled.
 type heedless struct{ *Memory }
 
 func (g heedless) Write(_ context.Context, s fence.Stamp, r io.Reader) (guard.Receipt, error) {
@@ -92,7 +92,7 @@ func TestBrokenHandlesAreCaught(t *testing.T) {
 		}
 	}
 	defer func(before time.Duration) { patience = before }(patience)
-	patience = 100 * time.Millisecond // the heedless wait for their reader, whoever has given up
+	patience = 100 * time.Millisecond // heedless guards wait for their reader
 	t.Run("forgets its mark when opened again", func(t *testing.T) {
 		mustNotice(t, "a mark outlives its handle", forgetful)
 	})

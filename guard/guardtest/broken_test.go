@@ -12,7 +12,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// guardWith is a Memory with one thing done wrong.
+// guardWith is a Memory with one method broken.
 type guardWith struct {
 	*Memory
 	write func(m *Memory, stamp fence.Stamp, content []byte) error
@@ -53,26 +53,30 @@ func (g guardWith) Reset(ctx context.Context, floor fence.Token, actor, note str
 	return g.reset(g.Memory, floor)
 }
 
-// resetting is a guard that resets by a law of its own, and keeps this of it.
-func resetting(audit string, law func(fence.Mark, fence.Token) (fence.Mark, error)) guardWith {
+// forged is what a guard keeps of the suite's Reset.
+var forged = guard.Rekeyed{From: usual, Actor: "ann@example", Note: "it was forged", At: time.Now()}
+
+// resetting makes a guard that resets by another law, and keeps kept of it.
+func resetting(kept guard.Rekeyed, law func(fence.Mark, fence.Token) (fence.Mark, error)) guardWith {
 	return guardWith{reset: func(m *Memory, floor fence.Token) (mark fence.Mark, err error) {
 		m.locked(func() {
 			if mark, err = law(m.mark, floor); err == nil {
-				m.mark, m.audit = mark, audit
+				m.mark, m.rekeyed = mark, kept
 			}
 		})
 		return mark, err
 	}}
 }
 
-// locked does one thing to the guard's state at a time; a guard that uses it twice for one write is not one step.
+// locked holds the guard's mutex during one call. A guard that uses it twice
+// for one write does not write in one step.
 func (m *Memory) locked(do func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	do()
 }
 
-// dawdle lets everybody else go first.
+// dawdle lets all other goroutines go first.
 func dawdle() {
 	for range 20 {
 		runtime.Gosched()
@@ -81,7 +85,8 @@ func dawdle() {
 
 func (m *Memory) put(content []byte) { m.content, m.written = content, true }
 
-// deciding is a write that is one step but decides by another rule than the law.
+// deciding makes a guard that writes in one step, but decides by another rule
+// than the law.
 func deciding(admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)) guardWith {
 	return guardWith{
 		write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
@@ -109,7 +114,8 @@ func deciding(admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)) guard
 	}
 }
 
-// brokenGuards are wrong in ways guards have been wrong; each names a check that must notice.
+// brokenGuards are broken in ways in which real guards have been broken. Each
+// names a check that must fail.
 var brokenGuards = []struct {
 	name, noticed string
 	guard         guardWith
@@ -301,13 +307,13 @@ var brokenGuards = []struct {
 	},
 	{
 		"resets every mark", "a reset takes back a mark that was made up",
-		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+		resetting(forged, func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
 			return fence.Mark{Key: m.Key, Token: floor}, nil
 		}),
 	},
 	{
 		"resets to a made-up floor", "a reset takes back a mark that was made up",
-		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+		resetting(forged, func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
 			if !fence.Doubtful(m.Token, time.Now()) {
 				return m.Reset(floor, time.Now())
 			}
@@ -316,7 +322,7 @@ var brokenGuards = []struct {
 	},
 	{
 		"keeps the grant of a made-up mark", "a reset takes back a mark that was made up",
-		resetting("by ann@example: it was forged", func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
+		resetting(forged, func(m fence.Mark, floor fence.Token) (fence.Mark, error) {
 			next, err := m.Reset(floor, time.Now())
 			next.Grant = m.Grant
 			return next, err
@@ -324,7 +330,7 @@ var brokenGuards = []struct {
 	},
 	{
 		"forgets who has reset a mark", "a reset takes back a mark that was made up",
-		resetting("", func(m fence.Mark, floor fence.Token) (fence.Mark, error) { return m.Reset(floor, time.Now()) }),
+		resetting(guard.Rekeyed{}, func(m fence.Mark, floor fence.Token) (fence.Mark, error) { return m.Reset(floor, time.Now()) }),
 	},
 	{
 		"admits a made-up token", "an invalid stamp changes nothing",
@@ -338,7 +344,7 @@ var brokenGuards = []struct {
 		}},
 	},
 	{
-		"keeps no audit of a rekey", "rekey moves the resource and keeps the floor",
+		"forgets who has moved a resource", "rekey moves the resource and keeps the floor",
 		guardWith{rekey: func(m *Memory, key string) (mark fence.Mark, err error) {
 			m.locked(func() { m.mark, err = m.mark.Rekey(key); mark = m.mark })
 			return mark, err
@@ -360,11 +366,11 @@ func TestBrokenGuardsAreCaught(t *testing.T) {
 	}
 }
 
-// mustNotice runs the named check on a broken guard, as small as it is for slow
+// mustNotice runs the named check on a broken guard, in the short form for slow
 // guards. The check must fail.
 func mustNotice(t *testing.T, by string, broken func(testing.TB) Resource) {
 	t.Helper()
-	for try := range 20 { // some flaws show only when two calls meet, which they do in most runs and not in all
+	for try := range 20 { // some flaws show only if two calls meet, which they do in most runs
 		if said := Failures(t, Harness{Make: broken, Slow: true}, by)[by]; len(said) > 0 {
 			t.Logf("caught by %q, try %d: %s", by, try+1, said[0])
 			return

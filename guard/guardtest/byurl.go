@@ -10,8 +10,10 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// ByURL tries what the URLs of a guard promise: the target that mine says of itself opens another handle on the same resource, which an operator can raise, and what is bad is refused as
-// invalid, without telling a password. It raises the mark.
+// ByURL checks the URLs of a guard. The target of mine must open another handle
+// on the same resource, and an operator can raise the mark through it. Each bad
+// target must be refused as invalid, and the error must not show a password.
+// ByURL raises the mark.
 func ByURL(tb testing.TB, mine guard.Guard, bad ...string) {
 	tb.Helper()
 	ctx := tb.Context()

@@ -19,8 +19,9 @@ type named struct {
 
 func (n named) Target() string { return n.target }
 
-// TestWhatIsWrongWithAURLIsCaught in how a guard says its target, finds its resource and refuses what it cannot read.
-func TestWhatIsWrongWithAURLIsCaught(t *testing.T) {
+// TestWrongTargetsAreCaught: a guard may name its target wrongly, find
+// another resource, accept a bad URL, or show its password.
+func TestWrongTargetsAreCaught(t *testing.T) {
 	const target, bad = "guarded://host/a", "guarded://ann:hunter2@host/a"
 	mine := named{new(Memory), target}
 	refuse := func(u *url.URL) error {

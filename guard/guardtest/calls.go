@@ -32,7 +32,8 @@ func cancelled(t testing.TB, h Harness) {
 	try("written")
 }
 
-// script is a reader that takes its steps one by one; a step yields bytes or an error.
+// script is a reader that takes its steps one by one. A step yields bytes or an
+// error.
 type script []func() ([]byte, error)
 
 func (s *script) Read(buf []byte) (int, error) {
@@ -49,7 +50,8 @@ func yields(text string) func() ([]byte, error) {
 	return func() ([]byte, error) { return []byte(text), nil }
 }
 
-// streams is a probe of a guard that can write from a reader, or nil if there is no such write to check.
+// streams makes a probe of a guard that can write from a reader. It returns nil
+// if the guard cannot.
 func streams(t testing.TB, h Harness) *probe {
 	if p := newProbe(t, h); p.Stream != nil {
 		return p
@@ -86,7 +88,8 @@ func brokenReader(t testing.TB, h Harness) {
 	p.holds(state{fence.Mark(stamp(20, 2, 0)), []byte("in parts."), true}, "after a write in parts")
 }
 
-// overtaken checks that the decision falls after all has been read: a write that began in time and ended too late is too late.
+// overtaken checks that the guard decides after it has read everything. A write
+// that begins in time and ends too late is too late.
 func overtaken(t testing.TB, h Harness) {
 	older := streams(t, h)
 	if older == nil {
@@ -124,7 +127,8 @@ func overtaken(t testing.TB, h Harness) {
 	}
 }
 
-// patience is how long a reader hangs at most, so that a guard which waits for it fails instead of hanging, too.
+// patience is the longest time that a reader hangs. A guard that waits for the
+// reader then fails instead of hanging.
 var patience = 10 * time.Second
 
 func cancelledWhileReading(t testing.TB, h Harness) {

@@ -38,7 +38,7 @@ func contents(t testing.TB, h Harness) {
 		}
 		p.holds(state{fence.Mark(s), payload, true}, fmt.Sprintf("after writing %d bytes", len(payload)))
 	}
-	// One's own payload is one's own again after the write.
+	// After the write the caller may change its payload.
 	mine := []byte("before")
 	if err := p.Write(p.ctx, stamp(30, 1, 0), mine); err != nil {
 		t.Fatal(err)

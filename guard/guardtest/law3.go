@@ -18,13 +18,15 @@ const (
 	Look  Kind = "look"  // a look at the mark
 )
 
-// Event is one admitted write or raise, or one look at a resource, with the token that it carried or saw. Begin and End are taken from one clock
-// before the call and after its answer. Refusals are no events: they change nothing and prove nothing.
+// Event is one admitted write or raise, or one look at a resource. Token is the
+// token that it carried or saw. Begin and End come from one clock, before the
+// call and after its answer. Refusals are no events: they change nothing and
+// prove nothing.
 type Event struct {
 	Kind       Kind
 	Token      fence.Token
 	Begin, End int64
-	// Who is for the report.
+	// Who names the caller in reports.
 	Who string
 }
 
@@ -32,9 +34,11 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s of token %d by %s [%d,%d]", e.Kind, e.Token, e.Who, e.Begin, e.End)
 }
 
-// Law3 reports what in a history breaks the third law: no admitted write carries a token below one admitted, or raised, before it. One event is
-// before another if it had ended when the other began; of calls that overlap either may be the first. Since what is seen must have been
-// admitted, neither the content nor the mark is ever seen to go back.
+// Law3 reports where a history breaks the third law: no admitted write carries
+// a lower token than an earlier admitted write or raise. An event is earlier
+// than another if it ended before the other began. If two calls overlap, either
+// may be the first. All that readers see must have been admitted, so neither
+// the content nor the mark may ever go back.
 func Law3(history []Event) []string {
 	ended := slices.Clone(history)
 	slices.SortFunc(ended, func(a, b Event) int { return int(a.End - b.End) })
@@ -42,7 +46,7 @@ func Law3(history []Event) []string {
 	slices.SortFunc(begun, func(a, b Event) int { return int(a.Begin - b.Begin) })
 
 	var broken []string
-	var mark, content Event // the highest token so far that the mark, and the content, must have
+	var mark, content Event // the highest tokens so far, of the mark and of the content
 	for _, e := range begun {
 		for len(ended) > 0 && ended[0].End < e.Begin {
 			past := ended[0]
@@ -55,7 +59,7 @@ func Law3(history []Event) []string {
 			}
 		}
 		floor := mark
-		if e.Kind == Read { // a raise moves the mark alone
+		if e.Kind == Read { // raises do not change the content
 			floor = content
 		}
 		if e.Token < floor.Token {

@@ -11,17 +11,19 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/wait"
 )
 
-// Memory is a guarded artifact in memory: the reference the suite is tried on, and a stand-in for tests of programs that write to guards. The zero
-// Memory is ready, has no content and no mark. It is safe for concurrent use.
+// Memory is a guarded artifact in memory. It is the reference for the suite,
+// and a stand-in for tests of programs that write to guards. The zero Memory is
+// ready, and has neither content nor mark. It is safe for concurrent use.
 type Memory struct {
 	mu      sync.Mutex
 	mark    fence.Mark
 	content []byte
 	written bool
 	guarded bool
-	audit   string
+	rekeyed guard.Rekeyed
 }
 
 var _ guard.Artifact = (*Memory)(nil)
@@ -29,10 +31,10 @@ var _ guard.Artifact = (*Memory)(nil)
 // Target names the resource.
 func (m *Memory) Target() string { return "memory" }
 
-// Close does nothing: there is nothing to let go of.
+// Close does nothing.
 func (m *Memory) Close() error { return nil }
 
-// Mark is the newest stamp admitted.
+// Mark returns the newest admitted stamp.
 func (m *Memory) Mark(ctx context.Context) (fence.Mark, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,7 +58,7 @@ func (m *Memory) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, erro
 	return m.mark, err
 }
 
-// Rekey moves the resource to another key and keeps who did so, and why.
+// Rekey moves the resource to another key, and keeps the actor and the note.
 func (m *Memory) Rekey(ctx context.Context, key, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckRekey(key, actor, note); err != nil {
 		return fence.Mark{}, err
@@ -64,7 +66,7 @@ func (m *Memory) Rekey(ctx context.Context, key, actor, note string) (fence.Mark
 	return m.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Rekey(key) })
 }
 
-// Reset takes back a mark that was made up.
+// Reset takes back a mark whose token was made up.
 func (m *Memory) Reset(ctx context.Context, floor fence.Token, actor, note string) (fence.Mark, error) {
 	if err := guard.CheckReset(actor, note); err != nil {
 		return fence.Mark{}, err
@@ -72,8 +74,10 @@ func (m *Memory) Reset(ctx context.Context, floor fence.Token, actor, note strin
 	return m.move(ctx, actor, note, func(m fence.Mark) (fence.Mark, error) { return m.Reset(floor, time.Now()) })
 }
 
-// move moves the mark as a law says, and keeps who did so, and why.
-func (m *Memory) move(ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error)) (fence.Mark, error) {
+// move moves the mark as law says, and keeps the actor and the note.
+func (m *Memory) move(
+	ctx context.Context, actor, note string, law func(fence.Mark) (fence.Mark, error),
+) (fence.Mark, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -83,7 +87,7 @@ func (m *Memory) move(ctx context.Context, actor, note string, law func(fence.Ma
 	if err != nil {
 		return m.mark, err
 	}
-	m.audit = fmt.Sprintf("from %q by %s: %s", m.mark.Key, actor, note)
+	m.rekeyed = guard.Rekeyed{From: m.mark.Key, Actor: actor, Note: note, At: time.Now()}
 	m.mark = next
 	return next, nil
 }
@@ -108,57 +112,51 @@ func (m *Memory) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (gua
 	return guard.Receipt{Mark: next, Bytes: int64(len(content)), Adopted: adopted}, nil
 }
 
-// Read is the content, and whether there is any.
+// Read returns the content, and whether there is any.
 func (m *Memory) Read(ctx context.Context) ([]byte, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.content), m.written, ctx.Err()
 }
 
-// Audit tells of the last Rekey.
-func (m *Memory) Audit(ctx context.Context) (string, error) {
+// Rekeyed returns the last Rekey or Reset.
+func (m *Memory) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.audit, ctx.Err()
+	return m.rekeyed, ctx.Err()
 }
 
-// Put writes past the guard, as a program does that knows nothing of it.
+// Put writes without asking the guard, as a program does that does not know of
+// it.
 func (m *Memory) Put(content []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.content, m.written = slices.Clone(content), true
 }
 
-// Resource is the suite's view of the guard; all handles are m itself.
+// Resource is the suite's view of the guard. All handles are m itself.
 func (m *Memory) Resource() Resource {
 	return Resource{
-		Open:  func(testing.TB) Handle { return Artifact(m) },
-		Read:  m.Read,
-		Audit: m.Audit,
+		Open: func(testing.TB) Handle { return Artifact(m) },
+		Read: m.Read,
 	}
 }
 
-// readAll is io.ReadAll that does not outlast ctx; a Read that hangs is left behind.
+// readAll is io.ReadAll, but returns when ctx ends. A hanging Read goes on in
+// its own goroutine.
 func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
+	if err := wait.Ended(ctx); err != nil {
 		return nil, err
 	}
-	type result struct {
-		content []byte
-		err     error
-	}
-	done := make(chan result, 1)
-	go func() {
+	content, err := wait.For(ctx, func() ([]byte, error) {
 		content, err := io.ReadAll(r)
-		done <- result{content, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case got := <-done:
-		if got.err != nil {
-			return nil, fmt.Errorf("reading the new content: %w", got.err)
+		if err != nil {
+			return nil, fmt.Errorf("reading the new content: %w", err)
 		}
-		return got.content, ctx.Err()
+		return content, nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return content, wait.Ended(ctx)
 }

@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 )
 
-// probe is a resource under test, one handle on it, and what is known about it.
+// probe is a resource under test, with one handle on it.
 type probe struct {
 	Handle
 	t   testing.TB
@@ -24,13 +25,13 @@ func newProbe(t testing.TB, h Harness) *probe {
 	return &probe{Handle: res.Open(t), t: t, ctx: t.Context(), res: res}
 }
 
-// another is the same resource through another handle.
+// another opens another handle on the same resource.
 func (p *probe) another() *probe {
 	p.t.Helper()
 	return &probe{Handle: p.res.Open(p.t), t: p.t, ctx: p.ctx, res: p.res}
 }
 
-// mustWrite writes what must be admitted.
+// mustWrite writes. The guard must admit the stamp.
 func (p *probe) mustWrite(s fence.Stamp, payload string) {
 	p.t.Helper()
 	if err := p.Write(p.ctx, s, []byte(payload)); err != nil {
@@ -38,7 +39,7 @@ func (p *probe) mustWrite(s fence.Stamp, payload string) {
 	}
 }
 
-// mustRaise raises what must be admitted.
+// mustRaise raises the mark. The guard must admit the stamp.
 func (p *probe) mustRaise(s fence.Stamp) {
 	p.t.Helper()
 	mark, err := p.Raise(p.ctx, s)
@@ -47,6 +48,22 @@ func (p *probe) mustRaise(s fence.Stamp) {
 	}
 	if stands := p.mark(); mark != stands {
 		p.t.Errorf("raise to %s answered %+v, the mark that stands is %+v", s, mark, stands)
+	}
+}
+
+// mustKeep checks what the resource keeps of the last Rekey or Reset. It only
+// checks that there is a time.
+func (p *probe) mustKeep(want guard.Rekeyed) {
+	p.t.Helper()
+	kept, err := p.Rekeyed(p.ctx)
+	if err != nil {
+		p.t.Fatalf("Rekeyed: %v", err)
+	}
+	if kept.At.IsZero() {
+		p.t.Errorf("the resource keeps %+v, without a time", kept)
+	}
+	if kept.At = want.At; kept != want {
+		p.t.Errorf("the resource keeps %+v, want %+v", kept, want)
 	}
 }
 
@@ -71,7 +88,7 @@ func (p *probe) mark() fence.Mark {
 	return mark
 }
 
-// state is all that a refused call must leave as it was.
+// state is everything that a refused call must leave unchanged.
 type state struct {
 	mark    fence.Mark
 	content []byte
@@ -87,7 +104,7 @@ func (p *probe) state() state {
 	return state{p.mark(), content, written}
 }
 
-// holds reports a state that is not as wanted.
+// holds fails the test if the state is not the wanted one.
 func (p *probe) holds(want state, after string) {
 	p.t.Helper()
 	got := p.state()
@@ -106,7 +123,8 @@ func describe(s state) string {
 	return fmt.Sprintf("%.60q (%d bytes)", s.content, len(s.content))
 }
 
-// differs tells how an answer differs from the law's, or "". A refusal must be of the law's type and carry its facts.
+// differs says how an answer differs from the law's answer. It returns "" if it
+// does not. A refusal must have the law's type and carry the law's facts.
 func differs(got, law error) string {
 	var stale, wantStale *fence.StaleError
 	var refused, wantRefused *fence.RefusedError
@@ -122,14 +140,16 @@ func differs(got, law error) string {
 			return fmt.Sprintf("answered %v (%T), want a *fence.StaleError", got, got)
 		}
 		if stale.Presented != wantStale.Presented || stale.Newest != wantStale.Newest {
-			return fmt.Sprintf("stale error says presented %+v, newest %+v; want %+v, %+v", stale.Presented, stale.Newest, wantStale.Presented, wantStale.Newest)
+			return fmt.Sprintf("stale error says presented %+v, newest %+v; want %+v, %+v",
+				stale.Presented, stale.Newest, wantStale.Presented, wantStale.Newest)
 		}
 	case errors.As(law, &wantRefused):
 		if !errors.As(got, &refused) || !errors.Is(got, wantRefused.Err) {
 			return fmt.Sprintf("answered %v (%T), want a *fence.RefusedError for: %v", got, got, wantRefused.Err)
 		}
 		if refused.Presented != wantRefused.Presented || refused.Mark != wantRefused.Mark {
-			return fmt.Sprintf("refusal says presented %+v, mark %+v; want %+v, %+v", refused.Presented, refused.Mark, wantRefused.Presented, wantRefused.Mark)
+			return fmt.Sprintf("refusal says presented %+v, mark %+v; want %+v, %+v",
+				refused.Presented, refused.Mark, wantRefused.Presented, wantRefused.Mark)
 		}
 	case errors.Is(law, fence.ErrInvalid):
 		if !errors.Is(got, fence.ErrInvalid) {
@@ -141,15 +161,16 @@ func differs(got, law error) string {
 	return ""
 }
 
-// grant is the n-th of the grants the suite uses.
+// grant returns the n-th grant of the suite.
 func grant(n int) fence.Grant { return fence.Grant(fmt.Sprintf("%032x", n)) }
 
-// stamp is one for the suite's usual key.
+// stamp makes a stamp for the suite's usual key.
 func stamp(token fence.Token, g int, seq uint64) fence.Stamp {
 	return fence.Stamp{Key: usual, Token: token, Grant: grant(g), Seq: seq}
 }
 
-// The keys the suite uses; neither is a prefix of the other, and both have characters that need care.
+// The keys of the suite. Neither is a prefix of the other. The usual key has
+// characters that are easy to get wrong.
 const (
 	usual = "guardtest/daily report: café"
 	other = "guardtest/other"

@@ -14,13 +14,13 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// The size of one race: how many goroutines write, over how many handles.
+// The size of one race: the number of writing goroutines, and of their handles.
 const (
 	racers  = 12
 	handles = 4
 )
 
-// calls is how many calls all racers make together.
+// calls returns how many calls all racers make together.
 func (h Harness) calls() int { return racers * int(h.many(20, 7)) }
 
 func risingRace(t testing.TB, h Harness) {
@@ -38,7 +38,8 @@ func shuffledRace(t testing.TB, h Harness) {
 	}
 }
 
-// race lets many owners write and raise at once, in an order that token gives, while others read; then it judges the history.
+// race lets many owners write and raise at once, while others read. token gives
+// the token of the i-th of n calls. Then race judges the history.
 func race(t testing.TB, h Harness, token func(i, n int) int) {
 	t.Helper()
 	r := &arena{probe: newProbe(t, h), whole: h, refused: map[int]bool{}}
@@ -61,7 +62,8 @@ func race(t testing.TB, h Harness, token func(i, n int) int) {
 	r.judge()
 }
 
-// numberedRace is a race of one owner's own numbered writes; what is ordered is the number instead of the token.
+// numberedRace is a race between the numbered writes of one owner. The number
+// takes the place of the token.
 func numberedRace(t testing.TB, h Harness) {
 	r := &arena{probe: newProbe(t, h), whole: h, refused: map[int]bool{}, bySeq: true}
 	order := rand.New(rand.NewPCG(1, 2)).Perm(h.calls())
@@ -78,21 +80,23 @@ func numberedRace(t testing.TB, h Harness) {
 	r.judge()
 }
 
-// arena is one resource with many writers and readers in it, and the history of what they saw.
+// arena is one resource with many writers and readers, and the history of their
+// calls.
 type arena struct {
 	*probe
 	whole Harness
 	bySeq bool
 	clock atomic.Int64
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	history []Event
-	refused map[int]bool
-	highest fence.Token // presented
-	err     error       // the first that is no refusal
+	refused map[int]bool // by the number of the call
+	highest fence.Token  // of all calls, also refused ones
+	err     error        // the first error that is no refusal
 }
 
-// run runs step on all handles until it says that there is no more, and readers beside it.
+// run calls step on all handles until it returns false. Readers look on
+// meanwhile.
 func (r *arena) run(step func(on Handle) bool) {
 	r.t.Helper()
 	on := []Handle{r.Handle}
@@ -111,7 +115,7 @@ func (r *arena) run(step func(on Handle) bool) {
 		readers.Go(func() {
 			for {
 				r.look(on[i])
-				runtime.Gosched() // on a single processor the writers would wait for the end of every time slice
+				runtime.Gosched() // a single processor would make the writers wait for each time slice
 				select {
 				case <-over:
 					return
@@ -148,7 +152,7 @@ func (r *arena) raise(on Handle, s fence.Stamp) {
 	r.settle(s, -1, s.Token, Raise, func() error { _, err := on.Raise(r.ctx, s); return err })
 }
 
-// settle makes a call and records how it ended.
+// settle makes a call and records its outcome.
 func (r *arena) settle(s fence.Stamp, id int, rank fence.Token, kind Kind, call func() error) {
 	e := Event{Kind: kind, Token: rank, Who: fmt.Sprintf("call %d", id), Begin: r.clock.Add(1)}
 	err := call()
@@ -165,18 +169,21 @@ func (r *arena) settle(s fence.Stamp, id int, rank fence.Token, kind Kind, call 
 		r.add(e)
 	case !r.bySeq && errors.As(err, &stale):
 		if stale.Presented != s || stale.Newest.Token <= s.Token {
-			r.fail(fmt.Errorf("refused %s as stale, presented %+v, newest %+v: these are not its facts", s, stale.Presented, stale.Newest))
+			r.fail(fmt.Errorf("refused %s as stale, presented %+v, newest %+v: these are not its facts",
+				s, stale.Presented, stale.Newest))
 		}
 	case r.bySeq && errors.Is(err, fence.ErrRepeated) && errors.As(err, &refused):
 		if refused.Presented != s || refused.Mark.Seq < s.Seq {
-			r.fail(fmt.Errorf("refused %s as repeated, presented %+v, mark %+v: these are not its facts", s, refused.Presented, refused.Mark))
+			r.fail(fmt.Errorf("refused %s as repeated, presented %+v, mark %+v: these are not its facts",
+				s, refused.Presented, refused.Mark))
 		}
 	default:
 		r.fail(fmt.Errorf("%s with %s: %w", kind, s, err))
 	}
 }
 
-// look reads the content, then the mark: the mark is never behind.
+// look reads the content and then the mark. The mark must never be behind the
+// content.
 func (r *arena) look(on Handle) {
 	before, beforeAt, ok := r.lookAtMark(on)
 	if !ok {
@@ -205,13 +212,16 @@ func (r *arena) look(on Handle) {
 	if written && after < e.Token {
 		r.fail(fmt.Errorf("the content is of %d, and the mark read after it of %d: the mark is behind", e.Token, after))
 	}
-	// Between two equal marks nothing newer was admitted, and a raise of the same owner comes with no content of its own.
+	// Between two equal marks the guard has admitted nothing newer. A write of
+	// the mark's owner must have ended before, because its raise alone brings
+	// no content.
 	if !r.whole.MarkLeads && before == after && e.Token != after && r.wrote(after, beforeAt) {
-		r.fail(fmt.Errorf("the mark is %d before [%d] and after [%d] reading content of %d, though a write of %d had ended", after, beforeAt, afterAt, e.Token, after))
+		r.fail(fmt.Errorf("the mark is %d before [%d] and after [%d] reading content of %d,"+
+			" though a write of %d had ended", after, beforeAt, afterAt, e.Token, after))
 	}
 }
 
-// wrote reports whether a write of that rank had been answered at the given time.
+// wrote reports whether a write of that rank was answered by the given time.
 func (r *arena) wrote(rank fence.Token, at int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,7 +249,7 @@ func (r *arena) lookAtMark(on Handle) (fence.Token, int64, bool) {
 	return e.Token, e.Begin, true
 }
 
-// judge checks the whole history when all is quiet.
+// judge checks the whole history after all goroutines have ended.
 func (r *arena) judge() {
 	r.t.Helper()
 	if r.err != nil {
@@ -267,14 +277,15 @@ func (r *arena) judge() {
 		}
 	}
 	if top != r.highest {
-		r.t.Errorf("the highest presented was %d and the highest admitted %d: the newest owner was refused", r.highest, top)
+		r.t.Errorf("the highest presented was %d and the highest admitted %d: the newest owner was refused",
+			r.highest, top)
 	}
 	if rank != wrote {
 		r.t.Errorf("the content is of %d, though %d was admitted", rank, wrote)
 	}
 }
 
-// payload is a content that tells its rank and whether it is whole.
+// payload makes a content that shows its rank, and whether it is complete.
 func payload(rank fence.Token, id int) []byte {
 	line := fmt.Sprintf("rank %d call %d\n", rank, id)
 	return bytes.Repeat([]byte(line), 50+id%50)

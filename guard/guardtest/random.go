@@ -9,8 +9,9 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// random takes random steps through the guard and through the law, and compares after each. Keys, tokens, grants and numbers are
-// few, so that every row is met often.
+// random takes random steps through the guard and through the law, and compares
+// the two after each step. There are few keys, tokens, grants and numbers, so
+// that every row of the law is met often.
 func random(t testing.TB, h Harness) {
 	for seed := range h.many(24, 4) {
 		walk(t, h, seed)
@@ -34,7 +35,7 @@ func walk(t testing.TB, h Harness, seed uint64) {
 	base := fence.Token(1)
 	for n := range 30 {
 		if dice.IntN(8) == 0 {
-			base += 3 // time goes on: newer owners appear, older ones are still about
+			base += 3 // newer owners appear, older ones are still there
 		}
 		s := fence.Stamp{
 			Key:   []string{usual, usual, usual, other}[dice.IntN(4)],

@@ -7,9 +7,9 @@ import (
 	"github.com/croft-dev/croft/internal/suite"
 )
 
-// Failures runs the named checks, or all if none is named, without failing t.
-// It returns what the failed ones had to say, by the check's name. It is for
-// tests of the suite: a guard that is broken on purpose must fail.
+// Failures runs the named checks without failing t, or all checks if none is
+// named. It returns the messages of the failed ones, by the check's name. It is
+// for tests of the suite: a guard that is broken on purpose must fail.
 func Failures(t testing.TB, h Harness, names ...string) map[string][]string {
 	t.Helper()
 	for _, name := range names {

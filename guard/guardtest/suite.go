@@ -1,14 +1,26 @@
-// Package guardtest is the conformance suite of guarded resources. A guard that passes it keeps the law of writing: it decides as
-// [fence.Mark.Admit] does, the check and the write are one step, and what it refuses changes nothing.
+// Package guardtest is the conformance suite of guarded resources.
 //
-// A guard is hooked up with a [Harness] and one call:
+// A guard that passes it keeps the law of writing. It decides as
+// [fence.Mark.Admit] does. The check and the write are one step. A refused call
+// changes nothing.
+//
+// A test hooks up a guard with a [Harness] and one call:
 //
 //	func TestConformance(t *testing.T) {
-//		guardtest.Run(t, guardtest.Harness{Make: func(t testing.TB) guardtest.Resource { … }})
+//		make := func(t testing.TB) guardtest.Resource { … }
+//		guardtest.Run(t, guardtest.Harness{Make: make})
 //	}
 //
-// [Memory] is the reference; [Failures] tells which checks a guard fails, so that a guard broken on purpose can be shown to be caught; [Law3]
-// judges a history that was recorded elsewhere, for example by several processes.
+// [Memory] is the reference. [Failures] returns the checks that a guard fails,
+// so that a test can show that the suite catches a guard broken on purpose.
+// [Law3] judges a history that was recorded elsewhere, for example by several
+// processes.
+//
+// # Goroutines
+//
+// The races start 12 writers on 4 handles, and 2 readers. All of them have
+// ended before the history is judged. The arena's mutex guards the history. One
+// atomic counter is the clock of all events.
 package guardtest
 
 import (
@@ -21,20 +33,25 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// Harness is how the suite reaches one kind of guard.
+// Harness connects the suite with one kind of guard.
 type Harness struct {
-	// Make makes a resource that has no content and no mark, and shares nothing with others. What it must clean up it hands to t.Cleanup.
+	// Make makes a resource without content and without a mark. It shares
+	// nothing with other resources. Make registers its own clean-up with
+	// t.Cleanup.
 	Make func(t testing.TB) Resource
-	// MarkLeads says that readers may see the mark advance a moment before the content does (the mark is never behind in any guard). Leave
-	// it false where both change in one step for readers, too.
+	// MarkLeads says that readers may see the mark advance a moment before the
+	// content. In no guard is the mark behind the content. Leave it false if
+	// readers see both change in one step.
 	MarkLeads bool
-	// SideBySide runs the checks beside each other. Several of them call Make at
-	// once then.
+	// SideBySide runs the checks in parallel. Several of them then call Make at
+	// once.
 	SideBySide bool
-	// Slow says that a call is a request to a distant service. The suite repeats
-	// less, leaves nothing out, and runs its checks side by side.
+	// Slow says that each call is a request to a distant service. The suite
+	// then repeats less, but leaves nothing out, and runs its checks in
+	// parallel.
 	Slow bool
-	// Large is the size of the largest payload tried, in bytes. Default 4 MiB and a byte.
+	// Large is the size of the largest payload, in bytes. The default is 4 MiB
+	// and a byte.
 	Large int
 }
 
@@ -42,10 +59,9 @@ type Harness struct {
 type Resource struct {
 	// Open opens another handle on the resource, as another process would.
 	Open func(t testing.TB) Handle
-	// Read is the content as ordinary readers get it, and whether there is any.
+	// Read returns the content as ordinary readers get it, and whether there is
+	// any.
 	Read func(ctx context.Context) ([]byte, bool, error)
-	// Audit is what the resource keeps of the last Rekey, as text. Nil if it cannot be asked for.
-	Audit func(ctx context.Context) (string, error)
 }
 
 // Handle is one open guard and how to write through it.
@@ -53,11 +69,12 @@ type Handle struct {
 	guard.Guard
 	// Write replaces the content if the stamp is admitted.
 	Write func(ctx context.Context, stamp fence.Stamp, payload []byte) error
-	// Stream is Write from a reader: the decision falls when all of it has been read. Nil if the guard has no such write.
+	// Stream is Write from a reader. The guard decides after it has read
+	// everything. It is nil if the guard has no such write.
 	Stream func(ctx context.Context, stamp fence.Stamp, r io.Reader) error
 }
 
-// Artifact is the handle of a guard whose whole content is replaced by each write.
+// Artifact makes the handle of a guard whose writes replace the whole content.
 func Artifact(a guard.Artifact) Handle {
 	stream := func(ctx context.Context, stamp fence.Stamp, r io.Reader) error {
 		_, err := a.Write(ctx, stamp, r)
@@ -72,7 +89,8 @@ func Artifact(a guard.Artifact) Handle {
 	}
 }
 
-// many is how often something is repeated: in full, or where every time costs.
+// many returns how often to repeat something: full, or few if the guard is
+// slow.
 func (h Harness) many(full, few uint64) uint64 {
 	if h.Slow {
 		return few
@@ -93,7 +111,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// check is one promise and how it is tried.
+// check is one promise, and the function that tries it.
 type check struct {
 	name string
 	run  func(t testing.TB, h Harness)

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// prepared are the marks the table starts from, each made through the guard itself.
+// prepared are the marks that the table starts from. The guard itself makes
+// each of them.
 var prepared = []struct {
 	name string
 	make func(p *probe)
@@ -25,7 +26,8 @@ var prepared = []struct {
 	}},
 }
 
-// presented are the stamps shown to every mark: each side of every comparison the law makes.
+// presented are the stamps that each mark meets. They lie on each side of every
+// comparison in the law.
 var presented = []fence.Stamp{
 	{Key: other, Token: 11, Grant: grant(2)},
 	{Key: other, Token: 10, Grant: grant(1)},
@@ -66,7 +68,8 @@ func tableOfRaises(t testing.TB, h Harness) {
 	})
 }
 
-// everyRow presents every stamp to every prepared mark, and makes sure that together they reached every row of the law.
+// everyRow presents every stamp to every prepared mark. Together they must
+// reach every row of the law.
 func everyRow(t testing.TB, h Harness, law func(fence.Mark, fence.Stamp) (fence.Mark, error),
 	try func(p *probe, s fence.Stamp, before, want state, refused bool) error,
 ) {
@@ -90,11 +93,13 @@ func everyRow(t testing.TB, h Harness, law func(fence.Mark, fence.Stamp) (fence.
 				t.Errorf("%s mark, stamp %s: %s", prep.name, s, d)
 			}
 			if refusal == nil || t.Failed() {
-				p = nil // try has seen that a refusal leaves everything as it was
+				p = nil // a refusal has left everything as it was; anything else needs a new probe
 			}
 		}
 	}
-	for _, name := range []string{"wrong key", "admitted, mark advances", "admitted, mark stays", "repeated", "collision", "stale"} {
+	for _, name := range []string{
+		"wrong key", "admitted, mark advances", "admitted, mark stays", "repeated", "collision", "stale",
+	} {
 		if rows[name] == 0 {
 			t.Errorf("no case reached the row %q: the guard's own marks are not what they should be", name)
 		}

@@ -1,4 +1,9 @@
-// Package chore is the housekeeping that stores do in the background, now and then, on behalf of whoever uses them.
+// Package chore runs the housekeeping of a store in the background, now and
+// then, started by ordinary requests.
+//
+// A run starts by chance after a grant. At most one run is under way at a time,
+// on a goroutine of its own. A mutex protects its cancel function and whether
+// the Chore is closed. Close cancels the run and waits for it.
 package chore
 
 import (
@@ -8,22 +13,26 @@ import (
 	"time"
 )
 
-// Chore is done in the background: at most one at a time, none after Close. What it leaves the next one finds, and so its errors are nobody's.
+// Chore is a housekeeping task. It returns no errors: the next run finds what
+// the last one has left undone.
 type Chore struct {
-	// Do does it. Required.
+	// Do is one run. It must return soon after ctx ends. Required.
 	Do func(ctx context.Context)
-	// Every is how many grants lead to one on average; default 1024, negative: none does.
+	// Every is how many grants there are per run, on average. Default: 1024.
+	// Negative: no runs.
 	Every int
-	// Longest bounds one; default a minute.
+	// Longest limits one run. Default: one minute.
 	Longest time.Duration
 
 	mu     sync.Mutex
-	cancel context.CancelFunc // nil while none is under way
+	cancel context.CancelFunc // nil while no run is under way
 	closed bool
 	done   sync.WaitGroup
 }
 
-// Granted begins one after one in so many grants: by chance and not by counting, so that processes which live for a single grant do their part as well.
+// Granted starts a run after one in Every grants. It decides by chance instead
+// of counting, so that processes that live for a single grant do their part
+// too.
 func (c *Chore) Granted() {
 	every, longest := c.Every, c.Longest
 	if every == 0 {
@@ -51,7 +60,7 @@ func (c *Chore) Granted() {
 	})
 }
 
-// Close ends the one under way and waits for its end.
+// Close ends the present run and waits for it. No run starts afterwards.
 func (c *Chore) Close() {
 	c.mu.Lock()
 	c.closed = true

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// TestOneAtATimeAndNoneAfterClose.
+// TestOneAtATimeAndNoneAfterClose: Granted starts no run while one is under
+// way, and none after Close.
 func TestOneAtATimeAndNoneAfterClose(t *testing.T) {
 	begun, ended := make(chan struct{}), 0
 	c := Chore{Every: 1, Longest: time.Hour, Do: func(ctx context.Context) {
-		close(begun) // twice would panic
+		close(begun) // a second run would panic here
 		<-ctx.Done() // Close ends it
 		ended++
 	}}
@@ -25,7 +26,7 @@ func TestOneAtATimeAndNoneAfterClose(t *testing.T) {
 	c.Close()
 }
 
-// TestChance: none where there are to be none, and one in so many otherwise.
+// TestChance: no runs where there must be none, otherwise one in so many.
 func TestChance(t *testing.T) {
 	never := Chore{Every: -1, Do: func(context.Context) { t.Error("one was begun") }}
 	for range 5000 {

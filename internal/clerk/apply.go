@@ -13,33 +13,43 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Desk is a transaction of a database, as a clerk needs it. Any error ends the work: the transaction is to be rolled back.
+// Desk is an open transaction of a database. After any error the caller must
+// roll it back.
 type Desk interface {
-	// Now is the ledger's clock. It is read after the locks.
+	// Now returns the time on the ledger's clock. It is read after the locks
+	// are taken.
 	Now(ctx context.Context) (time.Time, error)
-	// Items locks items until the transaction ends and reads all of them, in the order of their IDs: those with one of the IDs, and those that have one of the idempotency keys in their queues.
-	// Their payloads are needed only for adding: no other law looks at them, and they may be large.
+	// Items locks items until the transaction ends, in the order of their IDs,
+	// and reads them: those with one of the IDs, and those with one of the
+	// idempotency keys. The payloads are needed only if adding is true: no
+	// other law looks at them, and they may be large.
 	Items(ctx context.Context, ids []work.ID, uniques []Unique, adding bool) ([]work.Item, Damage, error)
-	// Insert writes new items and returns the IDs of those that are written: not of those whose ID or idempotency key another transaction has just used.
+	// Insert writes new items and returns the IDs of those it has written. It
+	// leaves out items whose ID or idempotency key another transaction has just
+	// used.
 	Insert(ctx context.Context, items []work.Item) ([]work.ID, error)
 	Update(ctx context.Context, items []work.Item) error
-	// Emit writes effects, and leaves those whose identity is there already as they are.
+	// Emit writes effects. It leaves effects whose identity exists already as
+	// they are.
 	Emit(ctx context.Context, effects []work.Effect) error
 	Record(ctx context.Context, refusals []work.Refusal) error
 
-	// Marks locks the marks of dispatchers until the transaction ends, in the order of their keys, and reads them; the zero Mark where there is none.
+	// Marks locks the marks of dispatchers until the transaction ends, in the
+	// order of their keys, and reads them. A missing mark is the zero Mark.
 	Marks(ctx context.Context, keys []string) (map[string]fence.Mark, error)
 	KeepMarks(ctx context.Context, marks map[string]fence.Mark) error
-	// Effects locks effects until the transaction ends, in the order of their identities, and reads them without their bodies.
+	// Effects locks effects until the transaction ends, in the order of their
+	// identities, and reads them without their bodies.
 	Effects(ctx context.Context, ids []work.EffectID) ([]work.Effect, error)
-	// UpdateEffects writes what may change of effects.
+	// UpdateEffects writes those columns of effects that may change.
 	UpdateEffects(ctx context.Context, effects []work.Effect) error
 }
 
-// Unique is an idempotency key in its queue.
+// Unique is an idempotency key and its queue.
 type Unique struct{ Queue, Name string }
 
-// runs cuts requests into runs in which everything that same tells occurs once.
+// runs cuts the requests at the indexes in todo into runs. Within a run, no two
+// requests share a name that same returns. So a run can be decided at once.
 func runs[T any](todo []int, requests []T, same func(T) []string) [][]int {
 	var all [][]int
 	seen := map[string]bool{}
@@ -65,17 +75,21 @@ func names(req work.Request) []string {
 	return all
 }
 
-// Changed is what a batch has done that others may wait for.
+// Changed says what a batch has changed that others may wait for.
 type Changed struct {
-	Queues  []string // in which an item is ready
-	Effects bool     // whether there are new effects
+	Queues  []string // that have an item that is ready now
+	Effects bool     // whether effects may be due
 }
 
-// Apply carries out the requests at the places in todo, which have been checked, and fills in their answers.
-func Apply(ctx context.Context, desk Desk, requests []work.Request, answers []work.Answer, todo []int) (Changed, error) {
+// Apply carries out the requests at the indexes in todo, and sets their
+// answers. The caller has checked these requests.
+func Apply(
+	ctx context.Context, desk Desk, requests []work.Request, answers []work.Answer, todo []int,
+) (Changed, error) {
 	var changed Changed
 	for _, run := range runs(todo, requests, names) {
-		// An item that another adds just now is seen at the second look.
+		// If another transaction adds the same item just now, the second look
+		// finds it.
 		for looks := 0; len(run) > 0; looks++ {
 			if looks == 8 {
 				return changed, fmt.Errorf("item %s is being added by others again and again", requests[run[0]].ID)
@@ -90,8 +104,12 @@ func Apply(ctx context.Context, desk Desk, requests []work.Request, answers []wo
 	return changed, nil
 }
 
-// carryOut returns the requests that are still to be decided: they would have added what another has added meanwhile.
-func carryOut(ctx context.Context, desk Desk, requests []work.Request, answers []work.Answer, run []int, changed *Changed) (left []int, err error) {
+// carryOut decides and writes one run. It returns the requests to decide again:
+// they add an item that another transaction has added meanwhile.
+func carryOut(
+	ctx context.Context, desk Desk, requests []work.Request, answers []work.Answer, run []int,
+	changed *Changed,
+) (left []int, err error) {
 	var ids []work.ID
 	var uniques []Unique
 	adding := false
@@ -135,7 +153,7 @@ func carryOut(ctx context.Context, desk Desk, requests []work.Request, answers [
 		if bad == nil && req.Verb == work.Add && req.Unique != "" {
 			bad = damagedUnique[Unique{req.Queue, req.Unique}]
 		}
-		if bad != nil { // nothing is decided from it, and the others go on
+		if bad != nil { // decide nothing from a damaged item; the others go on
 			answers[i] = work.Answer{Err: store.Unknown(bad)}
 			continue
 		}
@@ -144,7 +162,7 @@ func carryOut(ctx context.Context, desk Desk, requests []work.Request, answers [
 			it = byUnique[Unique{req.Queue, req.Unique}]
 		}
 		out, err := work.Apply(it, req, now)
-		if out.Changed { // what comes later sees it: an idempotency key may lead to the same item
+		if out.Changed { // later requests see it: an idempotency key may lead to the same item
 			byID[out.Item.ID] = out.Item
 			if out.Item.Unique != "" {
 				byUnique[Unique{out.Item.Queue, out.Item.Unique}] = out.Item
@@ -205,8 +223,11 @@ func (c *Changed) item(it work.Item, now time.Time) {
 	}
 }
 
-// Settle carries out the settlements at the places in todo, which have been checked, and fills in their answers.
-func Settle(ctx context.Context, desk Desk, settlements []work.Settlement, answers []work.EffectAnswer, todo []int) (Changed, error) {
+// Settle carries out the settlements at the indexes in todo, and sets their
+// answers. The caller has checked these settlements.
+func Settle(
+	ctx context.Context, desk Desk, settlements []work.Settlement, answers []work.EffectAnswer, todo []int,
+) (Changed, error) {
 	var changed Changed
 	same := func(s work.Settlement) []string { return []string{s.Effect.String()} }
 	for _, run := range runs(todo, settlements, same) {

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Checked returns the places of the requests that are good, and answers the others.
+// Checked returns the indexes of the valid requests. It answers the others with
+// their errors.
 func Checked(requests []work.Request, answers []work.Answer) (todo []int) {
 	for i := range requests {
 		if err := requests[i].Check(); err != nil {
@@ -21,7 +22,7 @@ func Checked(requests []work.Request, answers []work.Answer) (todo []int) {
 	return todo
 }
 
-// CheckedSettlements does the same for settlements.
+// CheckedSettlements is Checked for settlements.
 func CheckedSettlements(settlements []work.Settlement, answers []work.EffectAnswer) (todo []int) {
 	for i := range settlements {
 		if err := settlements[i].Check(); err != nil {
@@ -33,7 +34,7 @@ func CheckedSettlements(settlements []work.Settlement, answers []work.EffectAnsw
 	return todo
 }
 
-// Failed answers the requests at the places in todo with an unknown outcome.
+// Failed answers the requests at the indexes in todo with an unknown outcome.
 func Failed(answers []work.Answer, todo []int, err error) []work.Answer {
 	for _, i := range todo {
 		answers[i] = work.Answer{Err: store.Unknown(err)}
@@ -41,7 +42,7 @@ func Failed(answers []work.Answer, todo []int, err error) []work.Answer {
 	return answers
 }
 
-// FailedSettlements does the same for settlements.
+// FailedSettlements is Failed for settlements.
 func FailedSettlements(answers []work.EffectAnswer, todo []int, err error) []work.EffectAnswer {
 	for _, i := range todo {
 		answers[i] = work.EffectAnswer{Err: store.Unknown(err)}
@@ -49,8 +50,13 @@ func FailedSettlements(answers []work.EffectAnswer, todo []int, err error) []wor
 	return answers
 }
 
-// Pages yields what next reads, a page of size at a time, until a page is short or limit is reached. What changes meanwhile may be seen or not. Next says how many rows it has read: an error of its own that matches
-// [ErrDamaged] is about some of them, does not hide the others, and is yielded last.
+// Pages yields the values that next reads, one page of size at a time, until a
+// page is short or limit is reached. Rows that change meanwhile may be seen or
+// not. If bad is not nil, Pages yields only that error.
+//
+// Next returns how many rows it has read. If its error matches [ErrDamaged],
+// some of the rows are damaged: Pages goes on with the others, and yields that
+// error last.
 func Pages[T any](size, limit int, bad error, next func(n int) (found []T, read int, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -88,15 +94,19 @@ func Pages[T any](size, limit int, bad error, next func(n int) (found []T, read 
 	}
 }
 
-// Directed is a statement that lists in both directions.
+// Directed is a statement that lists in either direction.
 type Directed struct{ oldest, newest string }
 
-// Direct makes both out of one text, in which {after} and {order} stand for the direction.
+// Direct makes a Directed of one text, in which {after} and {order} stand for
+// the direction.
 func Direct(text string) Directed {
-	return Directed{strings.NewReplacer("{after}", ">", "{order}", "ASC").Replace(text), strings.NewReplacer("{after}", "<", "{order}", "DESC").Replace(text)}
+	return Directed{
+		strings.NewReplacer("{after}", ">", "{order}", "ASC").Replace(text),
+		strings.NewReplacer("{after}", "<", "{order}", "DESC").Replace(text),
+	}
 }
 
-// Text is the statement for the newest first, or for the oldest.
+// Text returns the statement for newest first, or for oldest first.
 func (d Directed) Text(newest bool) string {
 	if newest {
 		return d.newest
@@ -104,7 +114,8 @@ func (d Directed) Text(newest bool) string {
 	return d.oldest
 }
 
-// Last is where the next page of items begins: after all that were read, the damaged ones among them.
+// Last returns the ID after which the next page of items begins. It counts
+// damaged items, too.
 func Last(last *string, items []work.Item, damage Damage, newest bool) *string {
 	further := func(id work.ID) {
 		if text := string(id); last == nil || text > *last != newest {

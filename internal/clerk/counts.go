@@ -8,12 +8,13 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Count is how many rows of a queue are alike, and the earliest of their times.
+// Count is the number of rows of a queue that are alike, and their earliest
+// times.
 type Count struct {
 	Queue     string `json:"queue"`
 	Kind      string `json:"kind"` // item, effect or refusal
 	State     string `json:"state"`
-	Later     bool   `json:"later"`  // waiting for its time
+	Later     bool   `json:"later"`  // waiting for a later time
 	Lapsed    bool   `json:"lapsed"` // its deadline has passed
 	N         int64  `json:"n"`
 	Oldest    *int64 `json:"oldest"`
@@ -21,10 +22,10 @@ type Count struct {
 	Progress  *int64 `json:"progress"`
 }
 
-// Counts makes what people ask for out of counts.
+// Counts adds up counts to the statistics of each queue.
 type Counts struct{ queues map[string]*work.Stats }
 
-// Add adds one.
+// Add adds one count.
 func (all *Counts) Add(c Count) {
 	if all.queues == nil {
 		all.queues = map[string]*work.Stats{}
@@ -88,7 +89,7 @@ func earliest(t *time.Time, us *int64) {
 	}
 }
 
-// Stats is all that was counted, by the name of the queue.
+// Stats returns the statistics, ordered by the name of the queue.
 func (all *Counts) Stats() []work.Stats {
 	var stats []work.Stats
 	for _, s := range all.queues {

@@ -1,3 +1,9 @@
-// Package clerk is what ledgers in SQL databases have in common: how a batch of requests is carried out in a transaction by the law of package work, and how an
-// item is written into a row; and what guards there have in common: where a mark is kept, and how a decision of package fence is carried out on it.
+// Package clerk has what ledgers and guards in SQL databases share.
+//
+// For ledgers it carries out a batch of requests in a transaction, by the law
+// of package work. It also converts items, effects and refusals to rows and
+// back. For guards it builds the statements for the columns of a mark, and
+// carries out a decision of package fence on it.
+//
+// It has no state and no goroutines. A [Desk] is the caller's open transaction.
 package clerk

@@ -5,7 +5,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Effect is an effect as a row keeps it.
+// Effect is the row of an effect.
 type Effect struct {
 	Item       string `json:"item"`
 	Generation int    `json:"generation"`
@@ -28,26 +28,29 @@ type Effect struct {
 	Note       string `json:"note"`
 }
 
-// EffectRow is the row of an effect.
+// EffectRow converts an effect to its row.
 func EffectRow(e work.Effect) Effect {
 	return Effect{
-		Item: string(e.Item), Generation: e.Generation, Name: e.Name, Queue: e.Queue, To: e.To, Body: e.Body, AtMostOnce: e.AtMostOnce,
-		Token: int64(e.Token), Grant: string(e.Grant), Owner: e.Owner, State: string(e.State), Attempts: e.Attempts, Ready: e.Ready.UnixMicro(),
-		Sender: int64(e.Sender), Created: e.Created.UnixMicro(), Settled: Micro(e.Settled), Error: e.Error, Actor: e.Actor, Note: e.Note,
+		Item: string(e.Item), Generation: e.Generation, Name: e.Name, Queue: e.Queue, To: e.To, Body: e.Body,
+		AtMostOnce: e.AtMostOnce, Token: int64(e.Token), Grant: string(e.Grant), Owner: e.Owner,
+		State: string(e.State), Attempts: e.Attempts, Ready: e.Ready.UnixMicro(), Sender: int64(e.Sender),
+		Created: e.Created.UnixMicro(), Settled: Micro(e.Settled), Error: e.Error, Actor: e.Actor, Note: e.Note,
 	}
 }
 
-// Read is the effect that a row keeps.
+// Read converts the row to an effect.
 func (row Effect) Read() work.Effect {
 	return work.Effect{
-		EffectID: work.EffectID{Item: work.ID(Plain(row.Item)), Generation: row.Generation, Name: row.Name}, Queue: row.Queue, To: row.To, Body: row.Body,
-		AtMostOnce: row.AtMostOnce, Token: fence.Token(row.Token), Grant: fence.Grant(Plain(row.Grant)), Owner: row.Owner, State: work.EffectState(row.State),
-		Attempts: row.Attempts, Ready: Time(&row.Ready), Sender: fence.Token(row.Sender), Created: Time(&row.Created), Settled: Time(row.Settled),
+		EffectID: work.EffectID{Item: work.ID(Plain(row.Item)), Generation: row.Generation, Name: row.Name},
+		Queue:    row.Queue, To: row.To, Body: row.Body, AtMostOnce: row.AtMostOnce,
+		Token: fence.Token(row.Token), Grant: fence.Grant(Plain(row.Grant)), Owner: row.Owner,
+		State: work.EffectState(row.State), Attempts: row.Attempts, Ready: Time(&row.Ready),
+		Sender: fence.Token(row.Sender), Created: Time(&row.Created), Settled: Time(row.Settled),
 		Error: row.Error, Actor: row.Actor, Note: row.Note,
 	}
 }
 
-// Refusal is a refusal as a row keeps it.
+// Refusal is the row of a refusal.
 type Refusal struct {
 	At             int64  `json:"at"`
 	Item           string `json:"item"`
@@ -62,7 +65,7 @@ type Refusal struct {
 	NewestOwner    string `json:"newest_owner"`
 }
 
-// RefusalRow is the row of a refusal.
+// RefusalRow converts a refusal to its row.
 func RefusalRow(r work.Refusal) Refusal {
 	return Refusal{
 		At: r.At.UnixMicro(), Item: string(r.Item), Queue: r.Queue, Verb: string(r.Verb), Why: r.Why,
@@ -71,11 +74,12 @@ func RefusalRow(r work.Refusal) Refusal {
 	}
 }
 
-// Read is the refusal that a row keeps.
+// Read converts the row to a refusal.
 func (row Refusal) Read() work.Refusal {
 	return work.Refusal{
 		At: Time(&row.At), Item: work.ID(row.Item), Queue: row.Queue, Verb: work.Verb(row.Verb), Why: row.Why,
-		Presented: fence.Token(row.Presented), PresentedGrant: fence.Grant(row.PresentedGrant), PresentedOwner: row.PresentedOwner,
-		Newest: fence.Token(row.Newest), NewestGrant: fence.Grant(row.NewestGrant), NewestOwner: row.NewestOwner,
+		Presented: fence.Token(row.Presented), PresentedGrant: fence.Grant(row.PresentedGrant),
+		PresentedOwner: row.PresentedOwner, Newest: fence.Token(row.Newest),
+		NewestGrant: fence.Grant(row.NewestGrant), NewestOwner: row.NewestOwner,
 	}
 }

@@ -10,24 +10,28 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Columns are where a guard keeps its mark: four columns of the one row that Where finds with Args. Those without a name have the usual one.
+// Columns say where a guard keeps its mark: in four columns of the one row that
+// Where selects with Args. Columns without a name have the usual name.
 type Columns struct {
 	Table, Where           string
 	Args                   []any
 	Key, Token, Grant, Seq string
 }
 
-// Place is the statements that read, lock and move one mark. Their arguments are Args; Move has the mark's four after them.
+// Place has the statements that read, lock and move one mark. Their arguments
+// are Args. Move has the four values of the mark after them.
 type Place struct {
 	Name, Table      string
 	Mark, Lock, Move string
-	Enter            string // makes the row, where that is not the caller's to do
+	Enter            string // makes the row, if the guard must
 	Args             []any
 }
 
 var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)?$`)
 
-// Place fills the columns into a database's own statements, in which {…} stand for names, for the condition and for the places of arguments; sign is how the database writes those: $1 or ?1.
+// Place fills the columns into the statements of a database. In these, {…}
+// stand for names, the condition and the numbers of arguments. Sign is how the
+// database writes an argument: "$" for $1, "?" for ?1.
 func (c Columns) Place(sign, mark, lock, move string) (*Place, error) {
 	for _, column := range []struct {
 		name  *string
@@ -39,7 +43,8 @@ func (c Columns) Place(sign, mark, lock, move string) (*Place, error) {
 	}
 	for _, name := range []string{c.Table, c.Key, c.Token, c.Grant, c.Seq} {
 		if !plainName.MatchString(name) {
-			return nil, fmt.Errorf("%w name %q: the tables and columns of a guard are plain names", fence.ErrInvalid, name)
+			return nil, fmt.Errorf("%w name %q: the tables and columns of a guard are plain names",
+				fence.ErrInvalid, name)
 		}
 	}
 	if strings.TrimSpace(c.Where) == "" {
@@ -47,7 +52,8 @@ func (c Columns) Place(sign, mark, lock, move string) (*Place, error) {
 	}
 	arg := func(n int) string { return sign + strconv.Itoa(len(c.Args)+n) }
 	fill := strings.NewReplacer(
-		"{table}", c.Table, "{key}", c.Key, "{token}", c.Token, "{grant}", c.Grant, "{seq}", c.Seq, "{where}", "("+c.Where+")",
+		"{table}", c.Table, "{key}", c.Key, "{token}", c.Token, "{grant}", c.Grant, "{seq}", c.Seq,
+		"{where}", "("+c.Where+")",
 		"{new_key}", arg(1), "{new_token}", arg(2), "{new_grant}", arg(3), "{new_seq}", arg(4),
 	)
 	return &Place{
@@ -56,8 +62,12 @@ func (c Columns) Place(sign, mark, lock, move string) (*Place, error) {
 	}, nil
 }
 
-// Decide applies a decision of package fence to the mark, which is locked, and has it moved if the decision says so.
-func (p *Place) Decide(before fence.Mark, law func(fence.Mark) (fence.Mark, error), move func(text string, args []any) error) (fence.Mark, error) {
+// Decide applies a decision of package fence to the mark before, which the
+// caller has locked. If the decision changes the mark, it calls move to write
+// it. It returns the new mark, or the refusal with the old one.
+func (p *Place) Decide(
+	before fence.Mark, law func(fence.Mark) (fence.Mark, error), move func(text string, args []any) error,
+) (fence.Mark, error) {
 	next, refusal := law(before)
 	if refusal != nil {
 		return before, refusal
@@ -65,7 +75,8 @@ func (p *Place) Decide(before fence.Mark, law func(fence.Mark) (fence.Mark, erro
 	if next == before {
 		return next, nil
 	}
-	if err := move(p.Move, append(slices.Clone(p.Args), next.Key, int64(next.Token), string(next.Grant), strconv.FormatUint(next.Seq, 10))); err != nil {
+	if err := move(p.Move, append(slices.Clone(p.Args), next.Key, int64(next.Token), string(next.Grant),
+		strconv.FormatUint(next.Seq, 10))); err != nil {
 		return fence.Mark{}, err
 	}
 	return next, nil

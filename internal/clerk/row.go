@@ -13,10 +13,13 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// ErrDamaged is matched by the error about a row that cannot be one of the law's: somebody has changed it by hand. Nothing is decided from it.
+// ErrDamaged is matched by errors about a row that the law could not have made.
+// Somebody has changed it by hand. Nothing is decided from it.
 var ErrDamaged = errors.New("damaged row")
 
-// DamagedError names such a row, so that the others can go on without it. It must not match fence.ErrInvalid as the record's own error does: the caller's input was good.
+// DamagedError names such a row, so that the others can go on without it. It
+// must not match fence.ErrInvalid, as the record's own error does: the caller's
+// input was good.
 type DamagedError struct {
 	Item   work.ID
 	Unique Unique // its idempotency key, if it has one
@@ -25,16 +28,17 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("%v: item %s: %s; delete it from the table of items if it may be forgotten", ErrDamaged, e.Item, e.Why)
+	return fmt.Sprintf("%v: item %s: %s; delete it from the table of items if it may be forgotten",
+		ErrDamaged, e.Item, e.Why)
 }
 
 // Is makes every DamagedError match ErrDamaged.
 func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
 
-// Damage is all that was found damaged among rows.
+// Damage lists the damaged rows among those read.
 type Damage []*DamagedError
 
-// Err is the damage as one error, or nil if there is none.
+// Err returns the damage as one error, or nil if there is none.
 func (d Damage) Err() error {
 	all := make([]error, len(d))
 	for i, e := range d {
@@ -43,7 +47,7 @@ func (d Damage) Err() error {
 	return errors.Join(all...)
 }
 
-// Sound reads one more row: into items, or into damage.
+// Sound reads one row and appends it to items or, if it is damaged, to damage.
 func Sound(row Item, items []work.Item, damage Damage) ([]work.Item, Damage) {
 	it, err := row.Read()
 	if err != nil {
@@ -52,8 +56,9 @@ func Sound(row Item, items []work.Item, damage Damage) ([]work.Item, Damage) {
 	return append(items, it), damage
 }
 
-// Item is an item as a row keeps it: times in microseconds since 1970, durations in microseconds, nil where there is nothing. The names are those of the columns. Token is nil until the item has
-// a record.
+// Item is the row of an item. Times are in microseconds since 1970, durations
+// in microseconds. Missing values are nil. The JSON names are those of the
+// columns. Token is nil until the item has a record.
 type Item struct {
 	ID           string  `json:"id"`
 	Queue        string  `json:"queue"`
@@ -91,10 +96,10 @@ type Item struct {
 	Past       json.RawMessage `json:"past"`
 }
 
-// Bytes are written as PostgreSQL writes them.
+// Bytes are bytes in PostgreSQL's JSON form.
 type Bytes []byte
 
-// MarshalJSON writes \x and hex digits, or null for nothing.
+// MarshalJSON writes \x and hex digits, or null if there are no bytes.
 func (b Bytes) MarshalJSON() ([]byte, error) {
 	if len(b) == 0 {
 		return []byte("null"), nil
@@ -121,7 +126,7 @@ func (b *Bytes) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// term is a transfer in the column past.
+// term is one term of the record's history, in the column past.
 type term struct {
 	Token    int64  `json:"token"`
 	Grant    string `json:"grant"`
@@ -136,13 +141,15 @@ type term struct {
 	Ended    string `json:"ended"`
 }
 
-// Row is the row of an item.
+// Row converts an item to its row.
 func Row(it work.Item) (Item, error) {
 	rec := it.Record
 	row := Item{
-		ID: string(it.ID), Queue: it.Queue, State: string(it.State), Priority: it.Priority, Ready: it.Ready.UnixMicro(), Created: it.Created.UnixMicro(),
+		ID: string(it.ID), Queue: it.Queue, State: string(it.State), Priority: it.Priority,
+		Ready: it.Ready.UnixMicro(), Created: it.Created.UnixMicro(),
 		Finished: Micro(it.Finished), Attempts: it.Attempts, Tries: it.Limit, Generation: it.Generation,
-		Payload: it.Payload, Checkpoint: it.Checkpoint, CheckpointAt: Micro(it.CheckpointAt), Result: it.Result, Error: it.Error,
+		Payload: it.Payload, Checkpoint: it.Checkpoint, CheckpointAt: Micro(it.CheckpointAt),
+		Result: it.Result, Error: it.Error,
 	}
 	if it.Unique != "" {
 		row.Unique = &it.Unique
@@ -153,13 +160,16 @@ func Row(it work.Item) (Item, error) {
 	token, grant, ttl := int64(rec.Token), string(rec.Grant), int64(rec.TTL/time.Microsecond)
 	row.Token, row.Grant, row.Owner, row.Instance, row.Held = &token, &grant, rec.Owner, rec.Instance, string(rec.State)
 	row.Cause, row.Ended, row.Actor, row.Note = string(rec.Cause), string(rec.Ended), rec.Actor, rec.Note
-	row.Acquired, row.Renewed, row.Deadline, row.TTL = Micro(rec.Acquired), Micro(rec.Renewed), Micro(rec.Deadline), &ttl
+	row.Acquired, row.Renewed, row.Deadline, row.TTL = Micro(rec.Acquired), Micro(rec.Renewed),
+		Micro(rec.Deadline), &ttl
 	row.Progress, row.ProgressAt, row.Terms = rec.Progress, Micro(rec.ProgressAt), rec.Terms
 	var past []term
 	for _, t := range work.Past(rec) {
 		past = append(past, term{
-			Token: int64(t.Token), Grant: string(t.Grant), Owner: t.Owner, Instance: t.Instance, State: string(t.State), Cause: string(t.Cause),
-			Actor: t.Actor, Note: t.Note, Acquired: t.Acquired.UnixMicro(), Finished: t.Finished.UnixMicro(), Ended: string(t.Ended),
+			Token: int64(t.Token), Grant: string(t.Grant), Owner: t.Owner, Instance: t.Instance,
+			State: string(t.State), Cause: string(t.Cause),
+			Actor: t.Actor, Note: t.Note, Acquired: t.Acquired.UnixMicro(), Finished: t.Finished.UnixMicro(),
+			Ended: string(t.Ended),
 		})
 	}
 	if past == nil {
@@ -170,12 +180,14 @@ func Row(it work.Item) (Item, error) {
 	return row, err
 }
 
-// Read is the item that a row keeps, checked.
+// Read converts the row to an item, and checks its record.
 func (row Item) Read() (work.Item, *DamagedError) {
 	it := work.Item{
-		ID: work.ID(Plain(row.ID)), Queue: row.Queue, State: work.State(row.State), Priority: row.Priority, Ready: Time(&row.Ready), Created: Time(&row.Created),
+		ID: work.ID(Plain(row.ID)), Queue: row.Queue, State: work.State(row.State), Priority: row.Priority,
+		Ready: Time(&row.Ready), Created: Time(&row.Created),
 		Finished: Time(row.Finished), Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
-		Payload: row.Payload, Checkpoint: row.Checkpoint, CheckpointAt: Time(row.CheckpointAt), Result: row.Result, Error: row.Error,
+		Payload: row.Payload, Checkpoint: row.Checkpoint, CheckpointAt: Time(row.CheckpointAt),
+		Result: row.Result, Error: row.Error,
 	}
 	if row.Unique != nil {
 		it.Unique = *row.Unique
@@ -187,10 +199,12 @@ func (row Item) Read() (work.Item, *DamagedError) {
 		return it, damaged(it, errors.New("its record has no grant or no TTL"))
 	}
 	rec := tenure.Record{
-		Key: it.Key(), Token: fence.Token(*row.Token), Grant: fence.Grant(Plain(*row.Grant)), Owner: row.Owner, Instance: row.Instance, State: tenure.State(row.Held),
+		Key: it.Key(), Token: fence.Token(*row.Token), Grant: fence.Grant(Plain(*row.Grant)),
+		Owner: row.Owner, Instance: row.Instance, State: tenure.State(row.Held),
 		Cause: tenure.Cause(row.Cause), Ended: tenure.End(row.Ended), Actor: row.Actor, Note: row.Note,
-		Acquired: Time(row.Acquired), Renewed: Time(row.Renewed), Deadline: Time(row.Deadline), TTL: time.Duration(*row.TTL) * time.Microsecond,
-		Progress: row.Progress, ProgressAt: Time(row.ProgressAt), Terms: row.Terms,
+		Acquired: Time(row.Acquired), Renewed: Time(row.Renewed), Deadline: Time(row.Deadline),
+		TTL: time.Duration(*row.TTL) * time.Microsecond, Progress: row.Progress,
+		ProgressAt: Time(row.ProgressAt), Terms: row.Terms,
 	}
 	var terms []tenure.Term
 	if len(row.Past) > 0 && string(row.Past) != "null" {
@@ -206,17 +220,19 @@ func (row Item) Read() (work.Item, *DamagedError) {
 	return it, nil
 }
 
-// Terms reads transfers that a row keeps as JSON.
+// Terms reads the terms that a row keeps as JSON.
 func Terms(text []byte) ([]tenure.Term, error) {
 	var past []term
 	if err := json.Unmarshal(text, &past); err != nil {
 		return nil, err
 	}
-	terms := make([]tenure.Term, len(past), len(past)+1) // the newest is in the record itself
+	terms := make([]tenure.Term, len(past), len(past)+1) // room for the newest, which is in the record
 	for i, t := range past {
 		terms[i] = tenure.Term{
-			Token: fence.Token(t.Token), Grant: fence.Grant(Plain(t.Grant)), Owner: t.Owner, Instance: t.Instance, State: tenure.State(t.State), Cause: tenure.Cause(t.Cause),
-			Actor: t.Actor, Note: t.Note, Acquired: time.UnixMicro(t.Acquired).UTC(), Finished: time.UnixMicro(t.Finished).UTC(), Ended: tenure.End(t.Ended),
+			Token: fence.Token(t.Token), Grant: fence.Grant(Plain(t.Grant)), Owner: t.Owner,
+			Instance: t.Instance, State: tenure.State(t.State), Cause: tenure.Cause(t.Cause),
+			Actor: t.Actor, Note: t.Note, Acquired: time.UnixMicro(t.Acquired).UTC(),
+			Finished: time.UnixMicro(t.Finished).UTC(), Ended: tenure.End(t.Ended),
 		}
 	}
 	return terms, nil
@@ -226,7 +242,7 @@ func damaged(it work.Item, err error) *DamagedError {
 	return &DamagedError{Item: it.ID, Unique: Unique{it.Queue, it.Unique}, Ready: it.Ready, Why: err.Error()}
 }
 
-// Micro is a time as rows keep it.
+// Micro converts a time to the form that rows keep.
 func Micro(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil
@@ -235,7 +251,7 @@ func Micro(t time.Time) *int64 {
 	return &us
 }
 
-// Time reads a time that a row keeps.
+// Time converts a time that a row keeps.
 func Time(us *int64) time.Time {
 	if us == nil {
 		return time.Time{}
@@ -243,5 +259,5 @@ func Time(us *int64) time.Time {
 	return time.UnixMicro(*us).UTC()
 }
 
-// Plain is a name of 128 bits without the dashes that PostgreSQL writes.
+// Plain removes the dashes with which PostgreSQL writes 128-bit names.
 func Plain(id string) string { return strings.ReplaceAll(id, "-", "") }

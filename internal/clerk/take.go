@@ -7,8 +7,12 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Take takes effects for delivery under the dispatcher's mark: those that due finds, locked, at the ledger's time. It returns them, or why the dispatcher was refused, which is recorded.
-func Take(ctx context.Context, desk Desk, q work.Taking, due func(now time.Time) ([]work.Effect, error)) (taken []work.Effect, refused, err error) {
+// Take takes effects for delivery, under the dispatcher's mark. It calls due to
+// lock and read the effects that are due at the ledger's time. If the
+// dispatcher is refused, Take records the refusal and returns it as refused.
+func Take(
+	ctx context.Context, desk Desk, q work.Taking, due func(now time.Time) ([]work.Effect, error),
+) (taken []work.Effect, refused, err error) {
 	marks, err := desk.Marks(ctx, []string{q.Stamp.Key})
 	if err != nil {
 		return nil, nil, err
@@ -44,10 +48,11 @@ func Take(ctx context.Context, desk Desk, q work.Taking, due func(now time.Time)
 	return taken, nil, desk.UpdateEffects(ctx, taken)
 }
 
-// ever is before all times that rows keep.
+// ever is earlier than all times in rows.
 const ever = -1 << 62
 
-// From is, as rows keep times, when what is asked for begins: ever if nothing is said.
+// From converts the lower bound of a query to the form that rows keep. The zero
+// time means no bound.
 func From(t time.Time) int64 {
 	if t.IsZero() {
 		return ever
@@ -55,5 +60,6 @@ func From(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// Cut is, as rows keep times, the moment at or before which something that is kept for d must have ended to be forgotten at now: before all times if it is kept for ever.
+// Cut is the pruning limit in microseconds: rows that ended at or before it may
+// go. It is earlier than all times if d is Never.
 func Cut(now time.Time, d time.Duration) int64 { return From(work.Cutoff(now, d)) }

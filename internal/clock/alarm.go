@@ -9,34 +9,35 @@ import (
 // Never is an instant that does not come.
 const Never Instant = math.MaxInt64
 
-// glance is how long an Alarm sleeps at most: timers stand still while the
+// maxSleep is the longest sleep of an Alarm: timers stand still while the
 // machine is suspended.
-const glance = time.Second
+const maxSleep = time.Second
 
-// Alarm calls a function at the times it is set to, on one goroutine. The
-// goroutine ends when the alarm was not set for a glance: one short use after
-// another need not start it each time.
+// Alarm calls a function at the time it is set to, on one goroutine. The
+// goroutine ends after maxSleep without a set time. So several short uses in a
+// row do not start it each time.
 type Alarm struct {
 	clk  Clock
 	tick func()
 
 	mu      sync.Mutex
-	at      Instant       // when tick is wanted
+	at      Instant       // when tick must be called
 	wakes   Instant       // when the goroutine wakes up
-	running bool          // there is a goroutine
-	awake   bool          // and it is about to look at the time
-	stopped bool          // it ends as soon as nothing is wanted
+	running bool          // the goroutine exists
+	awake   bool          // the goroutine is about to look at the time
+	stopped bool          // the goroutine ends as soon as no time is set
 	poke    chan struct{} // wakes the goroutine; has room for one
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-// NewAlarm makes an alarm that calls tick. It may call it too early, or twice.
+// NewAlarm makes an alarm that calls tick. It may call tick too early, or
+// twice.
 func NewAlarm(clk Clock, tick func()) *Alarm {
 	return &Alarm{clk: clk, tick: tick, at: Never, poke: make(chan struct{}, 1)}
 }
 
-// Set wants tick to be called at an instant, and at no other. Never wants it at
-// no time. It may be called from tick.
+// Set sets the time of the next call of tick, and replaces the time set before.
+// Never means no call. tick may call Set.
 func (a *Alarm) Set(now, at Instant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,7 +45,7 @@ func (a *Alarm) Set(now, at Instant) {
 	switch {
 	case a.running:
 		over := a.stopped && at == Never
-		late := at != Never && now >= a.wakes // its timer has stood still
+		late := at != Never && now >= a.wakes // its timer has stood still during a suspend
 		if !a.awake && (at < a.wakes || over || late) {
 			a.awake = true
 			a.poke <- struct{}{}
@@ -55,8 +56,8 @@ func (a *Alarm) Set(now, at Instant) {
 	}
 }
 
-// Stop lets the goroutine end as soon as nothing is wanted, and returns a
-// channel that is closed when it has.
+// Stop lets the goroutine end as soon as no time is set. It returns a channel
+// that is closed when the goroutine has ended.
 func (a *Alarm) Stop() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,7 +86,7 @@ func (a *Alarm) run(done chan struct{}) {
 			return
 		}
 		idle = a.at == Never
-		sleep := min(glance, a.at.Sub(now))
+		sleep := min(maxSleep, a.at.Sub(now))
 		a.wakes, a.awake = now.Add(sleep), sleep <= 0
 		a.mu.Unlock()
 		if sleep > 0 && a.sleep(sleep) {
@@ -94,7 +95,8 @@ func (a *Alarm) run(done chan struct{}) {
 	}
 }
 
-// sleep sleeps for d, or until somebody pokes. It reports that somebody did.
+// sleep sleeps for d, or until somebody sends a poke. It reports whether
+// somebody did.
 func (a *Alarm) sleep(d time.Duration) (poked bool) {
 	timer := a.clk.Timer(d)
 	defer timer.Stop()
@@ -105,7 +107,7 @@ func (a *Alarm) sleep(d time.Duration) (poked bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.awake { // somebody pokes at this moment
+	if a.awake { // somebody sends a poke at this moment
 		<-a.poke
 		return true
 	}

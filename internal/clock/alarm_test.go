@@ -50,8 +50,8 @@ func TestAnAlarmTicksWhenItIsWanted(t *testing.T) {
 	})
 }
 
-// TestAnAlarmLeavesNoGoroutine when it was not wanted for a second, and when it
-// is stopped: the bubble would not end.
+// TestAnAlarmLeavesNoGoroutine: if it was not set for a second, and after Stop.
+// Otherwise the bubble would not end.
 func TestAnAlarmLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess()

@@ -1,38 +1,50 @@
-// Package clock is the time a holder lives by: an elapsed time that goes on while the machine sleeps.
+// Package clock tells a holder the time that has elapsed, including the time
+// during which the machine was suspended.
 //
-// Deadlines are measured on it because Go's own monotonic clock stops during suspend on Linux: a lease would look alive to a
-// laptop that slept past its end.
+// Deadlines of leases are measured on it. Go's own monotonic clock stops during
+// suspend on Linux, so a laptop that slept past the end of a lease would still
+// believe in it.
+//
+// [System] is the machine's clock. It keeps its last reading behind an atomic
+// pointer or a mutex, so that it is safe for concurrent use. An [Alarm] calls a
+// function at a set time on one goroutine, which exists only while it is
+// needed. [Manual] and [Process] are clocks for tests, which can be suspended.
 package clock
 
 import "time"
 
-// Instant is a moment on a Clock: the time elapsed since some fixed point, suspend included. Instants of different clocks
-// (or machines, or boots) cannot be compared.
+// Instant is a moment on a Clock: the time elapsed since some fixed point,
+// suspend included. Instants of different clocks, machines or boots cannot be
+// compared.
 type Instant time.Duration
 
-// Add is the instant d later.
+// Add returns the instant d later.
 func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 
-// Sub is the time from j to i.
+// Sub returns the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 
-// Clock tells elapsed time and wakes sleepers. All methods are safe for concurrent use.
+// Clock tells elapsed time and makes timers. All methods are safe for
+// concurrent use.
 type Clock interface {
-	// Now is the elapsed time, suspend included.
+	// Now returns the elapsed time, suspend included.
 	Now() Instant
-	// Timer fires on its channel once, about d from now on the process's own timers. These may stand still during suspend, so whoever waits
-	// for an Instant checks Now when woken and waits at most a second at a time.
+	// Timer returns a timer that fires once, about d from now on the process's
+	// own timers. These may stand still during suspend. So a goroutine that
+	// waits for an Instant must wait at most a second at a time, and check Now
+	// each time.
 	Timer(d time.Duration) Timer
 }
 
 // Timer is one pending wake-up.
 type Timer interface {
 	C() <-chan time.Time
-	// Stop lets go of the timer; it may fire all the same.
+	// Stop stops the timer. The timer may still fire.
 	Stop()
 }
 
-// Resetter is a Timer that can be used again: after Stop, and nothing of before is left in its channel. Those of System and Process are.
+// Resetter is a Timer that can be used again, after Stop and once its channel
+// is empty. The timers of System and Process are Resetters.
 type Resetter interface {
 	Reset(d time.Duration)
 }

@@ -40,7 +40,7 @@ func TestWhatTheWallClockGainsIsTimeAsleep(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFarther()
+			f := newWallGain()
 			for i := range c.monotonic {
 				if got := f.fold(c.monotonic[i], c.wall[i]); got != Instant(c.want[i]) {
 					t.Errorf("reading %d: %s, want %s", i, time.Duration(got), c.want[i])
@@ -51,7 +51,7 @@ func TestWhatTheWallClockGainsIsTimeAsleep(t *testing.T) {
 }
 
 func TestWallAndMonotonicAreReadFromOneMoment(t *testing.T) {
-	f := newFarther()
+	f := newWallGain()
 	if got, since := f.now(f.start.Add(time.Minute)), time.Minute; got != Instant(since) {
 		t.Errorf("a minute after the start it is %s", time.Duration(got))
 	}

@@ -9,21 +9,21 @@ import (
 )
 
 var (
-	// reckoned spares most of the system calls.
-	reckoned = newReckoner(suspended)
-	// fallback serves kernels and sandboxes that refuse the clock we ask for.
-	fallback = newFarther()
+	// extrapolated saves most of the system calls.
+	extrapolated = newExtrapolator(suspended)
+	// fallback is for kernels and sandboxes that refuse to read the clock.
+	fallback = newWallGain()
 )
 
 func elapsed() Instant {
 	now := time.Now()
-	if i, ok := reckoned.now(now); ok {
+	if i, ok := extrapolated.now(now); ok {
 		return i
 	}
 	return fallback.now(now)
 }
 
-// suspended reads the clock that runs during suspend.
+// suspended reads the clock that runs on during suspend.
 func suspended() (Instant, bool) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(suspendAware, &ts); err != nil {

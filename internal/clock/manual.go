@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// Manual is a pair of clocks moved by hand: the elapsed time that Now tells, and the process's own time that timers run on. Advance moves both,
-// Suspend only the first, as when a machine sleeps: no timer fires, and yet it is later.
+// Manual has two clocks that tests move by hand: the elapsed time, which Now
+// returns, and the process's own time, on which timers run. Advance moves both.
+// Suspend moves only the first, as when a machine sleeps: it is later, but no
+// timer has fired.
 type Manual struct {
 	mu      sync.Mutex
 	elapsed Instant
@@ -15,17 +17,18 @@ type Manual struct {
 	timers  []*manualTimer
 }
 
-// NewManual makes a pair of clocks that stand at start.
+// NewManual makes two clocks that stand at start.
 func NewManual(start Instant) *Manual { return &Manual{elapsed: start, process: start} }
 
-// Now is the elapsed time.
+// Now returns the elapsed time.
 func (m *Manual) Now() Instant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.elapsed
 }
 
-// Timer fires when the process's own time has advanced by d.
+// Timer returns a timer that fires when the process's own time has advanced by
+// d.
 func (m *Manual) Timer(d time.Duration) Timer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -35,7 +38,7 @@ func (m *Manual) Timer(d time.Duration) Timer {
 	return t
 }
 
-// Advance moves both clocks, and fires the timers that are due.
+// Advance moves both clocks and fires the timers that are due.
 func (m *Manual) Advance(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,7 +58,7 @@ func (m *Manual) fire() {
 		if t.at > m.process {
 			return false
 		}
-		t.c <- time.Unix(0, int64(m.process)) // never blocks: a timer fires once
+		t.c <- time.Unix(0, int64(m.process)) // never blocks, because a timer fires once
 		return true
 	})
 }

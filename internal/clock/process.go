@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Process runs on Go's own clock and timers, and sleeps on command. It is for tests under testing/synctest, whose time Go's clock
-// and timers follow: Suspend is the part of a sleep that those cannot show.
+// Process is a clock on Go's own clock and timers that can be suspended. It is
+// for tests under testing/synctest, which controls Go's clock and timers but
+// knows no suspend.
 type Process struct {
 	start time.Time
 	slept atomic.Int64
@@ -15,12 +16,12 @@ type Process struct {
 // NewProcess makes a clock that begins now.
 func NewProcess() *Process { return &Process{start: time.Now()} }
 
-// Now is the elapsed time, the suspended time included.
+// Now returns the elapsed time, suspended time included.
 func (p *Process) Now() Instant {
 	return Instant(time.Since(p.start)).Add(time.Duration(p.slept.Load()))
 }
 
-// Timer is one of Go's own timers.
+// Timer returns one of Go's own timers.
 func (p *Process) Timer(d time.Duration) Timer { return goTimer{time.NewTimer(d)} }
 
 // Suspend lets elapsed time pass while timers stand still.

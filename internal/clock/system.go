@@ -2,8 +2,9 @@ package clock
 
 import "time"
 
-// System is the machine's own clock: one that runs during suspend where the system has one (Linux, macOS), and elsewhere
-// whichever of Go's monotonic and wall clocks has gone further.
+// System returns the machine's own clock. On Linux and macOS that clock runs on
+// during suspend. Elsewhere it is Go's monotonic clock plus whatever the wall
+// clock has gained on it.
 func System() Clock { return system{} }
 
 type system struct{}

@@ -1,5 +1,14 @@
-// Package crowd is many clients that take turns at a few keys of a store, write under each through a guard and ask again whatever they are not told, and a judge who
-// watches them. It is for tests of backends that kill, stop and cut off servers meanwhile: no law may be broken, and everybody goes on without help.
+// Package crowd runs many clients that take turns at a few keys of a store, and
+// judges their histories.
+//
+// Under each key the clients write through a guard. A client that gets no
+// answer asks again. The package is for tests of backends that kill, stop and
+// cut off servers meanwhile: no law may be broken, and every client must go on
+// without help.
+//
+// Each client is a goroutine with a store handle of its own. A mutex guards the
+// history that they share. The clients work until [Crowd.Judge] stops them and
+// waits for them. Then Judge checks the history.
 package crowd
 
 import (
@@ -20,23 +29,28 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Place is what a crowd works on.
+// Place has the stores and the guard that a crowd uses.
 type Place struct {
 	// Stores has a handle for each client.
 	Stores []store.Store
-	// Keys are those they take turns at.
+	// Keys are the keys at which the clients take turns.
 	Keys []string
-	// TTL of leases: of whoever is cut off in the middle, the others wait for this.
+	// TTL of leases. If a client is cut off while it holds a key, the others
+	// wait for this long.
 	TTL time.Duration
-	// Write sends one guarded write under a key. If it is admitted, the stamp's token is put at the end of what Written returns. An outcome that is not known is store.ErrUnknown.
+	// Write sends one guarded write under a key. If the guard admits it,
+	// Written then ends with the stamp's token. If the outcome is not known,
+	// the error matches store.ErrUnknown.
 	Write func(ctx context.Context, key string, s fence.Stamp) error
-	// Written are the tokens of all writes that were admitted under a key, in their order.
+	// Written returns the tokens of all admitted writes under a key, in their
+	// order.
 	Written func(ctx context.Context, key string) ([]fence.Token, error)
-	// Forgets says that the store may lose what it has confirmed. The guard never does.
+	// Forgets says that the store may lose changes that it has confirmed. The
+	// guard never does.
 	Forgets bool
 }
 
-// Keys are names for so many keys.
+// Keys returns n names of keys.
 func Keys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -45,23 +59,23 @@ func Keys(n int) []string {
 	return keys
 }
 
-// Crowd is clients at work.
+// Crowd is a group of clients at work.
 type Crowd struct {
 	Place
 	tb    testing.TB
 	ctx   context.Context
 	halt  context.CancelFunc
 	all   sync.WaitGroup
-	terms []atomic.Int64 // by client
+	terms []atomic.Int64 // the number of finished terms, by client
 	clock atomic.Int64
 
-	mu      sync.Mutex
-	newest  map[string]fence.Token       // by key: the newest that a client was told of
+	mu      sync.Mutex                   // guards the fields below
+	newest  map[string]fence.Token       // by key: the newest token that a client knows
 	granted map[string]fence.Grant       // by key and token
-	writes  map[string][]guardtest.Event // by key: those that a client was told of
+	writes  map[string][]guardtest.Event // by key: writes that a client knows were admitted
 }
 
-// Gather sends a client to each store. They work until Judge is called.
+// Gather starts a client for each store. They work until Judge is called.
 func Gather(tb testing.TB, p Place) *Crowd {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 10*testenv.Patience)
@@ -80,11 +94,14 @@ func Gather(tb testing.TB, p Place) *Crowd {
 	return c
 }
 
-// live is one client.
+// live runs one client.
 func (c *Crowd) live(stop context.Context, st store.Store, n int) {
 	pause := time.Millisecond
 	for turn := 0; stop.Err() == nil; turn++ {
-		mine := tenure.Request{Verb: tenure.Acquire, Key: c.Keys[(n+turn)%len(c.Keys)], Secret: tenure.NewSecret(), Owner: fmt.Sprintf("client %d", n), TTL: c.TTL}
+		mine := tenure.Request{
+			Verb: tenure.Acquire, Key: c.Keys[(n+turn)%len(c.Keys)], Secret: tenure.NewSecret(),
+			Owner: fmt.Sprintf("client %d", n), TTL: c.TTL,
+		}
 		c.mu.Lock()
 		before := c.newest[mine.Key]
 		c.mu.Unlock()
@@ -93,7 +110,7 @@ func (c *Crowd) live(stop context.Context, st store.Store, n int) {
 			if !errors.Is(a.Err, tenure.ErrHeld) {
 				c.late(a.Err)
 			}
-			select { // as a client backs off: the holders need the processor
+			select { // back off like a client: the holders need the processor
 			case <-stop.Done():
 			case <-time.After(pause):
 			}
@@ -114,13 +131,16 @@ func (c *Crowd) then(st store.Store, verb tenure.Verb, mine tenure.Request) stor
 	return storetest.Resolve(c.ctx, st, tenure.Request{Verb: verb, Key: mine.Key, Secret: mine.Secret})
 }
 
-// work writes, numbered, and renews between. Whoever has lost the lease goes on writing all the same, as one who was not told. Whoever is refused as stale must have lost it.
+// work makes numbered writes and renews in between. A client that has lost its
+// lease goes on writing, as if it had not been told. If a write is refused as
+// stale, the client must have lost its lease.
 func (c *Crowd) work(st store.Store, mine tenure.Request, s fence.Stamp) {
 	for s.Seq = 1; s.Seq <= 3; s.Seq++ {
 		err := c.write(mine.Key, s)
 		a := c.then(st, tenure.Renew, mine)
 		switch {
-		case c.ctx.Err() != nil || err == nil || errors.Is(err, fence.ErrRepeated): // made, now or by the copy whose reply was lost
+		// Repeated: the first copy was admitted, and its reply was lost.
+		case c.ctx.Err() != nil || err == nil || errors.Is(err, fence.ErrRepeated):
 		case errors.Is(err, fence.ErrStale):
 			if a.Err == nil && !c.Forgets {
 				c.tb.Errorf("law 7: %v, and the lease is still its own", err)
@@ -134,10 +154,12 @@ func (c *Crowd) work(st store.Store, mine tenure.Request, s fence.Stamp) {
 	}
 }
 
-// write writes until it is told what became of it.
+// write writes until the outcome is known.
 func (c *Crowd) write(key string, s fence.Stamp) error {
 	for {
-		e := guardtest.Event{Kind: guardtest.Write, Token: s.Token, Who: fmt.Sprintf("%s %d", key, s.Seq), Begin: c.clock.Add(1)}
+		e := guardtest.Event{
+			Kind: guardtest.Write, Token: s.Token, Who: fmt.Sprintf("%s %d", key, s.Seq), Begin: c.clock.Add(1),
+		}
 		err := c.Write(c.ctx, key, s)
 		e.End = c.clock.Add(1)
 		if err == nil {
@@ -148,23 +170,26 @@ func (c *Crowd) write(key string, s fence.Stamp) error {
 		if !errors.Is(err, store.ErrUnknown) || c.ctx.Err() != nil {
 			return err
 		}
-		select { // as a client backs off
+		select { // back off like a client
 		case <-c.ctx.Done():
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// late accepts that a client came too late: it was cut off for longer than its lease. Anything else is a broken law.
+// late accepts that a client came too late, because it was cut off for longer
+// than its lease. Any other error is a broken law.
 func (c *Crowd) late(err error) {
 	var lost *tenure.NotOwnedError
-	if errors.As(err, &lost) && (c.Forgets || lost.Why == tenure.WhyExpired || lost.Why == tenure.WhySuperseded) || c.ctx.Err() != nil {
+	if errors.As(err, &lost) && (c.Forgets || lost.Why == tenure.WhyExpired || lost.Why == tenure.WhySuperseded) ||
+		c.ctx.Err() != nil {
 		return
 	}
 	c.tb.Errorf("a client was told: %v", err)
 }
 
-// judgeGrant holds a grant against laws 1 and 2: its token is its own, and above all that were known before it was asked for.
+// judgeGrant checks a grant against laws 1 and 2. No other grant has its token.
+// The token is above all tokens that were known before the request was sent.
 func (c *Crowd) judgeGrant(before fence.Token, rec tenure.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +204,7 @@ func (c *Crowd) judgeGrant(before fence.Token, rec tenure.Record) {
 	c.newest[rec.Key] = max(c.newest[rec.Key], rec.Token)
 }
 
-// Terms is how many terms there have been.
+// Terms returns how many terms have ended.
 func (c *Crowd) Terms() (n int64) {
 	for i := range c.terms {
 		n += c.terms[i].Load()
@@ -187,7 +212,7 @@ func (c *Crowd) Terms() (n int64) {
 	return n
 }
 
-// GoesOn waits until there have been so many terms more.
+// GoesOn waits until that many more terms have ended.
 func (c *Crowd) GoesOn(why string, more int64) {
 	c.tb.Helper()
 	goal := c.Terms() + more
@@ -197,7 +222,7 @@ func (c *Crowd) GoesOn(why string, more int64) {
 	})
 }
 
-// EverybodyGoesOn waits until every client has had one term more.
+// EverybodyGoesOn waits until every client has had one more term.
 func (c *Crowd) EverybodyGoesOn(why string) {
 	c.tb.Helper()
 	due := make([]int64, len(c.terms))
@@ -214,9 +239,9 @@ func (c *Crowd) EverybodyGoesOn(why string) {
 	})
 }
 
-// until waits until nothing is left to wait for. It fails the test if that does
-// not become less for as long as the tests' patience lasts: a slow machine may
-// take longer for all of it.
+// until waits until missing returns 0. It fails the test if the number does not
+// fall for as long as the tests' patience lasts. A slow machine may take longer
+// for the whole wait.
 func (c *Crowd) until(why string, missing func() (left int64, err error)) {
 	c.tb.Helper()
 	least, _ := missing()
@@ -231,7 +256,8 @@ func (c *Crowd) until(why string, missing func() (left int64, err error)) {
 	}
 }
 
-// Judge ends the work and holds what was written against law 3, and what is remembered against law 8.
+// Judge stops the clients. It checks the writes against law 3, and the records
+// against law 8.
 func (c *Crowd) Judge() {
 	c.tb.Helper()
 	c.halt()
@@ -240,7 +266,8 @@ func (c *Crowd) Judge() {
 	for _, key := range c.Keys {
 		tokens, err := c.Written(c.ctx, key)
 		if err != nil || len(tokens) < len(c.writes[key]) || len(tokens) == 0 {
-			c.tb.Errorf("%d writes were admitted under %s, and %d were told to be (%v)", len(tokens), key, len(c.writes[key]), err)
+			c.tb.Errorf("%d writes were admitted under %s, and %d were told to be (%v)",
+				len(tokens), key, len(c.writes[key]), err)
 		}
 		if !slices.IsSorted(tokens) {
 			c.tb.Errorf("law 3: the writes under %s were admitted with tokens %v", key, tokens)

@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// guarded is the writes under some keys, each behind a mark.
+// guarded has the writes under some keys. Each key has a mark.
 type guarded struct {
 	mu    sync.Mutex
 	marks map[string]fence.Mark
@@ -38,7 +38,7 @@ func (g *guarded) written(_ context.Context, key string) ([]fence.Token, error) 
 	return slices.Clone(g.log[key]), nil
 }
 
-// place is a sound one.
+// place makes a sound place.
 func place() Place {
 	base := mem.New(nil)
 	g := &guarded{marks: map[string]fence.Mark{}, log: map[string][]fence.Token{}}
@@ -49,7 +49,7 @@ func place() Place {
 	return p
 }
 
-// lying is a store whose answers are not what it has decided.
+// lying is a store that changes its answers after it has decided.
 type lying struct {
 	store.Store
 	lie func(a *store.Answer)
@@ -81,7 +81,8 @@ func told(lie func(a *store.Answer)) func(p *Place) {
 	}
 }
 
-// TestACrowdJudges: one on a sound place finds nothing, and each law that is broken is noticed.
+// TestACrowdJudges: on a sound place the crowd finds nothing. It notices each
+// broken law.
 func TestACrowdJudges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -12,12 +12,13 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// artifact is where a worker puts its results.
+// artifact is a file into which a worker writes its results.
 type artifact interface {
 	Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error)
 }
 
-// openArtifact opens the guarded resource, or the plain file when there is to be no fence. guards is what the lease is to name.
+// openArtifact opens the guarded resource, or the plain file if there is no
+// fence. guards are the guards that the lease must name.
 func openArtifact(ctx context.Context, target, path string) (a artifact, guards []guard.Guard, err error) {
 	if target == "" {
 		return plain(path), nil, nil
@@ -29,15 +30,17 @@ func openArtifact(ctx context.Context, target, path string) (a artifact, guards 
 	content, ok := g.(guard.Artifact)
 	if !ok {
 		_ = g.Close()
-		return nil, nil, fmt.Errorf("%w target %s: it has no content that could be replaced", fence.ErrInvalid, g.Target())
+		return nil, nil, fmt.Errorf("%w target %s: it has no content that could be replaced",
+			fence.ErrInvalid, g.Target())
 	}
 	return content, []guard.Guard{g}, nil
 }
 
-// plain is the path of a file that is replaced the way careful programs do it, in one step, and asks nobody whose turn it is.
+// plain is the path of a file without a guard. It is replaced in one step, as
+// careful programs do, but by any writer.
 type plain string
 
-// Write replaces the file. The stamp is not looked at.
+// Write replaces the file. It ignores the stamp.
 func (p plain) Write(_ context.Context, _ fence.Stamp, r io.Reader) (guard.Receipt, error) {
 	temp, err := os.CreateTemp(filepath.Dir(string(p)), ".unguarded-*")
 	if err != nil {
@@ -57,19 +60,24 @@ func (p plain) Write(_ context.Context, _ fence.Stamp, r io.Reader) (guard.Recei
 	return guard.Receipt{Bytes: n}, err
 }
 
-// halting is a result that comes in two halves, the second only when it is allowed to: a write in which a worker can be stopped.
+// halting is a reader that yields a result in two halves. The second comes only
+// when it is allowed. So the director can stop a worker in the middle of a
+// write.
 type halting struct {
 	first, rest string
-	reached     chan struct{} // closed when the first half has been taken
-	allowed     chan struct{} // closed when the rest may come
+	reached     chan struct{} // closed when the first half has been read
+	allowed     chan struct{} // closed when the rest may be read
 	begun       bool
 }
 
 func halve(text string) *halting {
-	return &halting{first: text[:len(text)/2], rest: text[len(text)/2:], reached: make(chan struct{}), allowed: make(chan struct{})}
+	return &halting{
+		first: text[:len(text)/2], rest: text[len(text)/2:],
+		reached: make(chan struct{}), allowed: make(chan struct{}),
+	}
 }
 
-// Read gives the first half, then waits.
+// Read yields the first half, then waits.
 func (h *halting) Read(p []byte) (int, error) {
 	if h.first != "" {
 		n := copy(p, h.first)
@@ -89,7 +97,7 @@ func (h *halting) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// content is what readers find in a file: one line, or nothing.
+// content returns the one line in a file, or "" if the file does not exist.
 func content(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {

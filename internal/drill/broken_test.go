@@ -16,8 +16,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Stores and guards that break the laws, for the drill to catch. They are reached by URL, so that the worker processes get them, too:
-// "broken://WAY/path" is the directory store at that path, broken in that way, "leaky://WAY/path" the file guard.
+// These stores and guards break the laws, and the drill must catch them. They
+// have URLs, so that worker processes can open them, too. "broken://WAY/path"
+// is the directory store at that path, broken in that way. "leaky://WAY/path"
+// is the file guard.
 
 func init() {
 	store.Register("broken", func(ctx context.Context, u *url.URL) (store.Store, error) {
@@ -46,7 +48,8 @@ func init() {
 	})
 }
 
-// lenient accepts renewals and releases of anybody who once held the key, and means it.
+// lenient accepts renewals and releases of anybody who once held the key. It
+// does end the lease on such a release.
 type lenient struct{ store.Store }
 
 func (s lenient) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
@@ -67,7 +70,7 @@ func (s lenient) Apply(ctx context.Context, requests []tenure.Request) []store.A
 	return answers
 }
 
-// generous grants what is held.
+// generous grants a key that is held.
 type generous struct{ store.Store }
 
 func (s generous) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
@@ -80,7 +83,7 @@ func (s generous) Apply(ctx context.Context, requests []tenure.Request) []store.
 	return answers
 }
 
-// hasty lets leases end after half of the time it has promised.
+// hasty ends leases after half of the promised time.
 type hasty struct{ store.Store }
 
 func (s hasty) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
@@ -105,11 +108,11 @@ func promise(rec tenure.Record) tenure.Record {
 	return rec
 }
 
-// twice forgets that it has seen a request: asked again, it grants again.
+// twice forgets that it has seen a request. Asked again, it grants again.
 type twice struct {
 	store.Store
 	mu      sync.Mutex
-	secrets map[tenure.Secret]tenure.Secret // what it takes the client's for
+	secrets map[tenure.Secret]tenure.Secret // the client's secret, and the one used instead
 }
 
 func (s *twice) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
@@ -127,7 +130,8 @@ func (s *twice) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return s.Store.Apply(ctx, taken)
 }
 
-// leaky is a file guard that does not check ("open"), or does not raise ("flat").
+// leaky is a file guard that does not check ("open"), or does not raise
+// ("flat").
 type leaky struct {
 	guard.Artifact
 	way, path string

@@ -23,26 +23,36 @@ import (
 
 // Options say where and how to drill.
 type Options struct {
-	// Store is the store under test, URL what workers open to reach the same one. Both are required.
+	// Store is the store under test. URL is the address at which workers open
+	// the same store. Both are required.
 	Store store.Store
 	URL   string
-	// Worker makes the command of a worker process: a program that calls Serve with its standard input and output. Required.
+	// Worker makes the command of a worker process: a program that calls Serve
+	// with its standard input and output. Required.
 	Worker func() *exec.Cmd
-	// TTL is that of every lease; default 2 seconds. Everything waits for real.
+	// TTL is the TTL of every lease. Default 2 seconds. The drill waits in real
+	// time.
 	TTL time.Duration
-	// Dir is the folder to put the guarded files into, in a folder of their own; default the system's folder for temporary files.
+	// Dir is the folder in which the drill makes a folder for its guarded
+	// files. Default: the system's folder for temporary files.
 	Dir string
-	// Unguarded leaves out the fence: workers replace their files without asking anybody.
+	// Unguarded leaves out the fence: workers replace their files without any
+	// check.
 	Unguarded bool
-	// Keep leaves the files and the keys as they are at the end.
+	// Keep leaves the files and the keys in place at the end.
 	Keep bool
-	// Contenders is how many processes race for one expired lease; default 24.
+	// Contenders is how many processes race for one expired lease. Default 24.
 	Contenders int
-	// Target makes of a file's path the target that guard.Open takes; default the path itself.
+	// Target turns a file's path into the target for guard.Open. Default: the
+	// path itself.
 	Target func(path string) string
-	// Meter makes a meter for the fence before the HTTP service. RunStaged requires it, and that workers have one, too; Run does not use it.
+	// Meter makes a meter for the fence in front of the HTTP service. RunStaged
+	// requires it, and requires that workers have a meter, too. Run does not
+	// use it.
 	Meter func() *Meter
-	// Progress is told what happens, and in which scene; "" for the whole. It is called from several goroutines. Default: nobody is told.
+	// Progress is called with a scene's name and a message for people. The name
+	// is "" if the message is about the whole drill. Several goroutines call
+	// it. Default: no messages.
 	Progress func(scene, text string)
 }
 
@@ -57,16 +67,20 @@ type director struct {
 	workers []*worker
 }
 
-// takes is how often a scene is played that a busy machine has spoilt.
+// takes is how often a scene is played at most, if a busy machine spoils it.
 const takes = 3
 
-// Run plays all scenes and reports what happened. It returns an error, and no report, if the drill could not begin or ctx has ended. Either way no process
-// of it is left, and, unless Keep is set, no file and no held lease.
+// Run plays all scenes and reports what happened. It returns an error, and no
+// report, if the drill could not begin or ctx has ended. It always ends all its
+// processes. Unless Keep is set, it also removes its files and releases its
+// leases.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	return run(ctx, o, (*director).sideBySide)
 }
 
-func run(ctx context.Context, o Options, perform func(*director, context.Context, *Report) error) (report *Report, err error) {
+func run(
+	ctx context.Context, o Options, perform func(*director, context.Context, *Report) error,
+) (report *Report, err error) {
 	if Supported != nil {
 		return nil, Supported
 	}
@@ -96,7 +110,7 @@ func run(ctx context.Context, o Options, perform func(*director, context.Context
 
 // sideBySide plays all scenes at once.
 func (d *director) sideBySide(ctx context.Context, report *Report) error {
-	casts, err := d.callUp(ctx)
+	casts, err := d.startWorkers(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +146,8 @@ func newDirector(o Options) (*director, error) {
 	name := hex.EncodeToString(id[:])
 	dir, err := os.MkdirTemp(o.Dir, "croft-drill-"+name+"-")
 	if err != nil {
-		return nil, fmt.Errorf("%w folder for the guarded files: %w; give one that can be written to with --dir", fence.ErrInvalid, err)
+		return nil, fmt.Errorf("%w folder for the guarded files: %w; give one that can be written to with --dir",
+			fence.ErrInvalid, err)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
@@ -145,7 +160,8 @@ func newDirector(o Options) (*director, error) {
 
 func (d *director) say(scene, text string) { d.o.Progress(scene, text) }
 
-// probe finds out whether there is something to drill: a store that answers, and a guard that opens. Its errors are those of the store and the guard.
+// probe checks that the store answers and that a guard opens. It returns their
+// errors.
 func (d *director) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
@@ -165,8 +181,9 @@ func (d *director) probe(ctx context.Context) error {
 	return err
 }
 
-// callUp starts all workers of all scenes before the first is played: starting is work, and would disturb scenes under way.
-func (d *director) callUp(ctx context.Context) ([]map[string]*worker, error) {
+// startWorkers starts all workers of all scenes before the first is played.
+// Starting is work, and would disturb running scenes.
+func (d *director) startWorkers(ctx context.Context) ([]map[string]*worker, error) {
 	casts := make([]map[string]*worker, len(scripts))
 	errs := make(chan error)
 	n := 0
@@ -182,7 +199,7 @@ func (d *director) callUp(ctx context.Context) ([]map[string]*worker, error) {
 			n++
 			go func() {
 				room <- struct{}{}
-				w, err := d.hire(ctx, owner)
+				w, err := d.startWorker(ctx, owner)
 				<-room
 				mu.Lock()
 				casts[i][owner] = w
@@ -198,11 +215,11 @@ func (d *director) callUp(ctx context.Context) ([]map[string]*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return casts, d.rollCall(ctx, casts[0]["A"])
+	return casts, d.checkShared(ctx, casts[0]["A"])
 }
 
-// hire starts a worker and has it open the store.
-func (d *director) hire(ctx context.Context, owner string) (*worker, error) {
+// startWorker starts a worker and lets it open the store.
+func (d *director) startWorker(ctx context.Context, owner string) (*worker, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -222,15 +239,17 @@ func (d *director) hire(ctx context.Context, owner string) (*worker, error) {
 	return w, nil
 }
 
-// rollCall makes sure that workers see what this process writes. In a store that lives in one process's memory they cannot.
-func (d *director) rollCall(ctx context.Context, w *worker) error {
+// checkShared checks that workers see what this process writes. They do not if
+// the store lives in one process's memory.
+func (d *director) checkShared(ctx context.Context, w *worker) error {
 	lease, err := d.client.Acquire(ctx, d.keys+"roll-call", &croft.LeaseOptions{TTL: d.o.TTL})
 	if err != nil {
 		return err
 	}
 	r := w.call(ctx, order{Do: doLook, Key: lease.Key()})
 	err = lease.Release(ctx)
-	for errors.Is(err, croft.ErrUnknown) && ctx.Err() == nil { // a machine that stands still for a moment need not be the end of the drill
+	// The machine may stand still for a moment. That need not end the drill.
+	for errors.Is(err, croft.ErrUnknown) && ctx.Err() == nil {
 		err = lease.Release(ctx)
 	}
 	if err != nil && !errors.Is(err, croft.ErrLost) && !errors.Is(err, croft.ErrNotOwned) {
@@ -240,12 +259,14 @@ func (d *director) rollCall(ctx context.Context, w *worker) error {
 	case r.Err != nil:
 		return store.Unknown(errors.New(r.Err.Message))
 	case r.Record.Token != lease.Token():
-		return fmt.Errorf("%w store for a drill: other processes do not see what this one writes to it; name one that processes share", fence.ErrInvalid)
+		return fmt.Errorf("%w store for a drill: other processes do not see what this one writes to it; "+
+			"name one that processes share", fence.ErrInvalid)
 	}
 	return nil
 }
 
-// play plays a scene, and again, with fresh workers, if the machine was too busy for it to prove anything.
+// play plays a scene. It plays it again, with fresh workers, if the machine was
+// too busy for it to prove anything.
 func (d *director) play(ctx context.Context, sc script, cast map[string]*worker) Scene {
 	for take := 1; ; take++ {
 		name := sc.name
@@ -266,12 +287,13 @@ func (d *director) play(ctx context.Context, sc script, cast map[string]*worker)
 	}
 }
 
-// replace ends the workers of a scene and starts others in their place: the old ones may be stopped, cut off or dead.
+// replace ends the workers of a scene and starts new ones. The old ones may be
+// stopped, cut off or dead.
 func (d *director) replace(ctx context.Context, cast map[string]*worker) map[string]*worker {
 	fresh := map[string]*worker{}
 	for owner, old := range cast {
 		old.kill()
-		w, err := d.hire(ctx, owner)
+		w, err := d.startWorker(ctx, owner)
 		if err != nil {
 			return nil
 		}
@@ -280,7 +302,8 @@ func (d *director) replace(ctx context.Context, cast map[string]*worker) map[str
 	return fresh
 }
 
-// cleanUp ends every worker, lets go of every key that is still held, and removes the files. It returns the keys it could not let go of.
+// cleanUp ends every worker, releases every key that is still held, and removes
+// the files. It returns the keys that it could not release.
 func (d *director) cleanUp() (left []string) {
 	d.mu.Lock()
 	workers := d.workers
@@ -288,7 +311,7 @@ func (d *director) cleanUp() (left []string) {
 	for _, w := range workers {
 		w.kill()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // not the caller's, which may have ended
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the caller's ctx may have ended
 	defer cancel()
 	if !d.o.Keep {
 		left = d.release(ctx)
@@ -298,7 +321,8 @@ func (d *director) cleanUp() (left []string) {
 	return left
 }
 
-// release revokes what is still held.
+// release revokes all keys that are still held. It returns those that it could
+// not revoke.
 func (d *director) release(ctx context.Context) (left []string) {
 	now, err := d.o.Store.Now(ctx)
 	if err != nil {

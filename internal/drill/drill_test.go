@@ -14,6 +14,7 @@ import (
 	"time"
 
 	_ "github.com/croft-dev/croft/backend/dir"
+	_ "github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/drill"
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// options are those of a drill on a store at a URL, with few contenders: how many there are matters to storetest, not here.
+// options are the options of a drill on the store at a URL. It has few
+// contenders: storetest tests with many.
 func options(t *testing.T, storeURL string) drill.Options {
 	t.Helper()
 	st, err := store.Open(t.Context(), storeURL)
@@ -142,7 +144,8 @@ func TestWithoutTheFenceTheSleepersResultReplacesTheNewer(t *testing.T) {
 	}
 }
 
-// TestWhatIsBrokenIsCaught breaks a law a time: the steps that try it must fail, whatever the others do.
+// TestWhatIsBrokenIsCaught breaks one law at a time. The steps that test this
+// law must fail; the others do not matter.
 func TestWhatIsBrokenIsCaught(t *testing.T) {
 	for way, want := range map[string][]string{
 		"lenient":  {"pause/stale-renew", "pause/stale-release", "operator/stale-renew", "cutoff/stale-renew"},
@@ -210,11 +213,12 @@ func TestAStoreThatCannotBeDrilledIsSaidSo(t *testing.T) {
 	})
 }
 
-// TestAnInterruptedDrillLeavesNothingBehind: no process, stopped or not, no file, no held key.
+// TestAnInterruptedDrillLeavesNothingBehind: no process, stopped or not, no
+// file and no held key is left.
 func TestAnInterruptedDrillLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	o := options(t, filepath.Join(t.TempDir(), "store"))
-	o.TTL = time.Minute // it would take minutes
+	o.TTL = time.Minute // uninterrupted, it would take minutes
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	o.Progress = func(scene, text string) {

@@ -11,14 +11,15 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The judges. Each looks at what happened and says whether the laws allow it. They are pure: what they are given is all they know.
+// The judges. Each judges one outcome by the laws. They are pure functions:
+// they know nothing but their arguments.
 
-// verdict is what a judge says.
+// verdict is a judge's answer.
 type verdict struct {
 	result              Result
 	happened            string
 	unknown             bool
-	busy                bool // the machine was too slow for it to prove anything: to be tried again
+	busy                bool // the machine was too slow for it to prove anything: try again
 	before, after, lost string
 }
 
@@ -34,12 +35,16 @@ func notDone(f *failure) verdict {
 	return verdict{result: NotDone, happened: f.Message, unknown: f.Kind == kindUnknown}
 }
 
-// tooBusy is a step that a slow machine has spoilt: a lease ran out although its owner was at work, or a moment passed unseen.
+// tooBusy is the verdict on a step that a slow machine has spoilt. A lease ran
+// out although its owner was at work, or a moment passed unseen.
 func tooBusy(format string, args ...any) verdict {
-	return verdict{result: NotDone, busy: true, happened: fmt.Sprintf(format, args...) + ": this machine is too busy to tell; try a longer --ttl"}
+	return verdict{
+		result: NotDone, busy: true,
+		happened: fmt.Sprintf(format, args...) + ": this machine is too busy to tell; try a longer --ttl",
+	}
 }
 
-// then goes on to the next part of a step, if all was well so far.
+// then judges the next part of a step, if everything was OK so far.
 func (v verdict) then(next func() verdict) verdict {
 	if v.result != OK {
 		return v
@@ -51,7 +56,9 @@ func (v verdict) then(next func() verdict) verdict {
 	return n
 }
 
-// granted wants a grant of the given cause with a token above the previous owner's, and not before that owner's deadline.
+// granted wants a grant of the given cause. Its token must be above the
+// previous owner's. After an expiry it must not come before that owner's
+// deadline.
 func granted(r reply, cause tenure.Cause, previous tenure.Record) verdict {
 	rec := r.Record
 	switch {
@@ -66,17 +73,19 @@ func granted(r reply, cause tenure.Cause, previous tenure.Record) verdict {
 	case rec.Cause != cause:
 		return failed("granted (%s), which is not how it came about", rec.Cause)
 	case cause == tenure.Expired:
-		return ok("granted (expired) %s after %s's deadline", seconds(rec.Acquired.Sub(previous.Deadline)), previous.Owner)
+		return ok("granted (expired) %s after %s's deadline",
+			seconds(rec.Acquired.Sub(previous.Deadline)), previous.Owner)
 	}
 	return ok("granted (%s)", cause)
 }
 
-// held wants an acquire refused because the key is held by a grant.
+// held wants an acquire refused because the grant mine holds the key.
 func held(r reply, mine tenure.Record) verdict {
 	switch {
 	case r.Err.silent():
 		return notDone(r.Err)
-	case r.Err == nil && r.Record.Cause == tenure.Expired && r.Record.Token > mine.Token && !r.Record.Acquired.Before(mine.Deadline):
+	case r.Err == nil && r.Record.Cause == tenure.Expired &&
+		r.Record.Token > mine.Token && !r.Record.Acquired.Before(mine.Deadline):
 		return tooBusy("%s's own lease ran out", the(mine.Owner))
 	case r.Err == nil:
 		return failed("granted, while another held it")
@@ -86,7 +95,7 @@ func held(r reply, mine tenure.Record) verdict {
 	return ok("refused (%s)", r.Err.brief())
 }
 
-// notOwned wants something done by an old owner refused, for one of these reasons.
+// notOwned wants an old owner's request refused, for one of these reasons.
 func notOwned(r reply, whys ...tenure.Why) verdict {
 	switch {
 	case r.Err.silent():
@@ -101,7 +110,8 @@ func notOwned(r reply, whys ...tenure.Why) verdict {
 	return ok("refused (%s)", r.Err.brief())
 }
 
-// holds wants the record to be still that of a grant: held, alive, its deadline no nearer than it was.
+// holds wants the record to be still that of a grant: held, alive, and with a
+// deadline no earlier than before.
 func holds(rec, mine tenure.Record, now time.Time) verdict {
 	switch {
 	case rec.Token != mine.Token || rec.Grant != mine.Grant:
@@ -114,7 +124,7 @@ func holds(rec, mine tenure.Record, now time.Time) verdict {
 	return ok("%s still holds it", the(mine.Owner))
 }
 
-// free wants the key to be nobody's, and its newest token to be the old one.
+// free wants the key to be free, and its newest token to be the old one.
 func free(rec tenure.Record, token fence.Token, now time.Time) verdict {
 	if rec.StateAt(now) != tenure.Free || rec.Token != token {
 		return failed("the key went to %s", the(rec.Owner))
@@ -122,7 +132,7 @@ func free(rec tenure.Record, token fence.Token, now time.Time) verdict {
 	return ok("the key is free")
 }
 
-// accepted wants something done that the present owner may do.
+// accepted wants a request of the present owner carried out.
 func accepted(r reply, how string) verdict {
 	switch {
 	case r.Err.silent():
@@ -146,15 +156,22 @@ func written(r reply, text, after string) verdict {
 	return ok("written")
 }
 
-// bounced wants a write refused as stale because another holds the key, and the file as it was.
+// bounced wants a write refused as stale because another holds the key, and the
+// file unchanged.
 func bounced(r reply, before, after, holder string) verdict {
 	switch {
 	case before != after && r.Err != nil:
 		return verdict{result: Corrupted, happened: "refused, and yet the file changed", before: before, after: after}
 	case before != after && ownerOf(before) == holder:
-		return verdict{result: Corrupted, happened: "written over " + the(holder) + "'s result", before: before, after: after, lost: holder}
+		return verdict{
+			result: Corrupted, happened: "written over " + the(holder) + "'s result",
+			before: before, after: after, lost: holder,
+		}
 	case before != after:
-		return verdict{result: Corrupted, happened: "written, although it is " + the(holder) + "'s turn", before: before, after: after}
+		return verdict{
+			result: Corrupted, happened: "written, although it is " + the(holder) + "'s turn",
+			before: before, after: after,
+		}
 	case r.Err.silent():
 		return notDone(r.Err)
 	case r.Err == nil:
@@ -165,7 +182,8 @@ func bounced(r reply, before, after, holder string) verdict {
 	return ok("refused by the fence, file untouched")
 }
 
-// conflict wants a write over HTTP refused as stale with the status that says so, and the service's file as it was.
+// conflict wants a write over HTTP refused as stale with status 409, and the
+// service's file unchanged.
 func conflict(r reply, before, after, holder string) verdict {
 	v := bounced(r, before, after, holder)
 	switch {
@@ -177,7 +195,7 @@ func conflict(r reply, before, after, holder string) verdict {
 	return ok("%d (%s), file untouched", r.Status, r.Err.brief())
 }
 
-// whole wants the file to hold what it held before its writer died.
+// whole wants the file unchanged after its writer died.
 func whole(before, after string) verdict {
 	if before != after {
 		return failed("the file holds %q", after)
@@ -198,8 +216,9 @@ func over(r reply, losses ...string) verdict {
 	return ok("over (%s)", spoken(r.Loss))
 }
 
-// inTime wants a lease's context to have ended before the store's deadline, which is given on this machine's clock as closely as it is known: at that
-// time, or later by at most doubt.
+// inTime wants a lease's context to have ended before the store's deadline. The
+// deadline is given on this machine's clock. Its true time is that, or later by
+// at most doubt.
 func inTime(r reply, deadline time.Time, doubt time.Duration) verdict {
 	if v := over(r, "unreachable", "expired"); v.result != OK {
 		return v
@@ -216,7 +235,8 @@ func inTime(r reply, deadline time.Time, doubt time.Duration) verdict {
 	return failed("over (%s) only %s after the deadline", r.Loss, seconds(late))
 }
 
-// once wants an acquire whose first answer was lost to have been granted once: asked again, it got the same token.
+// once wants one grant for an acquire whose first answer was lost. Asked again,
+// the store must return the same token.
 func once(r reply, rec tenure.Record) verdict {
 	switch {
 	case r.Err.silent():
@@ -225,13 +245,15 @@ func once(r reply, rec tenure.Record) verdict {
 		return failed("refused (%s)", r.Err.brief())
 	case len(r.Tokens) < 2:
 		return notDone(&failure{Kind: kindFailed, Message: "no reply was lost"})
-	case slices.Min(r.Tokens) != slices.Max(r.Tokens), r.Record.Token != r.Tokens[0], rec.Token != r.Tokens[0], rec.Terms != 1:
+	case slices.Min(r.Tokens) != slices.Max(r.Tokens),
+		r.Record.Token != r.Tokens[0], rec.Token != r.Tokens[0], rec.Terms != 1:
 		return failed("granted %d times", max(2, int(rec.Terms)))
 	}
 	return ok("asked again: same token, granted once")
 }
 
-// oneWinner wants exactly one of many contenders granted, and all others told who it is.
+// oneWinner wants exactly one of many contenders granted, and all others told
+// of its token.
 func oneWinner(replies []reply, rec tenure.Record) verdict {
 	var winners []fence.Token
 	for _, r := range replies {
@@ -258,7 +280,8 @@ func oneWinner(replies []reply, rec tenure.Record) verdict {
 	return ok("1 granted, %d refused (held by another)", len(replies)-1)
 }
 
-// raised wants an operator's takeover to have put up every fence the holder named.
+// raised wants an operator's takeover to have raised every fence that the
+// holder named.
 func raised(r reply, named int) verdict {
 	switch {
 	case r.Unraised > 0 || r.Raised != named:
@@ -269,12 +292,12 @@ func raised(r reply, named int) verdict {
 	return ok("fence raised")
 }
 
-// result is what an owner writes: one line that says whose it is.
+// result is the text that an owner writes: one line with its name.
 func result(n int, owner string, token fence.Token) string {
 	return fmt.Sprintf("result %d by %s, token %d", n, owner, token)
 }
 
-// ownerOf is who wrote a result.
+// ownerOf is the owner that wrote a result.
 func ownerOf(text string) string {
 	_, rest, _ := strings.Cut(text, " by ")
 	owner, _, _ := strings.Cut(rest, ",")
@@ -292,7 +315,8 @@ func the(owner string) string {
 	return owner
 }
 
-// seconds is a duration as people compare them here: in seconds, to the hundredth or, below that, the thousandth.
+// seconds prints a duration in seconds: with two decimals, or three if it is
+// short.
 func seconds(d time.Duration) string {
 	if d < 100*time.Millisecond {
 		return fmt.Sprintf("%.3fs", d.Seconds())

@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// What a sound store never shows must still be judged: these happenings are made up.
+// A sound store never shows these outcomes, so the tests make them up.
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 

@@ -10,20 +10,24 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Meter counts what happens in a process, as in any program that is watched over. It is handed in: how to count is no business of this package.
+// Meter counts the events in a process. The caller provides it: this package
+// does not know how to count.
 type Meter struct {
-	// Event is told what happens in a client.
+	// Event is called with every event of a client.
 	Event func(croft.Event)
-	// Write is told of every write at a guarded resource, with nil if it was admitted.
+	// Write is called for every write at a guarded resource. err is nil if it
+	// was admitted.
 	Write func(target string, stamp fence.Stamp, err error)
-	// Read returns what was counted so far.
+	// Read returns the metrics so far.
 	Read func() (Metrics, error)
 }
 
-// Metrics are the values of series. A series is written as Prometheus shows it, name{label="value",…}, its labels in alphabetical order.
+// Metrics maps series to values. A series is written as Prometheus shows it,
+// name{label="value",…}, with its labels in alphabetical order.
 type Metrics map[string]float64
 
-// Sum adds up all series of a name that have these labels, each given as label="value".
+// Sum adds up all series of a name that have these labels. Each label is given
+// as label="value".
 func (m Metrics) Sum(name string, labels ...string) float64 {
 	var sum float64
 	for series, value := range m {
@@ -41,7 +45,7 @@ func within(series, name string, labels []string) bool {
 	})
 }
 
-// add is what the meters of two processes show together.
+// add returns the sum of two meters.
 func (m Metrics) add(other Metrics) Metrics {
 	sum := maps.Clone(m)
 	for series, value := range other {
@@ -50,14 +54,16 @@ func (m Metrics) add(other Metrics) Metrics {
 	return sum
 }
 
-// Movement is how a metric went from one value to another in a stage.
+// Movement is the change of a metric in a stage.
 type Movement struct {
-	// Series is the one that moved; where none or several did, what was looked for.
+	// Series is the series that moved. If none or several moved, it is the
+	// series that was looked for.
 	Series   string
 	From, To float64
 }
 
-// moved finds out how the series of a name that have these labels went from before to after.
+// moved returns how the series with this name and these labels changed from
+// before to after.
 func moved(before, after Metrics, name string, labels ...string) Movement {
 	m := Movement{Series: name, From: before.Sum(name, labels...), To: after.Sum(name, labels...)}
 	if len(labels) > 0 {
@@ -75,7 +81,7 @@ func moved(before, after Metrics, name string, labels ...string) Movement {
 	return m
 }
 
-// rise is by how much a metric should move: exactly that, or at least.
+// rise is how much a metric should move: exactly by that, or by at least that.
 type rise struct {
 	by    float64
 	least bool

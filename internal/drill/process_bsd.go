@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// apart gives the process a group of its own. Should the director be killed, a worker sees its standard input end; a stopped one gets SIGHUP,
-// as every stopped process whose group is orphaned.
-func apart(cmd *exec.Cmd) {
+// ownGroup gives the process a group of its own. If the director is killed, a
+// worker sees its standard input end. A stopped worker gets SIGHUP, as every
+// stopped process does when its group is orphaned.
+func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

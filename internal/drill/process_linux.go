@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// apart gives the process a group of its own. Should the director be killed, the worker is killed with it, even while it is stopped.
-func apart(cmd *exec.Cmd) {
+// ownGroup gives the process a group of its own. If the director is killed, the
+// kernel kills the worker, too, even if it is stopped.
+func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -11,8 +11,9 @@ import (
 )
 
 // Supported says why there is no drill on this system.
-var Supported error = fmt.Errorf("%w use: the drill stops processes with SIGSTOP, which this system does not have; run it on a Unix machine that reaches the same store", fence.ErrInvalid)
+var Supported error = fmt.Errorf("%w use: the drill stops processes with SIGSTOP, which this system does not have; "+
+	"run it on a Unix machine that reaches the same store", fence.ErrInvalid)
 
 func (w *worker) pause() error { return errors.ErrUnsupported }
 func (w *worker) wake() error  { return errors.ErrUnsupported }
-func apart(*exec.Cmd)          {}
+func ownGroup(*exec.Cmd)       {}

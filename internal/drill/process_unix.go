@@ -7,8 +7,9 @@ import "syscall"
 // Supported is nil where processes can be stopped and continued.
 var Supported error
 
-// pause stops the process as a suspended virtual machine, a debugger or a long collection of garbage would.
+// pause stops the process, as a suspended virtual machine, a debugger or a long
+// garbage collection would.
 func (w *worker) pause() error { return w.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// wake lets it go on as if nothing had happened.
+// wake continues the process.
 func (w *worker) wake() error { return w.cmd.Process.Signal(syscall.SIGCONT) }

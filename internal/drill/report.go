@@ -15,31 +15,34 @@ const (
 	OK        Result = "ok"
 	Failed    Result = "failed"    // something happened that the laws forbid
 	Corrupted Result = "corrupted" // a stale write got through
-	NotDone   Result = "not_done"  // it could not be tried: nothing is proved
+	NotDone   Result = "not_done"  // it could not be tried, so it proves nothing
 )
 
-// Step is one thing that was tried.
+// Step is one try and its result.
 type Step struct {
-	// Name is "scene/step". Names stay as they are.
+	// Name is "scene/step". Names never change.
 	Name string
 	// Tried, Expected and Happened are for people.
 	Tried, Expected, Happened string
 	Result                    Result
 	// Unknown is set when a step was not done because the store did not answer.
 	Unknown bool
-	// Before and After are the content of the file around a stale write that changed it; Lost is whose newer result is gone by it, if there was one.
+	// Before and After are the file's content around a stale write that changed
+	// it. Lost is the owner whose newer result was overwritten, if any.
 	Before, After, Lost string
-	// Metric is set when what was tried is to find something in the metrics.
+	// Metric is set if the step is about a metric.
 	Metric *Movement
 }
 
-// Scene is one story: its steps, and who held its key when.
+// Scene is one story: its steps, and the owners of its key.
 type Scene struct {
 	Name, Story string
 	Key         string
 	Steps       []Step
 	Terms       []Term
-	// Metrics are, at the end of a stage, those of all processes together; Record is then what the store says of the key, at its time Now. Only of a staged drill.
+	// Metrics, Record and Now are set only by a staged drill, at the end of a
+	// stage. Metrics are those of all processes together. Record is the key's
+	// record at the store's time Now.
 	Metrics Metrics
 	Record  tenure.Record
 	Now     time.Time
@@ -51,33 +54,37 @@ type Term struct {
 	Token    fence.Token
 	Cause    tenure.Cause
 	Acquired time.Time
-	// Finished is when it ended, or when the scene did. Ended is empty if the key was still held.
+	// Finished is when the term ended, or when the scene did. Ended is empty if
+	// the key was still held.
 	Finished time.Time
 	Ended    tenure.End
-	// Absent are the times in which the owner was stopped, cut off or dead; Refused are those at which something it tried was refused.
+	// Absent are the times during which the owner was stopped, cut off or dead.
+	// Refused are the times at which a request of its was refused.
 	Absent  []Span
 	Refused []time.Time
 }
 
-// Span is a time from and to; To is zero if it has no end.
+// Span is the time between From and To. To is zero if it has no end.
 type Span struct{ From, To time.Time }
 
-// Report is what came out of a drill.
+// Report is the outcome of a drill.
 type Report struct {
-	// Keys is the prefix of all keys of this drill, Dir where its files are, or were.
+	// Keys is the prefix of all keys of this drill. Dir is the folder of its
+	// files, even if they have been removed.
 	Keys, Dir string
 	TTL       time.Duration
 	Guarded   bool
 	Processes int
-	// Began is on the store's clock.
+	// Began is the start, on the store's clock.
 	Began  time.Time
 	Took   time.Duration
 	Scenes []Scene
-	// Left names keys that are still held after the clean-up, because the store did not answer.
+	// Left names keys that are still held after the clean-up, because the store
+	// did not answer.
 	Left []string
 }
 
-// Count is how many steps ended with a result.
+// Count returns how many steps have a result.
 func (r *Report) Count(result Result) int {
 	n := 0
 	for _, s := range r.Steps() {
@@ -97,12 +104,13 @@ func (r *Report) Steps() []Step {
 	return all
 }
 
-// Good reports whether everything was tried and happened as it should.
+// Good reports whether every step was tried and is OK.
 func (r *Report) Good() bool {
 	return len(r.Steps()) > 0 && r.Count(OK) == len(r.Steps())
 }
 
-// Unanswered reports whether nothing went wrong but that the store did not answer.
+// Unanswered reports whether the only failures are that the store did not
+// answer.
 func (r *Report) Unanswered() bool {
 	unknown := false
 	for _, s := range r.Steps() {

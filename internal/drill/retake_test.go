@@ -10,10 +10,11 @@ import (
 	"github.com/croft-dev/croft/backend/mem"
 )
 
-// TestASceneThatABusyMachineSpoiltIsPlayedAgain: with fresh workers and a key of its own, but not for ever, and never to get rid of a failure.
+// TestASceneThatABusyMachineSpoiltIsPlayedAgain: with fresh workers and a key
+// of its own. It is not repeated for ever, and never to hide a failure.
 func TestASceneThatABusyMachineSpoiltIsPlayedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		takes []verdict // of each take, the last one for all that follow
+		takes []verdict // of each take; the last one also for all that follow
 		want  int
 		last  Result
 	}{
@@ -39,7 +40,7 @@ func TestASceneThatABusyMachineSpoiltIsPlayedAgain(t *testing.T) {
 					w.kill()
 				}
 			}()
-			first, err := d.hire(t.Context(), "A")
+			first, err := d.startWorker(t.Context(), "A")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// playCrash is a death without a word, in the worst moment.
+// playCrash: A is killed without a warning, in the middle of a write.
 func playCrash(ctx context.Context, s *stage) {
 	a, b := s.cast["A"], s.cast["B"]
 	first, ok := s.begin(ctx)
@@ -31,10 +31,11 @@ func playCrash(ctx context.Context, s *stage) {
 	if !ok {
 		return
 	}
-	s.step("newer-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(3, "B", second.Token)))
+	s.step("newer-goes-on", "B renews, writes and releases", "all accepted",
+		s.goesOn(ctx, b, result(3, "B", second.Token)))
 }
 
-// dies is kill as something that befalls a worker.
+// dies is kill in the form that leave takes.
 func (w *worker) dies() error {
 	w.kill()
 	return nil

@@ -8,8 +8,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// playCutoff is the failure of renewal: the store does not answer A any more, while A can still reach the file. A must give up by itself, before
-// the store gives the key to another.
+// playCutoff: renewal fails. The store stops answering A, while A can still
+// reach the file. A must give up by itself, before the store gives the key to
+// another.
 func playCutoff(ctx context.Context, s *stage) {
 	a, b := s.cast["A"], s.cast["B"]
 	first, ok := s.begin(ctx)
@@ -27,7 +28,7 @@ func playCutoff(ctx context.Context, s *stage) {
 	s.note("A", leaves)
 	s.say(s.Name, "A's store stops answering; A goes on working")
 
-	// Both wait at the same time: A for the end of its lease, B for the key.
+	// A waits for the end of its lease, and B for the key, at the same time.
 	last, _, f := s.record(ctx)
 	offset, doubt, err := s.offset(ctx)
 	if err != nil {
@@ -40,8 +41,10 @@ func playCutoff(ctx context.Context, s *stage) {
 	ended := make(chan reply, 1)
 	go func() { ended <- a.call(ctx, s.ends()) }()
 	r := b.call(ctx, s.acquire(s.await()))
-	s.step("renew-failure", "A's lease, in A's own eyes", "over before the deadline", inTime(<-ended, last.Deadline.Add(-offset), doubt))
-	if !s.step("expiry", "B waits for the key", fmt.Sprintf("granted when A's %s are over", s.o.TTL), granted(r, tenure.Expired, last)) {
+	s.step("renew-failure", "A's lease, in A's own eyes", "over before the deadline",
+		inTime(<-ended, last.Deadline.Add(-offset), doubt))
+	if !s.step("expiry", "B waits for the key", fmt.Sprintf("granted when A's %s are over", s.o.TTL),
+		granted(r, tenure.Expired, last)) {
 		return
 	}
 	s.say(s.Name, "A's lease is over, B has the key")
@@ -52,10 +55,11 @@ func playCutoff(ctx context.Context, s *stage) {
 	s.stale("stale-renew", "A reaches the store again and renews", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRenew}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, r.Record) }))
-	s.step("newer-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(3, "B", r.Record.Token)))
+	s.step("newer-goes-on", "B renews, writes and releases", "all accepted",
+		s.goesOn(ctx, b, result(3, "B", r.Record.Token)))
 }
 
-// renewed waits until the client of the owner has renewed the lease by itself.
+// renewed waits until the owner's client has renewed the lease by itself.
 func (s *stage) renewed(ctx context.Context, first tenure.Record) verdict {
 	deadline := time.Now().Add(s.await())
 	for {

@@ -6,7 +6,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// playMessages is what networks do to those who talk over them: a reply is lost, a request is delivered again, long after.
+// playMessages: the network loses a reply, and delivers a request again long
+// after.
 func playMessages(ctx context.Context, s *stage) {
 	a, b := s.cast["A"], s.cast["B"]
 	a.call(ctx, order{Do: doLoseNext})
@@ -40,5 +41,6 @@ func playMessages(ctx context.Context, s *stage) {
 	s.step("late-release", "a late copy of A's release arrives", "no news, B's lease untouched",
 		accepted(a.call(ctx, order{Do: doRelease}), "A's had been released").
 			then(func() verdict { return s.untouched(ctx, next.Record) }))
-	s.step("next-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(1, "B", next.Record.Token)))
+	s.step("next-goes-on", "B renews, writes and releases", "all accepted",
+		s.goesOn(ctx, b, result(1, "B", next.Record.Token)))
 }

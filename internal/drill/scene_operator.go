@@ -6,7 +6,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// playOperator is a takeover by hand, as croft takeover does it, while the worker is awake and busy.
+// playOperator: an operator takes the key over by hand, as croft takeover does,
+// while the worker is awake and busy.
 func playOperator(ctx context.Context, s *stage) {
 	a, operator := s.cast["A"], s.cast["operator"]
 	first, ok := s.begin(ctx)
@@ -17,7 +18,9 @@ func playOperator(ctx context.Context, s *stage) {
 	if s.target == "" {
 		named, expected = 0, "granted"
 	}
-	r := operator.call(ctx, order{Do: doTakeOver, Key: s.Key, Target: s.target, Path: s.path, TTL: s.await(), Note: "a drill"})
+	r := operator.call(ctx, order{
+		Do: doTakeOver, Key: s.Key, Target: s.target, Path: s.path, TTL: s.await(), Note: "a drill",
+	})
 	mine := r.Record
 	if !s.step("takeover", "an operator takes the key over", expected,
 		granted(r, tenure.Operator, first).then(func() verdict { return raised(r, named) })) {
@@ -36,9 +39,12 @@ func playOperator(ctx context.Context, s *stage) {
 			then(func() verdict { return s.untouched(ctx, mine) }))
 	s.step("lease-context", "A's lease, in A's own eyes", "over",
 		over(a.call(ctx, s.ends()), "taken_over", "expired", "unreachable"))
-	if !s.step("operator-write", "the operator writes", "written", s.publishes(ctx, operator, result(3, "operator", mine.Token))) {
+	if !s.step("operator-write", "the operator writes", "written",
+		s.publishes(ctx, operator, result(3, "operator", mine.Token))) {
 		return
 	}
-	s.stale("late-write", "A writes once more", "refused, the file stays", s.overwrites(ctx, a, result(4, "A", first.Token), "operator"))
-	s.step("operator-release", "the operator releases the key", "accepted", accepted(operator.call(ctx, order{Do: doRelease}), "released"))
+	s.stale("late-write", "A writes once more", "refused, the file stays",
+		s.overwrites(ctx, a, result(4, "A", first.Token), "operator"))
+	s.step("operator-release", "the operator releases the key", "accepted",
+		accepted(operator.call(ctx, order{Do: doRelease}), "released"))
 }

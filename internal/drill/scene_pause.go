@@ -8,8 +8,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// playPause is the whole of the trouble in one scene: a worker that was presumed dead, was replaced, and is awake again with a half-finished
-// result. It does not look at its lease, and tries everything it could do while it held it.
+// playPause is the whole problem in one scene. A worker was presumed dead and
+// replaced, and wakes up again with a half-finished result. It does not look at
+// its lease, and tries everything that it could do while it held it.
 func playPause(ctx context.Context, s *stage) {
 	a, b := s.cast["A"], s.cast["B"]
 	first, ok := s.begin(ctx)
@@ -18,7 +19,8 @@ func playPause(ctx context.Context, s *stage) {
 	}
 	half := a.call(ctx, order{Do: doBegin, Text: result(2, "A", first.Token)})
 	if half.Err == nil {
-		half.Err = s.leave(a, a.pause, fmt.Sprintf("A is stopped (SIGSTOP) in the middle of a write, for longer than its %s", s.o.TTL))
+		half.Err = s.leave(a, a.pause,
+			fmt.Sprintf("A is stopped (SIGSTOP) in the middle of a write, for longer than its %s", s.o.TTL))
 	}
 	if !s.step("pause", "A is stopped in mid-write", "stopped", accepted(half, "stopped")) {
 		return
@@ -32,7 +34,7 @@ func playPause(ctx context.Context, s *stage) {
 	}
 
 	s.say(s.Name, "B has the key and writes; A stays stopped for a while")
-	select { // so that nobody can say A was just about to find out
+	select { // to show that A is not about to find out by itself
 	case <-time.After(s.o.TTL / 2):
 	case <-ctx.Done():
 	}
@@ -44,9 +46,11 @@ func playPause(ctx context.Context, s *stage) {
 	s.note("A", returns)
 	s.say(s.Name, "A wakes up (SIGCONT) and goes on as if nothing had happened")
 
-	// First what was under way: nothing else has had time to tell A anything.
+	// The interrupted write comes first: nothing else has had time to tell A
+	// anything.
 	r, before, after := s.write(ctx, a, order{Do: doFinish})
-	s.stale("half-finished-write", "A wakes up and finishes its write", "refused, the file stays B's", bounced(r, before, after, "B"))
+	s.stale("half-finished-write", "A wakes up and finishes its write", "refused, the file stays B's",
+		bounced(r, before, after, "B"))
 	r = a.call(ctx, s.ends())
 	s.step("lease-context", "A's lease, in A's own eyes", "over",
 		over(r, "expired", "superseded", "unreachable").then(func() verdict {
@@ -66,5 +70,6 @@ func playPause(ctx context.Context, s *stage) {
 			then(func() verdict { return s.untouched(ctx, second) }))
 	s.stale("stale-write", "A writes something new", "refused, the file stays B's",
 		s.overwrites(ctx, a, result(4, "A", first.Token), "B"))
-	s.step("newer-goes-on", "B renews, writes and releases", "all accepted", s.goesOn(ctx, b, result(5, "B", second.Token)))
+	s.step("newer-goes-on", "B renews, writes and releases", "all accepted",
+		s.goesOn(ctx, b, result(5, "B", second.Token)))
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// rushLead is how long before the moment all contenders are told of it.
+// rushLead is how long before the common moment the contenders are told of it.
 const rushLead = 250 * time.Millisecond
 
-// playRush lets a lease expire and has many processes ask for it at the same moment.
+// playRush: a lease expires, and many processes ask for it at the same moment.
 func playRush(ctx context.Context, s *stage) {
 	a := s.cast["A"]
 	r := a.call(ctx, s.acquire(0))
@@ -40,20 +40,23 @@ func playRush(ctx context.Context, s *stage) {
 		s.step("rush", "all ask at once", "one is granted", notDone(f))
 		return
 	}
-	if !s.step("rush", fmt.Sprintf("%d processes ask at the same moment", n), "one granted, the rest refused", oneWinner(replies, rec)) {
+	if !s.step("rush", fmt.Sprintf("%d processes ask at the same moment", n), "one granted, the rest refused",
+		oneWinner(replies, rec)) {
 		return
 	}
 	for i, r := range replies {
 		if r.Err != nil {
 			continue
 		}
-		s.step("winner", contender(i)+" has won: how its term began", "as after any expired lease", granted(r, tenure.Expired, last))
+		s.step("winner", contender(i)+" has won: how its term began", "as after any expired lease",
+			granted(r, tenure.Expired, last))
 		s.step("winner-goes-on", contender(i)+" renews, writes and releases", "all accepted",
 			s.goesOn(ctx, s.cast[contender(i)], result(1, contender(i), r.Record.Token)))
 	}
 }
 
-// expired waits until the deadline of a dead owner has passed on the store's clock.
+// expired waits until the deadline of a dead owner has passed on the store's
+// clock.
 func (s *stage) expired(ctx context.Context) (tenure.Record, *failure) {
 	for {
 		rec, now, f := s.record(ctx)

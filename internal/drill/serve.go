@@ -18,17 +18,19 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Serve is a worker: it does what the orders on in say, one after the other, and writes what became of them to out. It returns when in ends, whatever
-// is still under way: the director is gone, and the process should go, too. meter counts what happens to the worker; nil: nothing does.
+// Serve is the worker's side. It carries out the orders that it reads from in,
+// one after the other, and writes the replies to out. It returns when in ends,
+// even if an order is still under way: the director is gone, and the process
+// should end, too. meter counts the events of the worker; nil means no meter.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, meter *Meter) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	orders, failed := make(chan order), make(chan error, 2)
 	go func() { failed <- readOrders(ctx, in, orders) }()
 	go func() {
-		h, enc := &hand{meter: meter}, json.NewEncoder(out)
+		e, enc := &executor{meter: meter}, json.NewEncoder(out)
 		for o := range orders {
-			r, err := h.carryOut(ctx, o)
+			r, err := e.carryOut(ctx, o)
 			r.ID, r.Err = o.ID, failureOf(err)
 			if err := enc.Encode(r); err != nil {
 				failed <- err
@@ -56,112 +58,113 @@ func readOrders(ctx context.Context, in io.Reader, orders chan<- order) error {
 	return lines.Err()
 }
 
-// hand is a worker's state. All but what mu guards belongs to the goroutine that carries out orders.
-type hand struct {
-	meter  *Meter
-	tap    *tap
-	client *croft.Client
-	lease  *croft.Lease
-	deed   tenure.Deed
-	place  artifact
-	begun  *halting
-	result chan error // of the write that was begun
-	stall  *stall
+// executor carries out a worker's orders, on one goroutine. Other goroutines
+// use only ended.
+type executor struct {
+	meter    *Meter
+	tap      *tap
+	client   *croft.Client
+	lease    *croft.Lease
+	deed     tenure.Deed
+	artifact artifact
+	begun    *halting
+	result   chan error // of the begun write
+	stall    *stall
 
 	mu    sync.Mutex
 	ended map[*croft.Lease]time.Time // when a lease's context ended
 }
 
-func (h *hand) carryOut(ctx context.Context, o order) (reply, error) {
+func (e *executor) carryOut(ctx context.Context, o order) (reply, error) {
 	switch o.Do {
 	case doSetUp:
-		return reply{}, h.setUp(ctx, o)
+		return reply{}, e.setUp(ctx, o)
 	case doLook:
-		rec, err := h.tap.Get(ctx, o.Key)
+		rec, err := e.tap.Get(ctx, o.Key)
 		return reply{Record: rec}, err
 	case doAcquire:
-		return h.acquire(ctx, o)
+		return e.acquire(ctx, o)
 	case doLoseNext:
-		h.tap.lose()
+		e.tap.lose()
 		return reply{}, nil
 	case doRepeat:
-		rec, err := h.tap.repeat(ctx)
+		rec, err := e.tap.repeat(ctx)
 		return reply{Record: rec}, err
 	case doRenew:
-		rec, err := h.client.Renew(ctx, h.deed, o.Resume)
+		rec, err := e.client.Renew(ctx, e.deed, o.Resume)
 		return reply{Record: rec}, err
 	case doRelease:
-		rec, err := h.client.Release(ctx, h.deed, false)
+		rec, err := e.client.Release(ctx, e.deed, false)
 		return reply{Record: rec}, err
 	case doTakeOver:
-		return h.takeOver(ctx, o)
+		return e.takeOver(ctx, o)
 	case doWrite:
-		_, err := h.place.Write(ctx, h.deed.Stamp(), strings.NewReader(o.Text+"\n"))
+		_, err := e.artifact.Write(ctx, e.deed.Stamp(), strings.NewReader(o.Text+"\n"))
 		return reply{}, err
 	case doBegin:
-		return reply{}, h.begin(ctx, o.Text+"\n")
+		return reply{}, e.begin(ctx, o.Text+"\n")
 	case doFinish:
-		return reply{}, h.finish()
+		return reply{}, e.finish()
 	case doEnd:
-		return h.end(ctx, o.Wait)
+		return e.end(ctx, o.Wait)
 	case doCut:
-		h.tap.cut()
-		h.stall = watchStall()
+		e.tap.cut()
+		e.stall = watchStall()
 		return reply{}, nil
 	case doReach:
-		h.tap.reach()
+		e.tap.reach()
 		return reply{}, nil
 	case doPut:
-		return h.put(ctx, o)
+		return e.put(ctx, o)
 	case doCount:
-		if h.meter == nil {
+		if e.meter == nil {
 			return reply{}, errors.New("this worker has no meter")
 		}
-		counted, err := h.meter.Read()
+		counted, err := e.meter.Read()
 		return reply{Metrics: counted}, err
 	}
 	return reply{}, fmt.Errorf("%w order %q", fence.ErrInvalid, o.Do)
 }
 
-func (h *hand) setUp(ctx context.Context, o order) error {
+func (e *executor) setUp(ctx context.Context, o order) error {
 	st, err := store.Open(ctx, o.Store)
 	if err != nil {
 		return err
 	}
-	h.tap = newTap(st)
+	e.tap = newTap(st)
 	options := &croft.Options{Owner: o.Owner}
-	if h.meter != nil {
-		options.Observe = h.meter.Event
+	if e.meter != nil {
+		options.Observe = e.meter.Event
 	}
-	h.client = croft.New(h.tap, options)
+	e.client = croft.New(e.tap, options)
 	return nil
 }
 
-func (h *hand) acquire(ctx context.Context, o order) (reply, error) {
+func (e *executor) acquire(ctx context.Context, o order) (reply, error) {
 	var guards []guard.Guard
 	if o.Path != "" {
-		place, named, err := openArtifact(ctx, o.Target, o.Path)
+		artifact, named, err := openArtifact(ctx, o.Target, o.Path)
 		if err != nil {
 			return reply{}, err
 		}
-		h.place, guards = place, named
+		e.artifact, guards = artifact, named
 	}
 	if !o.At.IsZero() {
 		time.Sleep(time.Until(o.At))
 	}
-	h.tap.forget()
-	lease, err := h.client.Acquire(ctx, o.Key, &croft.LeaseOptions{TTL: o.TTL, WaitFor: o.Wait, Guards: guards})
-	r := reply{Tokens: h.tap.granted()}
+	e.tap.forget()
+	lease, err := e.client.Acquire(ctx, o.Key, &croft.LeaseOptions{TTL: o.TTL, WaitFor: o.Wait, Guards: guards})
+	r := reply{Tokens: e.tap.granted()}
 	if err != nil {
 		return r, err
 	}
-	h.lease, h.deed = lease, lease.Deed()
-	context.AfterFunc(lease.Context(), func() { h.endedAt(lease) })
+	e.lease, e.deed = lease, lease.Deed()
+	context.AfterFunc(lease.Context(), func() { e.endedAt(lease) })
 	r.Record = lease.Record()
 	return r, nil
 }
 
-func (h *hand) takeOver(ctx context.Context, o order) (reply, error) {
+func (e *executor) takeOver(ctx context.Context, o order) (reply, error) {
 	by := croft.ByHand{Note: o.Note, TTL: o.TTL}
 	if o.Target != "" {
 		var err error
@@ -169,14 +172,14 @@ func (h *hand) takeOver(ctx context.Context, o order) (reply, error) {
 			return reply{}, err
 		}
 	}
-	t, err := h.client.Takeover(ctx, o.Key, by)
+	t, err := e.client.Takeover(ctx, o.Key, by)
 	if t == nil {
 		return reply{}, err
 	}
-	if h.place, _, err = openArtifact(ctx, o.Target, o.Path); err != nil {
+	if e.artifact, _, err = openArtifact(ctx, o.Target, o.Path); err != nil {
 		return reply{}, err
 	}
-	h.deed = t.Deed
+	e.deed = t.Deed
 	r := reply{Record: t.Record}
 	for _, raise := range t.Raised {
 		if raise.Err == nil {
@@ -188,15 +191,16 @@ func (h *hand) takeOver(ctx context.Context, o order) (reply, error) {
 	return r, nil
 }
 
-// begin hands over the first half of a write and returns while it waits for the rest.
-func (h *hand) begin(ctx context.Context, text string) error {
+// begin starts a write and hands over the first half. It returns while the
+// write waits for the rest.
+func (e *executor) begin(ctx context.Context, text string) error {
 	begun, result := halve(text), make(chan error, 1)
-	place, stamp := h.place, h.deed.Stamp()
+	artifact, stamp := e.artifact, e.deed.Stamp()
 	go func() {
-		_, err := place.Write(ctx, stamp, begun)
+		_, err := artifact.Write(ctx, stamp, begun)
 		result <- err
 	}()
-	h.begun, h.result = begun, result
+	e.begun, e.result = begun, result
 	select {
 	case <-begun.reached:
 		return nil
@@ -208,17 +212,18 @@ func (h *hand) begin(ctx context.Context, text string) error {
 	}
 }
 
-func (h *hand) finish() error {
-	if h.begun == nil {
+func (e *executor) finish() error {
+	if e.begun == nil {
 		return errors.New("there is no write to finish")
 	}
-	close(h.begun.allowed)
-	return <-h.result
+	close(e.begun.allowed)
+	return <-e.result
 }
 
-// end waits for the end of the lease and tells why and when it came; without a reason, it has not.
-func (h *hand) end(ctx context.Context, wait time.Duration) (reply, error) {
-	if h.lease == nil {
+// end waits for the end of the lease. It returns why and when the lease ended.
+// If Loss is empty, the lease has not ended in time.
+func (e *executor) end(ctx context.Context, wait time.Duration) (reply, error) {
+	if e.lease == nil {
 		return reply{}, errors.New("there is no lease that could end")
 	}
 	patience := time.NewTimer(wait)
@@ -226,28 +231,29 @@ func (h *hand) end(ctx context.Context, wait time.Duration) (reply, error) {
 	select {
 	case <-patience.C:
 		return reply{}, nil
-	case <-h.lease.Done():
+	case <-e.lease.Done():
 	case <-ctx.Done():
 		return reply{}, context.Cause(ctx)
 	}
-	r := reply{At: h.endedAt(h.lease), Stall: h.stall.stop()}
+	r := reply{At: e.endedAt(e.lease), Stall: e.stall.stop()}
 	var lost *croft.LostError
-	if errors.As(h.lease.Err(), &lost) {
+	if errors.As(e.lease.Err(), &lost) {
 		r.Loss = string(lost.Loss)
 	}
 	return r, nil
 }
 
-// endedAt is when the lease's context ended. Whoever notices first notes it: the order that waits for it, or the context's own call.
-func (h *hand) endedAt(lease *croft.Lease) time.Time {
+// endedAt is when the lease's context ended. The first caller sets it: the
+// order that waits for the end, or the context's callback.
+func (e *executor) endedAt(lease *croft.Lease) time.Time {
 	now := time.Now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended == nil {
-		h.ended = map[*croft.Lease]time.Time{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended == nil {
+		e.ended = map[*croft.Lease]time.Time{}
 	}
-	if _, noted := h.ended[lease]; !noted {
-		h.ended[lease] = now
+	if _, noted := e.ended[lease]; !noted {
+		e.ended[lease] = now
 	}
-	return h.ended[lease]
+	return e.ended[lease]
 }

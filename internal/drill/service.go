@@ -17,15 +17,17 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// service is an HTTP service that cannot check stamps: whoever writes to it replaces its one file. In front of it stands a proxy that can, unless there is to
-// be no fence.
+// service is an HTTP service that cannot check stamps: any write replaces its
+// one file. In front of it is a proxy that checks them, unless the drill is
+// unguarded.
 type service struct {
-	url     string // where workers write
+	url     string // the address that workers write to
 	proxy   *httpfence.Proxy
 	servers []*http.Server
 }
 
-// openService starts a service that keeps its file at path, and the fence before it, which tells the meter of every write.
+// openService starts a service that keeps its file at path, and the fence in
+// front of it. The fence tells the meter of every write.
 func (d *director) openService(name, path string, meter *Meter) (*service, error) {
 	s := &service{}
 	upstream, err := s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +66,7 @@ func (d *director) openService(name, path string, meter *Meter) (*service, error
 	return s, err
 }
 
-// serve answers at an address of this machine that nobody else uses.
+// serve listens at a free port of this machine. It returns the URL.
 func (s *service) serve(h http.Handler) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +74,7 @@ func (s *service) serve(h http.Handler) (string, error) {
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	s.servers = append(s.servers, server)
-	go func() { _ = server.Serve(l) }() // until it is closed
+	go func() { _ = server.Serve(l) }() // until close
 	return "http://" + l.Addr().String(), nil
 }
 
@@ -80,22 +82,25 @@ func (s *service) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if s.proxy != nil {
-		_ = s.proxy.Close(ctx) // what it leaves lapses
+		_ = s.proxy.Close(ctx) // if this fails, its lease expires
 	}
 	for _, server := range s.servers {
 		_ = server.Close()
 	}
 }
 
-// put is a worker's write over HTTP under the stamp of its last grant, whatever its lease says.
-func (h *hand) put(ctx context.Context, o order) (reply, error) {
+// put writes over HTTP under the stamp of the worker's last grant, without
+// looking at its lease.
+func (e *executor) put(ctx context.Context, o order) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, o.URL+"/result", strings.NewReader(o.Text+"\n"))
 	if err != nil {
 		return reply{}, err
 	}
-	// The service is on this machine: no proxy that the environment names is asked. A connection a write, so that none has to wake up.
+	// The service is on this machine, so ignore proxies that the environment
+	// names. Every write has its own connection, so that none has slept with
+	// the worker.
 	base := &http.Transport{DisableKeepAlives: true}
-	resp, err := (&httpfence.Transport{Source: httpfence.Fixed(h.deed.Stamp()), Base: base}).RoundTrip(req)
+	resp, err := (&httpfence.Transport{Source: httpfence.Fixed(e.deed.Stamp()), Base: base}).RoundTrip(req)
 	if err != nil {
 		return reply{}, err
 	}

@@ -10,18 +10,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// stage is where one scene is played: its key, its file, its workers, and the record of what happened.
+// stage is the state of one scene while it is played: its key, its file, its
+// workers, and its results.
 type stage struct {
 	*director
 	Scene
 	path, target string
 	cast         map[string]*worker
 	marks        []mark
-	// busy asks for the scene to be played again: the machine was too slow for it to prove anything.
+	// busy asks to play the scene again: the machine was too slow for it to
+	// prove anything.
 	busy bool
 }
 
-// mark is something the director did to an owner, or saw refused, on this machine's clock.
+// mark is an act of the director on an owner, or a refusal that it saw. Its
+// time is on this machine's clock.
 type mark struct {
 	owner string
 	kind  markKind
@@ -40,7 +43,8 @@ func (s *stage) note(owner string, k markKind) {
 	s.marks = append(s.marks, mark{owner, k, time.Now()})
 }
 
-// step records what became of something that was tried. It returns whether all was well: what rests on the step is left out otherwise.
+// step records the result of one try. It reports whether the result is OK. If
+// not, the caller leaves out the steps that depend on it.
 func (s *stage) step(name, tried, expected string, v verdict) bool {
 	s.Steps = append(s.Steps, Step{
 		Name: s.Name + "/" + name, Tried: tried, Expected: expected, Happened: v.happened, Result: v.result,
@@ -50,19 +54,19 @@ func (s *stage) step(name, tried, expected string, v verdict) bool {
 	return v.result == OK
 }
 
-// spoilt reports whether the scene proves nothing, and found nothing wrong so far as it went.
+// spoilt reports whether the scene proves nothing and has found nothing wrong.
 func (s *stage) spoilt() bool {
 	return s.busy && !s.o.wrong(s.Steps)
 }
 
-// wrong reports whether steps found something that should not be.
+// wrong reports whether a step found something that must not happen.
 func (o *Options) wrong(steps []Step) bool {
 	return slices.ContainsFunc(steps, func(step Step) bool {
 		return step.Result == Failed || step.Result == Corrupted && !o.Unguarded
 	})
 }
 
-// stale is step for what A, the old owner, tries.
+// stale is step for an act of A, the old owner.
 func (s *stage) stale(name, tried, expected string, v verdict) {
 	if v.result == OK {
 		s.note("A", refusal)
@@ -70,18 +74,21 @@ func (s *stage) stale(name, tried, expected string, v verdict) {
 	s.step(name, tried, expected, v)
 }
 
-// acquire is the order to take the scene's key.
+// acquire is the order to acquire the scene's key.
 func (s *stage) acquire(wait time.Duration) order {
 	return order{Do: doAcquire, Key: s.Key, Target: s.target, Path: s.path, TTL: s.o.TTL, Wait: wait}
 }
 
-// await is how long to wait for a key that comes free by itself: a bound on hanging.
+// await is how long to wait for a key that becomes free by itself. It only
+// keeps the drill from hanging.
 func (s *stage) await() time.Duration { return 3*s.o.TTL + s.patience }
 
-// ends is the order to wait for the end of the lease: without renewal it lasts no longer than its TTL.
+// ends is the order to wait for the end of the lease. Without renewal the lease
+// lasts no longer than its TTL.
 func (s *stage) ends() order { return order{Do: doEnd, Wait: 2*s.o.TTL + 5*time.Second} }
 
-// write gives an order that may change the file, and tells what was in it before and after.
+// write gives an order that may change the file. It returns the reply, and the
+// file's content before and after.
 func (s *stage) write(ctx context.Context, w *worker, o order) (r reply, before, after string) {
 	before, err := content(s.path)
 	if err == nil {
@@ -94,19 +101,20 @@ func (s *stage) write(ctx context.Context, w *worker, o order) (r reply, before,
 	return r, before, after
 }
 
-// publishes has the present owner write, and judges that it worked.
+// publishes lets the present owner write, and judges that it worked.
 func (s *stage) publishes(ctx context.Context, w *worker, text string) verdict {
 	r, _, after := s.write(ctx, w, order{Do: doWrite, Text: text})
 	return written(r, text, after)
 }
 
-// overwrites has an old owner write, and judges that it bounced.
+// overwrites lets an old owner write, and judges that the write is refused.
 func (s *stage) overwrites(ctx context.Context, w *worker, text, holder string) verdict {
 	r, before, after := s.write(ctx, w, order{Do: doWrite, Text: text})
 	return bounced(r, before, after, holder)
 }
 
-// record reads the scene's record and the store's time, this process's own way.
+// record reads the scene's record and the store's time, directly from the
+// store.
 func (s *stage) record(ctx context.Context) (rec tenure.Record, now time.Time, f *failure) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
@@ -126,14 +134,15 @@ func (s *stage) untouched(ctx context.Context, mine tenure.Record) verdict {
 	return holds(rec, mine, now)
 }
 
-// goesOn judges that the present owner has lost nothing: it renews, writes and releases.
+// goesOn judges that the present owner has lost nothing: it renews, writes and
+// releases.
 func (s *stage) goesOn(ctx context.Context, w *worker, text string) verdict {
 	return accepted(w.call(ctx, order{Do: doRenew}), "renewed").
 		then(func() verdict { return s.publishes(ctx, w, text) }).
 		then(func() verdict { return accepted(w.call(ctx, order{Do: doRelease}), "released") })
 }
 
-// leave stops, kills or cuts off a worker.
+// leave stops, kills or cuts off a worker by calling how.
 func (s *stage) leave(w *worker, how func() error, say string) *failure {
 	if err := how(); err != nil {
 		return failureOf(fmt.Errorf("%s could not be stopped: %w", w.owner, err))
@@ -143,11 +152,12 @@ func (s *stage) leave(w *worker, how func() error, say string) *failure {
 	return nil
 }
 
-// offset is how far the store's clock is ahead of this machine's: that far, or less by at most doubt, for an answer takes time.
+// offset measures how far the store's clock is ahead of this machine's. The
+// true value is offset, or less by at most doubt, because an answer takes time.
 func (d *director) offset(ctx context.Context) (offset, doubt time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	for i := range 3 { // the quickest answer says most
+	for i := range 3 { // the quickest answer is the most exact
 		before := time.Now()
 		now, err := d.o.Store.Now(ctx)
 		if err != nil {
@@ -160,7 +170,7 @@ func (d *director) offset(ctx context.Context) (offset, doubt time.Duration, err
 	return offset, doubt, nil
 }
 
-// owners fills in who held the key when, from the store's own history.
+// owners fills in who held the key when, from the store's history.
 func (s *stage) owners(ctx context.Context) {
 	rec, now, f := s.record(ctx)
 	offset, _, err := s.offset(ctx)
@@ -168,11 +178,15 @@ func (s *stage) owners(ctx context.Context) {
 		return
 	}
 	for _, t := range rec.History {
-		term := Term{Owner: t.Owner, Token: t.Token, Cause: t.Cause, Acquired: t.Acquired, Finished: t.Finished, Ended: t.Ended}
+		term := Term{
+			Owner: t.Owner, Token: t.Token, Cause: t.Cause,
+			Acquired: t.Acquired, Finished: t.Finished, Ended: t.Ended,
+		}
 		if term.Finished.IsZero() {
 			term.Finished = now
 		}
-		// What befell an owner before its term is not part of it: contenders and operators have one each.
+		// Owners have one term each, so all marks of an owner belong to this
+		// term.
 		marks := slices.DeleteFunc(slices.Clone(s.marks), func(m mark) bool { return m.owner != t.Owner })
 		for _, m := range marks {
 			switch at := m.at.Add(offset); m.kind {

@@ -10,27 +10,30 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// RunStaged plays one story in four stages, one after the other, on one key and one HTTP service, and looks after each at what somebody would have seen who watches
-// over it: the metrics of all processes, and the store's record. For the rest it is as Run.
+// RunStaged plays one story in four stages, one after the other, on one key and
+// one HTTP service. After each stage it checks what an operator would have
+// seen: the metrics of all processes, and the store's record. Otherwise it is
+// like Run.
 func RunStaged(ctx context.Context, o Options) (*Report, error) {
 	return run(ctx, o, (*director).inStages)
 }
 
-// staging is where a staged drill is played.
+// staging is the state of a staged drill.
 type staging struct {
 	stage
 	service *service
 	meter   *Meter
 	played  []Scene
 
-	counted map[string]Metrics // by whose meter it is, as it was when it last could be read
-	stopped string             // who cannot be asked
-	second  tenure.Record      // B's, which is the one to be lost
-	before  Metrics            // what was counted before this stage
+	counted map[string]Metrics // by owner of the meter, as last read
+	stopped string             // the owner that is stopped and cannot be asked
+	second  tenure.Record      // B's grant, which B then loses
+	before  Metrics            // the metrics before this stage
 	amiss   bool               // a metric has not moved as it should
 }
 
-// A chapter is a stage before it is played. It returns whether the next can follow.
+// chapter is the script of a stage. play reports whether the next stage can
+// follow.
 type chapter struct {
 	name, story string
 	play        func(s *staging, ctx context.Context) bool
@@ -43,17 +46,18 @@ var chapters = []chapter{
 	{"stale-write", "B, which has lost the key, writes to an HTTP service", (*staging).staleWrite},
 }
 
-// inStages plays the story, and again, with fresh workers, if the machine was too busy for it to prove anything.
+// inStages plays the story. It plays it again, with fresh workers, if the
+// machine was too busy for it to prove anything.
 func (d *director) inStages(ctx context.Context, report *Report) error {
 	cast := map[string]*worker{}
 	for _, owner := range []string{"A", "B", "C"} {
-		w, err := d.hire(ctx, owner)
+		w, err := d.startWorker(ctx, owner)
 		if err != nil {
 			return err
 		}
 		cast[owner] = w
 	}
-	if err := d.rollCall(ctx, cast["A"]); err != nil {
+	if err := d.checkShared(ctx, cast["A"]); err != nil {
 		return err
 	}
 	report.Processes = len(d.workers)
@@ -62,7 +66,7 @@ func (d *director) inStages(ctx context.Context, report *Report) error {
 		return store.Unknown(err)
 	}
 	for take := 1; ; take++ {
-		busy, err := d.tell(ctx, take, cast, report)
+		busy, err := d.playStages(ctx, take, cast, report)
 		if err != nil || !busy || take == takes || ctx.Err() != nil || d.o.wrong(report.Steps()) {
 			return err
 		}
@@ -73,8 +77,10 @@ func (d *director) inStages(ctx context.Context, report *Report) error {
 	}
 }
 
-// tell plays the stages once. busy asks for it to be done again.
-func (d *director) tell(ctx context.Context, take int, cast map[string]*worker, report *Report) (busy bool, err error) {
+// playStages plays all stages once. busy asks to play them again.
+func (d *director) playStages(
+	ctx context.Context, take int, cast map[string]*worker, report *Report,
+) (busy bool, err error) {
 	name := "staged"
 	if take > 1 {
 		name += "-" + strconv.Itoa(take)
@@ -98,7 +104,9 @@ func (d *director) tell(ctx context.Context, take int, cast map[string]*worker, 
 		}
 		for _, left := range chapters[i+1:] {
 			s.Scene = Scene{Name: left.name, Story: left.story, Key: d.keys + name}
-			s.step("left-out", "left out", "played", verdict{result: NotDone, happened: "rests on " + c.name + ", which was not as it should be"})
+			s.step("left-out", "left out", "played", verdict{
+				result: NotDone, happened: "rests on " + c.name + ", which was not as it should be",
+			})
 			s.played = append(s.played, s.Scene)
 		}
 		break
@@ -107,7 +115,8 @@ func (d *director) tell(ctx context.Context, take int, cast map[string]*worker, 
 	return s.busy, nil
 }
 
-// count reads all meters that can be read. A process that is stopped answers nobody: what it last said stands, as it does on a graph.
+// count reads all meters that can be read. A stopped process cannot answer. Its
+// last values stay, as they do on a graph.
 func (s *staging) count(ctx context.Context) *failure {
 	own, err := s.meter.Read()
 	if err != nil {
@@ -127,7 +136,7 @@ func (s *staging) count(ctx context.Context) *failure {
 	return nil
 }
 
-// total is what all meters showed when they were last read.
+// total adds up all meters, as last read.
 func (s *staging) total() Metrics {
 	sum := Metrics{}
 	for _, counted := range s.counted {
@@ -136,8 +145,10 @@ func (s *staging) total() Metrics {
 	return sum
 }
 
-// metric looks until a metric has moved as it should since the stage began, or for so long that it is not to be expected any more: what happens is counted
-// soon after, not at once. When something is wrong already, it is not waited for.
+// metric checks that a metric has moved as it should since the stage began.
+// Events are counted soon after they happen, not at once. So metric reads again
+// until the value is right, or until it can no longer be expected. It does not
+// wait if something is wrong already.
 func (s *staging) metric(ctx context.Context, step string, want rise, name string, labels ...string) {
 	deadline := time.Now()
 	if !s.amiss && !s.o.wrong(s.Steps) {
@@ -153,7 +164,7 @@ func (s *staging) metric(ctx context.Context, step string, want rise, name strin
 		case want.met(m):
 		case m.To-m.From > want.by || time.Now().After(deadline) || ctx.Err() != nil:
 			v = failed("%g → %g", m.From, m.To)
-			if s.busy { // then more may have happened than was meant to
+			if s.busy { // then more may have happened than was planned
 				v = tooBusy("%g → %g", m.From, m.To)
 			}
 			s.amiss = true
@@ -170,13 +181,14 @@ func (s *staging) metric(ctx context.Context, step string, want rise, name strin
 	}
 }
 
-// puts has the present owner write over HTTP, and judges that it worked.
+// puts lets the present owner write over HTTP, and judges that it worked.
 func (s *staging) puts(ctx context.Context, w *worker, text string) verdict {
 	r, _, after := s.write(ctx, w, order{Do: doPut, URL: s.service.url, Text: text})
 	return written(r, text, after)
 }
 
-// fenced are the metrics of the fence before the service: without it nobody counts.
+// fenced checks the metrics of the fence in front of the service. Without the
+// fence nobody counts.
 func (s *staging) fenced(ctx context.Context, step, outcome string, by float64) {
 	if s.o.Unguarded {
 		by = 0
@@ -184,7 +196,7 @@ func (s *staging) fenced(ctx context.Context, step, outcome string, by float64) 
 	s.metric(ctx, step, rise{by: by}, "croft_guarded_writes_total", `guard="http"`, `outcome="`+outcome+`"`)
 }
 
-// expiry: a worker that seems to be dead is replaced when its time is over.
+// expiry: a worker that seems dead is replaced when its time is over.
 func (s *staging) expiry(ctx context.Context) bool {
 	a, b := s.cast["A"], s.cast["B"]
 	r := a.call(ctx, s.acquire(0))
@@ -192,7 +204,7 @@ func (s *staging) expiry(ctx context.Context) bool {
 		then(func() verdict { return s.puts(ctx, a, result(1, "A", r.Record.Token)) })) {
 		return false
 	}
-	f := s.count(ctx) // the last time that A can be asked
+	f := s.count(ctx) // the last chance to ask A
 	if f == nil {
 		f = s.leave(a, a.pause, fmt.Sprintf("A is stopped (SIGSTOP), for longer than its %s", s.o.TTL))
 	}
@@ -213,7 +225,7 @@ func (s *staging) expiry(ctx context.Context) bool {
 	return true
 }
 
-// staleRelease: it was not dead. What it does to the key must change nothing.
+// staleRelease: A was not dead. Its requests about the key must change nothing.
 func (s *staging) staleRelease(ctx context.Context) bool {
 	a := s.cast["A"]
 	if f := failureOf(a.wake()); f != nil {
@@ -225,14 +237,16 @@ func (s *staging) staleRelease(ctx context.Context) bool {
 		notOwned(a.call(ctx, order{Do: doRelease}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, s.second) }))
 	good = good && s.step("renewal", "B works on for a while", "renewed by its client", s.renewed(ctx, s.second))
-	good = s.step("lease-context", "A's lease, in A's own eyes", "over", over(a.call(ctx, s.ends()), "superseded", "expired", "unreachable")) && good
+	good = s.step("lease-context", "A's lease, in A's own eyes", "over",
+		over(a.call(ctx, s.ends()), "superseded", "expired", "unreachable")) && good
 	s.metric(ctx, "not-owned", rise{by: 1}, "croft_operations_total", `operation="release"`, `outcome="not_owned"`)
 	s.metric(ctx, "lost", rise{by: 1}, "croft_leases_lost_total")
 	s.metric(ctx, "transfers", rise{}, "croft_transfers_total")
 	return good
 }
 
-// renewFailure: the store goes silent for the holder alone, which must stop in time by itself.
+// renewFailure: the store stops answering the holder alone. The holder must
+// stop in time by itself.
 func (s *staging) renewFailure(ctx context.Context) bool {
 	b, c := s.cast["B"], s.cast["C"]
 	f := b.call(ctx, order{Do: doCut}).Err
@@ -251,8 +265,10 @@ func (s *staging) renewFailure(ctx context.Context) bool {
 	ended := make(chan reply, 1)
 	go func() { ended <- b.call(ctx, s.ends()) }()
 	r := c.call(ctx, s.acquire(s.await()))
-	s.step("renew-failure", "B's lease, in B's own eyes", "over before the deadline", inTime(<-ended, last.Deadline.Add(-offset), doubt))
-	good := s.step("expiry", "C waits for the key", fmt.Sprintf("granted when B's %s are over", s.o.TTL), granted(r, tenure.Expired, last))
+	s.step("renew-failure", "B's lease, in B's own eyes", "over before the deadline",
+		inTime(<-ended, last.Deadline.Add(-offset), doubt))
+	good := s.step("expiry", "C waits for the key", fmt.Sprintf("granted when B's %s are over", s.o.TTL),
+		granted(r, tenure.Expired, last))
 	s.say(s.Name, "B's lease is over, C has the key")
 	s.metric(ctx, "failures", rise{by: 1, least: true}, "croft_renew_failures_total")
 	s.metric(ctx, "lost", rise{by: 1}, "croft_leases_lost_total")
@@ -260,7 +276,8 @@ func (s *staging) renewFailure(ctx context.Context) bool {
 	return good
 }
 
-// staleWrite: the old holder reaches the service, though it does not reach the store, and nobody has told it anything.
+// staleWrite: the old holder reaches the service but not the store. Nobody has
+// told it anything.
 func (s *staging) staleWrite(ctx context.Context) bool {
 	b, c := s.cast["B"], s.cast["C"]
 	third, _, f := s.record(ctx)
@@ -272,7 +289,8 @@ func (s *staging) staleWrite(ctx context.Context) bool {
 	}
 	s.say(s.Name, "C writes; then B, still cut off from the store, does, too")
 	r, before, after := s.write(ctx, b, order{Do: doPut, URL: s.service.url, Text: result(4, "B", s.second.Token)})
-	s.step("stale-write", "B, still cut off, writes", "409, the service's file stays C's", conflict(r, before, after, "C"))
+	s.step("stale-write", "B, still cut off, writes", "409, the service's file stays C's",
+		conflict(r, before, after, "C"))
 	s.fenced(ctx, "refused", "stale", 1)
 	s.step("newer-goes-on", "C renews, writes and releases", "all accepted",
 		accepted(c.call(ctx, order{Do: doRenew}), "renewed").

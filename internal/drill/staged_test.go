@@ -15,10 +15,10 @@ import (
 	"github.com/croft-dev/croft/internal/drill"
 )
 
-// blind is a worker whose meter counts nothing.
+// blind marks a worker whose meter counts nothing.
 const blind = "blind"
 
-// testMeter counts what the staged drill looks at.
+// testMeter counts the metrics that the staged drill checks.
 func testMeter() *drill.Meter {
 	var mu sync.Mutex
 	counted := drill.Metrics{}
@@ -118,7 +118,7 @@ func TestWithoutTheFenceTheStaleHTTPWriteReplacesTheNewer(t *testing.T) {
 	}
 }
 
-// TestWhatIsBrokenIsCaughtInStages breaks a law, a guard or a meter a time.
+// TestWhatIsBrokenIsCaughtInStages breaks one law, guard or meter at a time.
 func TestWhatIsBrokenIsCaughtInStages(t *testing.T) {
 	for way, want := range map[string]string{
 		"lenient":  "stale-release/stale-release",

@@ -11,12 +11,13 @@ import (
 	"time"
 )
 
-// TestAStoryThatABusyMachineSpoiltIsToldAgain: the holder starves and its lease runs out where it should have lasted. That is nobody's fault, and proves nothing.
+// TestAStoryThatABusyMachineSpoiltIsToldAgain: the holder does not get to run,
+// and its lease ends too early. That is no failure, and proves nothing.
 func TestAStoryThatABusyMachineSpoiltIsToldAgain(t *testing.T) {
 	t.Parallel()
 	o := options(t, filepath.Join(t.TempDir(), "store"))
 	made := o.Worker
-	var started []*exec.Cmd // by one goroutine, which is also the one that tells of progress
+	var started []*exec.Cmd // used only by the goroutine that also calls Progress
 	o.Worker = func() *exec.Cmd {
 		started = append(started, made())
 		return started[len(started)-1]

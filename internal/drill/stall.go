@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// stall measures for how long this process did not get to run. No client can end a lease in time on a machine that
-// stands still: what is late by less than that proves nothing.
+// stall measures for how long this process did not get to run. No client can
+// end a lease in time on a machine that stands still. A delay shorter than that
+// proves nothing.
 type stall struct {
 	quit chan struct{}
 	once sync.Once
@@ -22,11 +23,11 @@ type lost struct {
 }
 
 const (
-	// stallTick is how closely it looks.
+	// stallTick is how often it looks.
 	stallTick = 5 * time.Millisecond
-	// stallSpan is how long a lease takes at most to end on a busy machine, when
-	// its time is up: a timer, two goroutines and the one that takes the time
-	// wait for each other. Each may be held up by a stall of its own.
+	// stallSpan is how long a lease takes at most to end on a busy machine,
+	// once its time is up. A timer, two goroutines and the goroutine that takes
+	// the time wait for each other. A stall may delay each of them.
 	stallSpan = time.Second
 )
 
@@ -62,8 +63,8 @@ func (s *stall) add(l lost) {
 	}
 }
 
-// stop returns the longest stall, or all of the last second together if that is
-// more; none was watched for if s is nil.
+// stop returns the longest stall, or the sum of those in the last second if
+// that is more. It returns 0 if s is nil.
 func (s *stall) stop() time.Duration {
 	if s == nil {
 		return 0

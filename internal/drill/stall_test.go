@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestShortStallsAddUp: one after the other they delay the end of a lease as
-// much as a long one.
+// TestShortStallsAddUp: several short stalls delay the end of a lease as much
+// as a long one.
 func TestShortStallsAddUp(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)

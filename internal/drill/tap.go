@@ -12,19 +12,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// tap stands between a worker's client and the real store. It does to their talk what networks do: it can let it hang, lose an answer, and deliver a
-// request late. It decides nothing itself.
+// tap is a store between a worker's client and the real store. It behaves like
+// a bad network: calls can hang, an answer can be lost, and a request can
+// arrive late. It decides nothing itself.
 type tap struct {
 	store.Store
 
-	// calls is held for reading by every call, so that a cut happens between calls: what was sent before it has been answered.
+	// calls is read-locked by every call. So a cut happens between calls, and
+	// every request sent before it has been answered.
 	calls sync.RWMutex
-	wire  chan struct{} // closed: the store can be reached
+	wire  chan struct{} // closed if the store can be reached
 
 	mu       sync.Mutex
 	loseNext bool
 	first    *tenure.Request // the first acquire, as it was sent
-	tokens   []fence.Token   // of the store's answers to acquires, lost ones included
+	tokens   []fence.Token   // in the store's answers to acquires, also in lost ones
 }
 
 func newTap(st store.Store) *tap {
@@ -33,7 +35,8 @@ func newTap(st store.Store) *tap {
 	return t
 }
 
-// cut makes the store silent: calls hang until their context ends, or reach is called.
+// cut makes the store silent. Calls hang until their context ends or reach is
+// called.
 func (t *tap) cut() {
 	t.calls.Lock()
 	defer t.calls.Unlock()
@@ -51,7 +54,7 @@ func (t *tap) reach() {
 	}
 }
 
-// enter begins a call. While the store is cut off it hangs.
+// enter begins a call. It hangs while the store is cut off.
 func (t *tap) enter(ctx context.Context) (leave func(), err error) {
 	for {
 		t.calls.RLock()
@@ -70,7 +73,7 @@ func (t *tap) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// Apply asks the store, and loses the answers it was told to lose.
+// Apply asks the store. It loses the answer that it was told to lose.
 func (t *tap) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	leave, err := t.enter(ctx)
 	if err != nil {
@@ -119,7 +122,7 @@ func (t *tap) Now(ctx context.Context) (time.Time, error) {
 	return t.Store.Now(ctx)
 }
 
-// Watch wakes as the store does.
+// Watch is the store's Watch.
 func (t *tap) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if w, ok := t.Store.(store.Watcher); ok {
 		return w.Watch(ctx, key)
@@ -127,7 +130,7 @@ func (t *tap) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	return nil, fmt.Errorf("this store cannot wake waiters: %w", errors.ErrUnsupported)
 }
 
-// Acts tells as the store does.
+// Acts is the store's Acts.
 func (t *tap) Acts(ctx context.Context) (<-chan string, error) {
 	if a, ok := t.Store.(store.Announcer); ok {
 		return a.Acts(ctx)
@@ -142,7 +145,7 @@ func (t *tap) lose() {
 	t.loseNext = true
 }
 
-// forget begins a new story: the next acquire is the first.
+// forget clears the memory: the next acquire is the first.
 func (t *tap) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,7 +159,8 @@ func (t *tap) granted() []fence.Token {
 	return append([]fence.Token(nil), t.tokens...)
 }
 
-// repeat delivers the first acquire once more, as a network does with what it has kept for too long.
+// repeat sends the first acquire once more, like a network that has delayed a
+// copy.
 func (t *tap) repeat(ctx context.Context) (tenure.Record, error) {
 	t.mu.Lock()
 	first := t.first

@@ -64,5 +64,5 @@ func TestACutStoreHangsUntilTheContextEndsOrItIsReachedAgain(t *testing.T) {
 	if a := <-answers; a.Err != nil {
 		t.Errorf("reached again: %v", a.Err)
 	}
-	tap.reach() // twice is once
+	tap.reach() // a second call does nothing
 }

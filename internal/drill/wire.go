@@ -12,47 +12,50 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The director and its workers talk in lines of JSON: orders on a worker's standard input, replies on its standard output, matched by
-// number. The store's URL travels this way, too: it may hold a password, and arguments and environments can be read by others.
+// The director and its workers exchange lines of JSON. Orders go to a worker's
+// standard input, replies come from its standard output, matched by number. The
+// store's URL travels this way, too: it may contain a password, and others can
+// read arguments and environments.
 
-// what is an order's verb.
-type what string
+// action is what an order asks for.
+type action string
 
 const (
-	doSetUp    what = "set up"     // open the store
-	doLook     what = "look"       // read a record
-	doAcquire  what = "acquire"    // take the lease, by the client
-	doLoseNext what = "lose reply" // carry out the next acquire and lose the answer to it
-	doRepeat   what = "repeat"     // send once more, byte for byte, the first acquire that was sent
-	doRenew    what = "renew"      // by deed, whatever the lease says
-	doRelease  what = "release"    // by deed, whatever the lease says
-	doTakeOver what = "take over"  // by hand
-	doWrite    what = "write"      // under the stamp of the last grant, whatever the lease says
-	doBegin    what = "begin"      // hand over the first half of a write
-	doFinish   what = "finish"     // hand over the rest
-	doEnd      what = "end"        // wait for the lease's context to end, at most for Wait
-	doCut      what = "cut"        // from now on the store does not answer
-	doReach    what = "reach"      // it does again
-	doPut      what = "put"        // write over HTTP, under the stamp of the last grant, whatever the lease says
-	doCount    what = "count"      // read the meter
+	doSetUp    action = "set up"     // open the store
+	doLook     action = "look"       // read a record
+	doAcquire  action = "acquire"    // acquire the lease through the client
+	doLoseNext action = "lose reply" // carry out the next acquire and lose the answer to it
+	doRepeat   action = "repeat"     // send the first acquire again, byte for byte
+	doRenew    action = "renew"      // by deed, without looking at the lease
+	doRelease  action = "release"    // by deed, without looking at the lease
+	doTakeOver action = "take over"  // by hand, as an operator
+	doWrite    action = "write"      // under the stamp of the last grant, without looking at the lease
+	doBegin    action = "begin"      // write the first half of a result
+	doFinish   action = "finish"     // write the rest
+	doEnd      action = "end"        // wait for the lease's context to end, at most for Wait
+	doCut      action = "cut"        // from now on the store does not answer
+	doReach    action = "reach"      // the store answers again
+	doPut      action = "put"        // write over HTTP, otherwise as doWrite
+	doCount    action = "count"      // read the meter
 )
 
 // order tells a worker what to do.
 type order struct {
-	ID int  `json:"id"`
-	Do what `json:"do"`
+	ID int    `json:"id"`
+	Do action `json:"do"`
 
 	// Store and Owner are for doSetUp.
 	Store string `json:"store,omitempty"`
 	Owner string `json:"owner,omitempty"`
 
 	Key string `json:"key,omitempty"`
-	// Target is the guarded resource, Path the same as a plain file when there is to be no fence.
+	// Target is the guarded resource. It is empty if there is no fence: then
+	// the worker writes the plain file at Path.
 	Target string        `json:"target,omitempty"`
 	Path   string        `json:"path,omitempty"`
 	TTL    time.Duration `json:"ttl,omitempty"`
 	Wait   time.Duration `json:"wait,omitempty"`
-	// At is when to ask, so that many ask at once.
+	// At is when to send the request, so that many workers send it at once.
 	At     time.Time `json:"at,omitzero"`
 	Resume bool      `json:"resume,omitempty"`
 	Note   string    `json:"note,omitempty"`
@@ -61,45 +64,49 @@ type order struct {
 	URL string `json:"url,omitempty"`
 }
 
-// reply is what became of an order.
+// reply is the outcome of an order.
 type reply struct {
 	ID int `json:"id"`
-	// Err is nil if it was done.
+	// Err is nil if the order was carried out.
 	Err *failure `json:"err,omitempty"`
-	// Record is the key's, as the answer had it.
+	// Record is the key's record in the store's answer.
 	Record tenure.Record `json:"record,omitzero"`
-	// Tokens are, for an acquire, those of all its answers, the lost ones included.
+	// Tokens are the tokens in all answers to an acquire, also in lost ones.
 	Tokens []fence.Token `json:"tokens,omitempty"`
-	// Raised tells, for a takeover, how many fences went up and how many did not.
+	// Raised and Unraised count, for a takeover, the fences that were raised
+	// and those that were not.
 	Raised, Unraised int `json:",omitempty"`
-	// Loss is why a lease ended, At when its context did, Stall the longest time for which this process did not run while it waited.
+	// Loss is why a lease ended, and At when its context ended. Stall is the
+	// longest time for which this process did not run while it waited.
 	Loss  string        `json:"loss,omitempty"`
 	At    time.Time     `json:"at,omitzero"`
 	Stall time.Duration `json:"stall,omitempty"`
-	// Status is an HTTP service's, Metrics what the worker's meter shows.
+	// Status is the HTTP service's status. Metrics are those of the worker's
+	// meter.
 	Status  int     `json:"status,omitempty"`
 	Metrics Metrics `json:"metrics,omitempty"`
 }
 
-// kind sorts failures: the first group are answers, the second says that there was none.
+// kind sorts failures. Those of the first group are answers. Those of the
+// second mean that there was no answer.
 type kind string
 
 const (
 	kindHeld     kind = "held"
 	kindNotOwned kind = "not owned"
 	kindStale    kind = "stale"
-	kindRefused  kind = "refused" // by a guard, for another reason than age
+	kindRefused  kind = "refused" // by a guard, but not as stale
 
-	kindUnknown kind = "unknown" // by the store
+	kindUnknown kind = "unknown" // the store does not know, or did not answer
 	kindFailed  kind = "failed"  // everything else: bad input, a disk, a process
 )
 
-// failure is an error that has come through a pipe.
+// failure is an error in a form that can be sent through a pipe.
 type failure struct {
 	Kind    kind       `json:"kind"`
 	Why     tenure.Why `json:"why,omitempty"`
 	Message string     `json:"message"`
-	// Token is the newest that the refusal knows of.
+	// Token is the newest token that the refusal names.
 	Token fence.Token `json:"token,omitempty"`
 }
 
@@ -130,7 +137,7 @@ func failureOf(err error) *failure {
 	return f
 }
 
-// reasonOf is what a guard's refusal rests on, if not on age.
+// reasonOf is the reason of a guard's refusal, if it is not staleness.
 func reasonOf(e *fence.RefusedError) tenure.Why {
 	switch {
 	case errors.Is(e, fence.ErrCollision):
@@ -141,15 +148,15 @@ func reasonOf(e *fence.RefusedError) tenure.Why {
 	return "repeated"
 }
 
-// silent reports that there was no answer: nothing is proved, either way.
+// silent reports that there was no answer. Then nothing is proved, either way.
 func (f *failure) silent() bool {
 	return f != nil && (f.Kind == kindUnknown || f.Kind == kindFailed)
 }
 
-// spoken is a name of the code as people say it.
+// spoken turns a name in the code into words.
 func spoken(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-// brief is an answer in two or three words.
+// brief is a failure in two or three words.
 func (f *failure) brief() string {
 	switch {
 	case f.Kind == kindHeld && f.Why == tenure.WhyHeld:

@@ -12,26 +12,28 @@ import (
 	"time"
 )
 
-// worker is the director's end of a worker process.
+// worker is the director's side of a worker process.
 type worker struct {
 	owner string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
-	// patience is how long an order may take besides the time it is told to wait. It is a bound on hanging, not on speed.
+	// patience is how long an order may take, besides the time it is told to
+	// wait. It only keeps the drill from hanging.
 	patience time.Duration
 
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan reply
-	tail    tail // of its standard error: why it died, if it did
+	tail    tail // the end of its standard error, which may say why it died
 
 	gone chan struct{} // closed when the process has ended
 }
 
-// start runs a worker process in a process group of its own, so that Ctrl-C reaches the director alone, which then ends its workers.
+// start runs a worker process in a process group of its own. So Ctrl-C reaches
+// only the director, which then ends its workers.
 func start(cmd *exec.Cmd, owner string, patience time.Duration) (*worker, error) {
 	w := &worker{owner: owner, cmd: cmd, patience: patience, waiting: map[int]chan reply{}, gone: make(chan struct{})}
-	apart(cmd)
+	ownGroup(cmd)
 	cmd.Stderr = &w.tail
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -49,14 +51,15 @@ func start(cmd *exec.Cmd, owner string, patience time.Duration) (*worker, error)
 	return w, nil
 }
 
-// listen hands replies to those who wait for them, until the process has ended.
+// listen hands replies to the calls that wait for them, until the process has
+// ended.
 func (w *worker) listen(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var r reply
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			continue // whoever waits for it will say so in the end
+			continue // the call that waits for it times out
 		}
 		w.mu.Lock()
 		answer := w.waiting[r.ID]
@@ -70,7 +73,8 @@ func (w *worker) listen(out io.Reader) {
 	close(w.gone)
 }
 
-// call gives an order and returns what became of it. A process that died or does not answer is a failure like any other.
+// call gives an order and returns the reply. If the process has died or does
+// not answer, the reply is a failure like any other.
 func (w *worker) call(ctx context.Context, o order) reply {
 	ctx, cancel := context.WithTimeout(ctx, o.Wait+w.patience)
 	defer cancel()
@@ -101,14 +105,15 @@ func (w *worker) silence(o order, why string) reply {
 	return reply{Err: &failure{Kind: kindFailed, Message: fmt.Sprintf("%s was to %s and %s", w.owner, o.Do, why)}}
 }
 
-// kill ends the process, stopped or not, and returns when it is gone.
+// kill ends the process, even if it is stopped. It returns when the process is
+// gone.
 func (w *worker) kill() {
 	_ = w.cmd.Process.Kill()
 	<-w.gone
 	_ = w.in.Close()
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the text that is written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -16,38 +16,43 @@ import (
 type acquire struct {
 	queue         *queue
 	before, after *Call
-	end           clock.Instant // of the caller's patience
-	overdue       bool          // it waits behind the first, and its patience has ended
+	end           clock.Instant // when WaitFor ends
+	overdue       bool          // it waits behind the head, and its WaitFor has ended
 
-	// Since it has been the first:
+	// Once it has become the head:
 	started  bool
-	earliest clock.Instant // before then it does not ask
-	due      clock.Instant // when to ask at the latest while hints come
+	earliest clock.Instant // it does not ask before then
+	due      clock.Instant // when to ask at the latest, even if hints come
 	poll     time.Duration // the pause before the next poll
-	woken    bool          // ask as soon as may be
-	period   bool          // refused for a period of its own, which says nothing about the key
-	watching bool          // it has asked for hints
-	burned   int           // secrets in a row that were used up
-	refused  error         // the last refusal
-	unknown  bool          // an Unknown event has no Resolved yet
+	woken    bool          // ask as soon as allowed
+	// Refused because of its own period, which says nothing about the key.
+	period   bool
+	watching bool  // it has asked for hints
+	burned   int   // secrets in a row that were used up
+	refused  error // the last refusal
+	unknown  bool  // an Unknown event has had no Resolved yet
 
-	// Of raising the fence:
-	above     bool // it asks again, above a token that a guard remembers
-	abandoned bool // the caller left meanwhile
+	// While its fence is raised:
+	above     bool // it asks again, for a token above one that a guard remembers
+	abandoned bool // the caller has left
 }
 
 var (
-	errTooOld = store.Unknown(errors.New("the key was granted too long ago to be of use; try again when that grant has lapsed"))
-	// errPending is for a caller that leaves while its request is in flight.
-	errPending = store.Unknown(errors.New("whether it was granted is not known yet; if it was, it is released in the background"))
-	// errUnsent is for a caller that leaves before its request was sent.
-	errUnsent = store.Unknown(errors.New("it was never sent, because the store has not answered what was sent before it; nothing was changed"))
+	errTooOld = store.Unknown(errors.New("the key was granted too long ago to be of use; " +
+		"try again when that grant has lapsed"))
+	// errPending answers a caller that leaves while its request is in flight.
+	errPending = store.Unknown(errors.New("whether it was granted is not known yet; " +
+		"if it was, it is released in the background"))
+	// errUnsent answers a caller that leaves before its request was sent.
+	errUnsent = store.Unknown(errors.New("it was never sent, because the store has not answered " +
+		"what was sent before it; nothing was changed"))
 )
 
-// idle reports whether an attempt has no copy that may be granted.
+// idle reports whether no copy of the attempt's request waits or may have been
+// granted.
 func (a *attempt) idle() bool { return a == nil || a.queued == nil && a.doubt == 0 }
 
-// start lets a call ask that has become the first of its queue.
+// start lets a call ask, because it has become the head of its queue.
 func (e *Engine) start(c *Call) {
 	a := &c.acquire
 	q := a.queue
@@ -58,7 +63,7 @@ func (e *Engine) start(c *Call) {
 		q.overdue--
 	}
 	switch {
-	case q.holder != nil: // it will hear of the end of its own client's lease
+	case q.holder != nil: // it learns at once when this client's lease ends
 		a.poll = PollMax
 		c.next = min(keep.After(e.now, PollMax), a.end)
 	case q.yield:
@@ -86,10 +91,11 @@ func (e *Engine) tryAcquire(c *Call) {
 	e.setAcquireAlarm(c)
 }
 
-// newAttempt makes an attempt with a secret of its own.
+// newAttempt makes an attempt with a new secret.
 func (e *Engine) newAttempt(c *Call) *attempt {
 	a, req := &c.first, &c.Request
-	if a.call != nil { // another attempt has these
+	// An earlier attempt still uses this memory.
+	if a.call != nil {
 		a, req = new(attempt), new(tenure.Request)
 		*req = c.Request
 	}
@@ -99,7 +105,7 @@ func (e *Engine) newAttempt(c *Call) *attempt {
 	return a
 }
 
-// setAcquireAlarm rings when the first call of a queue has something to do.
+// setAcquireAlarm sets the alarm of the head to when it has something to do.
 func (e *Engine) setAcquireAlarm(c *Call) {
 	if c.state != open || !c.acquire.started {
 		return
@@ -110,7 +116,7 @@ func (e *Engine) setAcquireAlarm(c *Call) {
 		case a.queued != nil:
 			at = keep.After(e.now, hungAfter)
 			if c.alarm.index > 0 {
-				at = min(at, c.alarm.at) // hints must not put off the end of patience
+				at = min(at, c.alarm.at) // hints must not delay the end of WaitFor
 			}
 		case a.newest != nil:
 			at = a.newest.hungAt()
@@ -180,8 +186,8 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 	}
 }
 
-// held takes a refusal. The call asks again later, unless its patience has
-// ended, or a period ends too late for it.
+// held takes a refusal. The call asks again later, unless its WaitFor has
+// ended, or its period ends too late for it.
 func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	a := &c.acquire
 	q := a.queue
@@ -210,12 +216,13 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	}
 	e.tellOverdue(q)
 	e.tryAcquire(c)
-	e.advanceQueue(q) // a call behind it may have the key in this period
+	// A call behind it, with another period, may get the key.
+	e.advanceQueue(q)
 }
 
-// granted takes a grant, and makes a lease of it. A grant that was made too long
-// ago gives no authority: then the call asks until the store says that it is
-// over.
+// granted takes a grant and makes a lease of it. A grant that was made too long
+// ago gives no authority. Then the call asks until the store says that the
+// grant is over.
 func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	a, acquire := c.attempt, &c.acquire
 	first := r.sent
@@ -237,12 +244,14 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	e.unlink(c)
 	l := e.newLease(c, a.request, answer, deadline, e.now)
 	if q.holder != nil {
-		e.stepLease(q.holder, keep.Doubted{}) // the store has just given its key away
+		// The store has just given that lease's key away.
+		e.stepLease(q.holder, keep.Doubted{})
 	}
 	q.holder = l
 	c.Reply.Lease = l
 	if acquire.unknown {
-		acquire.unknown = false // it may ask once more, above a guard's token
+		// The call may ask once more, above a guard's token.
+		acquire.unknown = false
 		e.event(Event{Kind: Resolved, Key: l.Key, Verb: tenure.Acquire, Outcome: OutcomeOK})
 	}
 	q.refusal, q.at, q.asked = nil, e.now, r.sent
@@ -267,7 +276,7 @@ func (e *Engine) acquired(c *Call) {
 }
 
 // Raised says how raising the fence for an acquire ended. If a guard remembers
-// a token that the store has forgotten, above is that token: the call then asks
+// a token that the store has forgotten, above is that token. Then the call asks
 // once more, for a higher one.
 func (e *Engine) Raised(now clock.Instant, c *Call, above fence.Token, err error) {
 	e.advance(now)
@@ -288,15 +297,18 @@ func (e *Engine) Raised(now clock.Instant, c *Call, above fence.Token, err error
 	c.state, a.above, c.Request.Above = open, true, above
 	c.attempt = nil
 	e.rejoin(c)
-	a.started, a.watching, a.unknown, c.unknown = false, false, false, nil // as if it had just come
-	e.giveBack(l, nil, nil)                                                // passes the key on to the call
+	// Start again as a new call. giveBack passes the key on to it.
+	a.started, a.watching, a.unknown, c.unknown = false, false, false, nil
+	e.giveBack(l, nil, nil)
 	e.advanceQueue(a.queue)
 }
 
-// Above reads the outcomes of raising a fence, one for each guard, nil where it
-// is up. It returns the first failure. If every failure is that of a guard which
-// remembers a newer token, above is the newest of those: an acquire above it may
-// succeed. A token so high that guards refuse the next one is not followed: it
+// Above combines the outcomes of raising a fence, one for each guard, nil where
+// the fence is up. It returns the first failure. If every failed guard only
+// remembers a newer token, above is the newest of those: an acquire above it
+// may succeed.
+//
+// Above does not follow a token so high that guards refuse the next one: that
 // would use up the tokens of the key. wall is the calendar's time.
 func Above(outcomes []error, wall time.Time) (above fence.Token, failure error) {
 	for _, err := range outcomes {

@@ -12,19 +12,19 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// refuse answers the oldest batch in flight, which has one request.
+// refuse refuses the oldest batch in flight, which has one request.
 func (r *rig) refuse(err error) {
 	r.t.Helper()
 	r.e.Answered(r.now, r.next(), []store.Answer{{Err: err}})
 	r.take()
 }
 
-// heldFor is a refusal with a reason, for so long.
+// heldFor makes a refusal with this reason and remaining time.
 func heldFor(why tenure.Why, left time.Duration) error {
 	return &tenure.HeldError{Why: why, Until: storeEpoch.Add(left), Now: storeEpoch}
 }
 
-// asks lets time pass until the engine sends something. It returns how long
+// asks lets time pass until the engine sends something, and returns how long
 // that took.
 func (r *rig) asks() time.Duration {
 	r.t.Helper()
@@ -96,7 +96,7 @@ func TestAHintIsFollowedAtOnce(t *testing.T) {
 		r.take()
 	}
 	hint(Watched)
-	r.wantFlight(tenure.Acquire) // something may have happened before
+	r.wantFlight(tenure.Acquire) // something may have changed before the watch
 	r.refuse(heldFor(tenure.WhyHeld, time.Hour))
 	r.wantQuiet()
 	hint(Changed)
@@ -169,7 +169,7 @@ func TestAnUnreachableStoreIsSaidToBe(t *testing.T) {
 			told := false
 			for call.state != done {
 				for len(r.flying) > 0 && (!silent || !told) {
-					told = true // a silent store says once why it is
+					told = true // a store's silence is reported once
 					r.refuse(refused)
 				}
 				r.pass(10 * time.Millisecond)
@@ -182,8 +182,8 @@ func TestAnUnreachableStoreIsSaidToBe(t *testing.T) {
 	}
 }
 
-// TestAnAbandonedAcquireIsResolvedAndReleased goes through what can become of a
-// request that nobody waits for.
+// TestAnAbandonedAcquireIsResolvedAndReleased goes through all fates of a
+// request whose caller has left.
 func TestAnAbandonedAcquireIsResolvedAndReleased(t *testing.T) {
 	notGranted := &tenure.NotOwnedError{Why: tenure.WhyUnknown}
 	leave := func(t *testing.T) *rig { // while the request is in flight

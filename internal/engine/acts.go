@@ -7,29 +7,31 @@ import (
 	"github.com/croft-dev/croft/internal/keep"
 )
 
-// actsAfter is how long a lease is kept before the engine asks to be told of
+// actsAfter is how long the engine keeps a lease before it asks for hints about
 // operators' acts. A lease that ends sooner costs nothing.
 const actsAfter = 250 * time.Millisecond
 
 const (
 	// actsBroken is the longest pause before the engine asks again for hints
-	// that it did not get: they may be forbidden. The first is PollSettled.
+	// that broke off: perhaps they are forbidden. The first pause is
+	// PollSettled.
 	actsBroken = time.Minute
-	// actsUnsupported is that pause if the store said that none will come. It
-	// may be reached in another way by then.
+	// actsUnsupported is the pause after the store said that it has no such
+	// hints. By then the client may reach the store in another way.
 	actsUnsupported = 10 * time.Minute
 )
 
-// acts is how the engine learns that an operator has taken a key away from one
-// of its leases, sooner than by the next renewal.
+// acts watches for operators' acts. With these hints the engine learns before
+// the next renewal that an operator has taken a key away.
 type acts struct {
 	watch    watch
 	alarm    alarm         // when to ask for hints
 	pause    time.Duration // before asking again; 0 while hints come
-	earliest clock.Instant // when that is over
+	earliest clock.Instant // when that pause is over
 }
 
-// watchActsSoon asks for hints after a while, unless that is under way.
+// watchActsSoon asks for hints after a while, unless the engine has already
+// asked.
 func (e *Engine) watchActsSoon() {
 	a := &e.acts
 	if e.o.Acts && a.watch == unwatched && a.alarm.index == 0 {
@@ -43,7 +45,7 @@ func (e *Engine) watchActs() {
 	e.ready.Watch = append(e.ready.Watch, Acts)
 }
 
-// unwatchActs ends the hints, because no lease is kept.
+// unwatchActs ends the hints, because no lease is left.
 func (e *Engine) unwatchActs() {
 	a := &e.acts
 	e.alarms.set(&a.alarm, keep.Never)
@@ -53,8 +55,8 @@ func (e *Engine) unwatchActs() {
 	}
 }
 
-// actsHint takes news of the hints themselves. What was done while they did not
-// come is found by renewals.
+// actsHint takes news about the hints themselves. An act that was not announced
+// is found by the next renewal.
 func (e *Engine) actsHint(h Hint, err error) {
 	switch h {
 	case Watched, WatchedSince:
@@ -67,7 +69,8 @@ func (e *Engine) actsHint(h Hint, err error) {
 	}
 }
 
-// retryActs asks for hints again after a pause, while a lease is kept.
+// retryActs asks for hints again after a pause, if the engine then keeps a
+// lease.
 func (e *Engine) retryActs(pause time.Duration) {
 	a := &e.acts
 	a.watch, a.pause = unwatched, pause

@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// newActsRig is a rig whose store tells of operators' acts.
+// newActsRig makes a rig whose store announces operators' acts.
 func newActsRig(t *testing.T) *rig {
 	r := newRig(t)
 	r.e.o.Acts = true
@@ -41,7 +41,7 @@ func TestALeaseTakenByAnOperatorEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnActThatConcernsNobodyCostsNothing, and neither does a short lease.
+// TestAnActThatConcernsNobodyCostsNothing: and neither does a short lease.
 func TestAnActThatConcernsNobodyCostsNothing(t *testing.T) {
 	r := newActsRig(t)
 	r.release(r.granted("a"))
@@ -59,7 +59,7 @@ func TestAnActThatConcernsNobodyCostsNothing(t *testing.T) {
 	}
 }
 
-// TestNewsOfActsThatBreaksIsAskedForAgain, after a pause, while a lease is kept.
+// TestNewsOfActsThatBreaksIsAskedForAgain: after a pause, if a lease is kept.
 func TestNewsOfActsThatBreaksIsAskedForAgain(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		r := newActsRig(t)
@@ -87,8 +87,8 @@ func TestNewsOfActsThatBreaksIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestALeaseIsDoubtedWhenItsKeyIsGrantedAgain: the act may be told after that,
-// or not at all.
+// TestALeaseIsDoubtedWhenItsKeyIsGrantedAgain: the hint about the act may come
+// after that, or not at all.
 func TestALeaseIsDoubtedWhenItsKeyIsGrantedAgain(t *testing.T) {
 	r := newActsRig(t)
 	l := r.granted("a")
@@ -116,7 +116,7 @@ func TestALeaseIsDoubtedWhenItsKeyIsGrantedAgain(t *testing.T) {
 }
 
 // TestNewsOfActsThatNeverComesIsAskedForLessAndLess: a user may not be allowed
-// to hear of acts, and every attempt costs the server a connection.
+// to get these hints, and every attempt costs the server a connection.
 func TestNewsOfActsThatNeverComesIsAskedForLessAndLess(t *testing.T) {
 	r := newActsRig(t)
 	asked := 0
@@ -145,8 +145,8 @@ func TestNewsOfActsThatNeverComesIsAskedForLessAndLess(t *testing.T) {
 	}
 }
 
-// TestActsThatCouldNotBeToldAreAskedForLater: a store that cannot notify now may
-// be reached in another way later.
+// TestActsThatCouldNotBeToldAreAskedForLater: a store that cannot notify now
+// may be reached in another way later.
 func TestActsThatCouldNotBeToldAreAskedForLater(t *testing.T) {
 	r := newActsRig(t)
 	r.granted("a")
@@ -159,8 +159,8 @@ func TestActsThatCouldNotBeToldAreAskedForLater(t *testing.T) {
 	}
 }
 
-// TestAResumedLeaseIsToldOfActs, also while another call of the client waits for
-// its key.
+// TestAResumedLeaseIsToldOfActs: also while another call of the client waits
+// for its key.
 func TestAResumedLeaseIsToldOfActs(t *testing.T) {
 	r := newActsRig(t)
 	l := r.granted("a")

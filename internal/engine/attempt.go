@@ -12,41 +12,42 @@ import (
 )
 
 // attempt asks the store for one thing with one secret. The law grants a secret
-// once, so an attempt may send copies of its request until it knows the outcome.
+// only once, so an attempt may send copies of its request until it knows the
+// outcome.
 type attempt struct {
-	call    *Call           // nil when the caller of an acquire has left
-	request *tenure.Request // with the secret; it does not change any more
+	call    *Call           // nil after the caller of an acquire has left
+	request *tenure.Request // with the secret; it does not change
 	queued  *request        // the copy that waits in the outbox
-	newest  *request        // the newest copy in flight, unless it has hung
-	copies  int             // copies sent, ever
-	doubt   int             // copies that may have been granted, or may yet be
+	newest  *request        // the newest copy in flight, unless it hangs
+	copies  int             // copies ever sent
+	doubt   int             // copies that were, or may still be, granted
 	sends   int             // copies sent since the store last refused one
-	first   clock.Instant   // when the first of these was sent
+	first   clock.Instant   // when the first of those was sent
 	last    clock.Instant   // when the newest copy was sent
-	memory  request         // for the first copy; later ones are made
+	memory  request         // for the first copy; later copies are allocated
 
-	// Without a caller:
+	// After the caller has left:
 	resolving  bool
-	resolveEnd clock.Instant // by then a grant has lapsed
+	resolveEnd clock.Instant // any grant has lapsed by then
 	next       clock.Instant // when to send a release
 	poll       time.Duration
 	alarm      alarm
 }
 
-// put queues a copy of the attempt's request.
-func (e *Engine) put(a *attempt, at lane) { e.putRequest(a, a.request, at) }
+// put puts a copy of the attempt's request into the outbox.
+func (e *Engine) put(a *attempt, at class) { e.putRequest(a, a.request, at) }
 
-func (e *Engine) putRequest(a *attempt, req *tenure.Request, at lane) {
+func (e *Engine) putRequest(a *attempt, req *tenure.Request, at class) {
 	r := &a.memory
 	if r.Request != nil {
 		r = new(request)
 	}
-	*r = request{Request: req, attempt: a, lane: at}
+	*r = request{Request: req, attempt: a, class: at}
 	a.queued = r
 	e.outbox.add(r)
 }
 
-// drop takes back the copy that waits in the outbox, if there is one.
+// drop removes the copy that waits in the outbox, if there is one.
 func (e *Engine) drop(a *attempt) {
 	if a.queued != nil {
 		e.outbox.remove(a.queued)
@@ -54,12 +55,12 @@ func (e *Engine) drop(a *attempt) {
 	}
 }
 
-// sent notes that the queued copy is in flight from now on.
+// sent notes that the copy in the outbox is now in flight.
 func (a *attempt) sent(r *request) {
 	a.queued, a.newest = nil, r
 	a.copies++
 	if r.Verb != a.request.Verb {
-		return // a release of what an acquire may have been granted
+		return // it releases what the acquire may have been granted
 	}
 	if a.sends == 0 {
 		a.first = r.sent
@@ -81,9 +82,9 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 	switch {
 	case a.resolving:
 		e.settle(a, r, answer)
-	case c == nil || c.attempt != a || c.state != open: // nobody asks any more
+	case c == nil || c.attempt != a || c.state != open: // nobody waits for the answer
 		if c != nil && c.Request.Verb == tenure.Report && c.Lease != nil && lossOf(answer.Err) != nil {
-			e.stepLease(c.Lease, keep.Answered{Answer: *answer}) // but the lease is over
+			e.stepLease(c.Lease, keep.Answered{Answer: *answer}) // the store's refusal still ends the lease
 		}
 	case a.request.Verb == tenure.Acquire:
 		e.acquireAnswered(c, r, answer)
@@ -92,8 +93,8 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 	}
 }
 
-// leave lets an acquire's attempt go on without its caller, if it may have been
-// granted. It reports whether it does.
+// leave lets an acquire's attempt go on without its caller, if a copy may have
+// been granted. It reports whether the attempt goes on.
 func (e *Engine) leave(a *attempt) bool {
 	e.drop(a)
 	c := a.call
@@ -109,8 +110,8 @@ func (e *Engine) leave(a *attempt) bool {
 	return true
 }
 
-// resolve sends a release for an attempt without a caller, if it is time to.
-// It does not send the acquire again: what is not granted yet need not be.
+// resolve sends a release for an attempt without a caller, if it is time to. It
+// does not send the acquire again, because nobody wants the grant any more.
 func (e *Engine) resolve(a *attempt) {
 	switch {
 	case !a.resolving:
@@ -133,9 +134,9 @@ func (e *Engine) resolve(a *attempt) {
 	e.alarms.set(&a.alarm, min(at, a.resolveEnd))
 }
 
-// arrived is when no copy of an attempt's request can be carried out any more.
-// That may happen until the call has ended, and a little later: two timeouts,
-// and a second for clocks that run fast.
+// arrived returns when no copy of an attempt's request can take effect any
+// more. A copy may take effect until its call has ended, and a little later:
+// two timeouts, and a second for clocks that run fast.
 func (e *Engine) arrived(a *attempt) clock.Instant {
 	return keep.After(a.last, 2*e.o.CallTimeout+time.Second)
 }
@@ -150,7 +151,7 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 			e.resolved(a, WasNot)
 			return
 		case !errors.Is(answer.Err, tenure.ErrHeld) && !errors.Is(answer.Err, fence.ErrInvalid):
-			a.next = e.now // granted, or not known: release it
+			a.next = e.now // granted or unknown: release it
 		}
 		e.resolve(a)
 		return

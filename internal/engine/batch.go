@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// maxInFlight bounds the batches in flight, with those that hang. A store
+	// maxInFlight limits the batches in flight, hanging ones included. A store
 	// that pipelines may have one more.
 	maxInFlight = 4
-	// maxBatch bounds the requests in one batch, so that a slow store answers
-	// in time. Renewals fill no more than maxRenewals of it: other requests are
-	// never kept out by many leases.
+	// maxBatch limits the requests in one batch, so that a slow store answers
+	// in time. Renewals fill at most maxRenewals of it, so that many leases do
+	// not keep other requests out.
 	maxBatch    = 1000
 	maxRenewals = 800
 )
 
-// request is one copy of a request: of an attempt, or a lease's renewal.
+// request is one copy of an attempt's request, or of a lease's renewal.
 type request struct {
 	*tenure.Request
 	attempt *attempt
 	lease   *Lease
-	lane    lane
+	class   class
 	number  int // the order in which requests came
 	sent    clock.Instant
 
@@ -35,29 +35,29 @@ type request struct {
 // hungAt is when a request in flight is taken for lost.
 func (r *request) hungAt() clock.Instant { return keep.After(r.sent, hungAfter) }
 
-// lane keeps requests apart that should not share a batch.
-type lane int
+// class groups requests: only requests of one class share a batch.
+type class int
 
 const (
-	fresh lane = iota // sent for the first time
-	again             // sent before, without an answer
-	alone             // in a batch of its own
-	lanes
+	fresh class = iota // sent for the first time
+	again              // sent before, without an answer
+	alone              // in a batch of its own
+	classes
 )
 
-// Batch is what one call of the store carries out.
+// Batch is several requests in one call of the store.
 type Batch struct {
 	// Requests are for store.Apply, in this order.
 	Requests []tenure.Request
-	// Caller is the call that the batch was sent for, if it is for one alone and
-	// no other batch is in flight: then its caller can call the store itself.
-	// The next acquire may go along with a release.
+	// Caller is set if the batch was sent for one call alone and no other batch
+	// is in flight. Then the caller can call the store itself. The next acquire
+	// may go along with a release.
 	Caller *Call
 
 	requests []*request
-	lane     lane
+	class    class
 	sent     clock.Instant
-	shared   bool // it has a renewal, or a key in common with what waits
+	shared   bool // it has a renewal, or shares a key with a waiting request
 	memory   struct {
 		requests [1]tenure.Request
 		pointers [1]*request
@@ -69,34 +69,34 @@ func (b *Batch) hangs(now clock.Instant) bool { return now >= keep.After(b.sent,
 
 // outbox holds the requests that wait, and the batches in flight.
 type outbox struct {
-	renewals [lanes]list
-	others   [lanes]list
+	renewals [classes]list
+	others   [classes]list
 	favoured bool // the last batch was chosen for a renewal
 	number   int  // of the newest request
 	flying   []*Batch
 }
 
-// add queues a request.
+// add puts a request into the outbox.
 func (o *outbox) add(r *request) {
 	o.number++
 	r.number = o.number
 	if r.lease != nil {
-		o.renewals[r.lane].push(r)
+		o.renewals[r.class].push(r)
 		return
 	}
-	o.others[r.lane].push(r)
+	o.others[r.class].push(r)
 }
 
-// remove takes a request back that still waits.
+// remove takes back a request that still waits.
 func (o *outbox) remove(r *request) {
 	if r.list != nil {
 		r.list.remove(r)
 	}
 }
 
-// clear takes all requests back.
+// clear takes back all requests.
 func (o *outbox) clear() {
-	for l := range lanes {
+	for l := range classes {
 		for _, waiting := range []*list{&o.renewals[l], &o.others[l]} {
 			for waiting.first != nil {
 				waiting.remove(waiting.first)
@@ -117,7 +117,8 @@ func (o *outbox) empty() bool {
 	return o.size(fresh)+o.size(again)+o.size(alone) == 0
 }
 
-// wake is when a batch in flight begins to hang, if requests wait for it.
+// wake returns when a batch in flight begins to hang, if requests wait for
+// that.
 func (o *outbox) wake(now clock.Instant) clock.Instant {
 	at := keep.Never
 	if o.empty() {
@@ -131,7 +132,7 @@ func (o *outbox) wake(now clock.Instant) clock.Instant {
 	return at
 }
 
-// send turns what waits into batches, as far as they may go now.
+// send turns the waiting requests into batches, as far as they may be sent now.
 func (e *Engine) send() {
 	o := &e.outbox
 	for !o.empty() && o.canSend(e.now, e.o.Pipelines) {
@@ -153,7 +154,7 @@ func (e *Engine) send() {
 	}
 }
 
-// canSend reports whether another batch may go now.
+// canSend reports whether another batch may be sent now.
 func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
 	most := maxInFlight
 	if pipelines {
@@ -173,13 +174,13 @@ func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
 }
 
 // canPipeline reports whether the waiting requests may be sent while a batch is
-// in flight. They must be at least as many, and share no key with it: what is
-// about one key is carried out in its order. Renewals stay behind, so that none
-// is in flight when its lease is given back.
+// in flight. They must be at least as many, and share no key with it: requests
+// about one key are carried out in order. No renewal is pipelined, so that none
+// is in flight when its lease is released.
 func (o *outbox) canPipeline(before *Batch) bool {
 	gathered := &o.others[fresh]
 	switch {
-	case before.shared || before.lane != fresh || gathered.size < len(before.requests):
+	case before.shared || before.class != fresh || gathered.size < len(before.requests):
 		return false
 	case o.renewals[fresh].size+o.size(again)+o.size(alone) > 0:
 		return false
@@ -200,17 +201,17 @@ func (o *outbox) canPipeline(before *Batch) bool {
 // plain reports whether a request begins or ends a term.
 func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenure.Release }
 
-// take makes the next batch. Something waits.
+// take makes the next batch. At least one request waits.
 func (o *outbox) take() *Batch {
-	b := &Batch{lane: o.lead()}
-	most := min(maxBatch, o.size(b.lane))
-	if b.lane == alone {
+	b := &Batch{class: o.lead()}
+	most := min(maxBatch, o.size(b.class))
+	if b.class == alone {
 		most = 1
 	}
 	if b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]; most > 1 {
 		b.Requests, b.requests = make([]tenure.Request, 0, most), make([]*request, 0, most)
 	}
-	renewals, others := &o.renewals[b.lane], &o.others[b.lane]
+	renewals, others := &o.renewals[b.class], &o.others[b.class]
 	for len(b.requests) < min(most, maxRenewals) && renewals.first != nil {
 		b.add(renewals.remove(renewals.first))
 		b.shared = true
@@ -223,12 +224,12 @@ func (o *outbox) take() *Batch {
 	return b
 }
 
-// lead is the lane of the next batch. Every other time it is that of the oldest
-// renewal: a caller can wait, a lease cannot. Otherwise it is that of the
-// request that has waited longest.
-func (o *outbox) lead() lane {
+// lead returns the class of the next batch. Every other time that is the class
+// of the oldest renewal: a caller can wait, a lease cannot. Otherwise it is the
+// class of the request that has waited longest.
+func (o *outbox) lead() class {
 	var renewal, oldest *request
-	for l := range lanes {
+	for l := range classes {
 		renewal = older(renewal, o.renewals[l].first)
 		oldest = older(oldest, o.others[l].first)
 	}
@@ -237,10 +238,10 @@ func (o *outbox) lead() lane {
 		oldest = renewal
 	}
 	o.favoured = oldest.lease != nil
-	return oldest.lane
+	return oldest.class
 }
 
-// older is the request that has waited longer. Either may be nil.
+// older returns the request that has waited longer. Either may be nil.
 func older(a, b *request) *request {
 	if a == nil || b != nil && b.number < a.number {
 		return b
@@ -248,8 +249,8 @@ func older(a, b *request) *request {
 	return a
 }
 
-// size is how many requests wait in a lane.
-func (o *outbox) size(l lane) int { return o.renewals[l].size + o.others[l].size }
+// size returns how many requests of a class wait.
+func (o *outbox) size(l class) int { return o.renewals[l].size + o.others[l].size }
 
 func (b *Batch) add(r *request) {
 	b.requests = append(b.requests, r)

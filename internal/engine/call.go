@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// Forever is a patience without end.
+	// Forever is a WaitFor without end.
 	Forever time.Duration = math.MaxInt64
 	// hungAfter is how long the engine waits for an answer before it sends a
 	// request again, and before it lets others overtake a batch.
@@ -29,15 +29,15 @@ const (
 // errNoAnswer stands for an answer that did not come.
 var errNoAnswer = store.Unknown(errors.New("the store has not answered in time; check that it can be reached"))
 
-// Call is what one caller wants. The caller fills in the exported fields, but
-// not Reply, and leaves them alone after Begin.
+// Call is one wish of one caller. The caller fills in the exported fields
+// except Reply, and does not change them after Begin.
 type Call struct {
-	// Request is what to ask for. It has been checked. The request of an
-	// acquire has no secret: the engine makes it.
+	// Request is the request to send. The caller has checked it. An acquire's
+	// request has no secret: the engine makes it.
 	Request tenure.Request
-	// Terms are what an acquired lease is kept by.
+	// Terms say how an acquired lease is kept.
 	Terms keep.Terms
-	// WaitFor is how long an acquire waits for a key that is held. 0 is one
+	// WaitFor is how long an acquire waits for a key that is held. 0 means one
 	// try.
 	WaitFor time.Duration
 	// Guarded says that the fence must be raised before an acquire is answered.
@@ -45,8 +45,8 @@ type Call struct {
 	// Lease is the lease to release, report on or resume. Acquires, operators'
 	// acts and acts by a deed have none.
 	Lease *Lease
-	// Bound is how long an unknown outcome is pursued, except an acquire's. 0
-	// is until the call is abandoned.
+	// Bound is how long the engine pursues an unknown outcome, except an
+	// acquire's. 0 means until the call is abandoned.
 	Bound time.Duration
 	// Tag belongs to the caller.
 	Tag any
@@ -64,7 +64,7 @@ type Call struct {
 	pause   time.Duration // how long to wait after the next unknown answer
 	unknown error         // the last unknown answer
 	acquire acquire
-	then    *Call // it is answered after this one, with thenErr
+	then    *Call // replied to after this one, with thenErr
 	thenErr error
 }
 
@@ -83,14 +83,14 @@ type Reply struct {
 	// Lost is set if the call failed because its lease is over. Then Err may be
 	// nil.
 	Lost *Lost
-	// Lease is the one that was acquired or resumed.
+	// Lease is the lease that was acquired or resumed.
 	Lease *Lease
-	// Answer is the store's, if it decided. It is one of a batch: to keep it is
-	// to keep them all.
+	// Answer is the store's answer, if the store decided. It is part of a
+	// batch's answers: keeping it keeps all of them in memory.
 	Answer *store.Answer
 }
 
-// reply answers a call. Its other Reply fields are set before.
+// reply answers a call. The caller has set the other fields of Reply.
 func (e *Engine) reply(c *Call, err error) {
 	if c.state == done {
 		return
@@ -104,8 +104,8 @@ func (e *Engine) reply(c *Call, err error) {
 	}
 }
 
-// ask begins a call that is one plain request. It asks until the outcome is
-// known, the bound has passed, or the caller leaves.
+// ask begins a call that is one plain request: all but acquires. It asks until
+// the outcome is known, the bound has passed, or the caller leaves.
 func (e *Engine) ask(c *Call) {
 	c.limit, c.pause = eventually, askAgain
 	if c.Bound > 0 {
@@ -117,7 +117,7 @@ func (e *Engine) ask(c *Call) {
 	e.setAskAlarm(c)
 }
 
-// setAskAlarm rings when a plain call has something to do.
+// setAskAlarm sets the alarm of a plain call to when it has something to do.
 func (e *Engine) setAskAlarm(c *Call) {
 	at := keep.After(e.now, hungAfter)
 	if a := c.attempt; a.queued == nil {
@@ -150,12 +150,13 @@ func (e *Engine) callDue(c *Call) {
 	e.setAskAlarm(c)
 }
 
-// asked takes an answer to a plain request.
+// asked takes the store's answer to a plain request.
 func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 	a := c.attempt
 	if !known(answer.Err) {
 		cutShort := errors.Is(answer.Err, context.Canceled) || errors.Is(answer.Err, context.DeadlineExceeded)
-		if c.unknown == nil || !cutShort { // the end of a context says the least
+		// The end of a context is the least useful error: keep an earlier one.
+		if c.unknown == nil || !cutShort {
 			c.unknown = answer.Err
 		}
 		e.event(Event{Kind: Unknown, Key: a.request.Key, Verb: a.request.Verb, Err: answer.Err})
@@ -183,8 +184,9 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 	}
 }
 
-// giveUp ends a plain call without an outcome. A release that was sent is left
-// in flight, and one that was not is sent: giving back is worth a message.
+// giveUp ends a plain call without an outcome. A release that was sent stays in
+// flight. A release that was not sent is sent now: one message may free the
+// key.
 func (e *Engine) giveUp(c *Call, why error) {
 	verb, key, a := c.Request.Verb, c.Request.Key, c.attempt
 	var err error
@@ -210,7 +212,7 @@ func (e *Engine) giveUp(c *Call, why error) {
 		err = fmt.Errorf("%s of %q: %w; %w", verb, key, why, errUnsent)
 	}
 	if verb != tenure.Release {
-		e.drop(a) // it must not happen when nobody expects it any more
+		e.drop(a) // nobody expects its effect any more
 	}
 	if c.Lease != nil && verb == tenure.Release {
 		e.releaseLeft(c, err)

@@ -10,16 +10,16 @@
 //
 // # Nouns
 //
-//   - A call is what one caller wants, until it is answered or abandoned.
+//   - A call is one wish of one caller, until it is answered or abandoned.
 //   - An attempt asks the store for one thing with one secret. It may send
 //     several copies of its request.
 //   - A queue holds the acquires of this client that wait for one key. Only the
-//     first of them talks to the store.
+//     first of them, the head, talks to the store.
 //   - A lease is a grant that the engine keeps: it is renewed until it is lost
-//     or given back.
+//     or released.
 //   - A request is one copy, waiting in the outbox or in flight.
 //   - A batch is several requests in one call of the store.
-//   - A hint is what the store announces about a key.
+//   - A hint is an announcement of the store about a key.
 //   - A reply is the outcome of a call.
 //
 // # An acquire
@@ -28,23 +28,26 @@
 // makes an attempt. Its request goes into the outbox, and from there into the
 // next batch. If the store grants it, the engine makes a lease and replies. If
 // the store says that the key is held, the call asks again later: after a hint,
-// after a pause, when the holder's lease ends, and once more when the caller's
-// patience ends. The other calls in the queue wait for their turn. If the
-// caller wants no more than one try, or its patience ends, it learns what the
-// store tells the first call. A call whose work was done in its period waits
-// beside the others: the key may be had by a call with another period.
+// after a pause, when the holder's lease ends, and once more when its WaitFor
+// ends.
+//
+// The other calls in the queue wait for their turn. A call that wants only one
+// try, or whose WaitFor has ended, gets the answer that the store gave the
+// first call. If the store refuses a call because its work was done in this
+// period, the call steps aside: a call behind it with another period may get
+// the key.
 //
 // # An unknown outcome
 //
 // An answer can be lost. Then the attempt sends its request again with the same
-// secret: the law grants a secret only once, so copies do no harm. If the caller
-// leaves while a copy may have been granted, the attempt goes on without it and
-// releases the grant.
+// secret. The law grants a secret only once, so copies do no harm. If the
+// caller leaves while a copy may have been granted, the attempt goes on without
+// the caller and releases the grant.
 //
 // # Batches
 //
 // While a batch is in flight, new requests gather in the outbox and form the
-// next one. A batch without an answer for a second is overtaken. Copies of a
-// request that was not answered are sent apart from others, because they may be
-// the reason for the silence.
+// next one. If a batch has no answer for a second, it hangs, and the next batch
+// may overtake it. Copies of a request that was not answered travel apart from
+// first requests, because they may be the reason for the silence.
 package engine

@@ -22,7 +22,7 @@ type Options struct {
 	Observed bool
 	// Watches says that the store gives hints.
 	Watches bool
-	// Acts says that the store tells of operators' acts.
+	// Acts says that the store announces operators' acts.
 	Acts bool
 	// Pipelines says that a second batch may be in flight beside the first.
 	Pipelines bool
@@ -41,31 +41,40 @@ type Engine struct {
 	now    clock.Instant
 	queues map[string]*queue
 	outbox outbox
-	leases leaseHeap // by next renewal or end
-	alarms alarmHeap // of everything else that waits for a time
-	acts   acts      // who acts on keys by hand is told of
+	leases leaseHeap // ordered by the next renewal or end
+	alarms alarmHeap // everything else that waits for a time
+	acts   acts      // the watch for operators' acts
 	active int       // calls without a reply, and attempts without a caller
 
 	closed  error // why calls are refused; nil before Close
 	closeBy clock.Instant
-	left    bool // closed with an unknown outcome
+	left    bool // an outcome was still unknown when the engine closed
 
 	ready Ready
 }
 
-// Ready is what the engine wants done. The order of the fields is of no matter,
-// the order within each is.
+// Ready holds the work that the engine wants done. Its fields may be carried
+// out in any order. Within a field the order matters.
 type Ready struct {
-	Send    []*Batch // each in one call of the store; then Answered
-	Replies []*Call  // these calls have their Reply
-	Raise   []*Call  // raise the fence for Reply.Lease; then Raised
-	Look    []*Lease // read the record and the store's time; then Looked
-	Watch   []string // begin to pass on hints about these keys, or Acts; then Hint
-	Unwatch []string // and stop
-	Over    []*Lease // these leases have ended: see Lease.Lost
-	Events  []Event  // for observers
-	Wake    clock.Instant
-	Idle    bool // every call has its reply, and no attempt is left
+	// Call the store with each of these, then call Answered.
+	Send []*Batch
+	// These calls have their Reply.
+	Replies []*Call
+	// Raise the fence for Reply.Lease, then call Raised.
+	Raise []*Call
+	// Read the key's record and the store's time, then call Looked.
+	Look []*Lease
+	// Begin to pass on hints about these keys, or Acts, by calling Hint.
+	Watch []string
+	// Stop passing on hints about these keys.
+	Unwatch []string
+	// These leases have ended: see Lease.Lost.
+	Over   []*Lease
+	Events []Event // for observers
+	// Call Tick then, at the latest.
+	Wake clock.Instant
+	// Every call has its reply, and no attempt is left.
+	Idle bool
 }
 
 // New makes an engine.
@@ -75,8 +84,8 @@ func New(o Options) *Engine {
 	return e
 }
 
-// Ready returns the work that came up since the last Ready. Call Tick at Wake at
-// the latest.
+// Ready returns the work that came up since the last Ready. The user calls Tick
+// at Wake, at the latest.
 func (e *Engine) Ready() Ready {
 	e.send()
 	r := e.ready
@@ -112,8 +121,8 @@ func (e *Engine) Begin(now clock.Instant, c *Call) {
 	}
 }
 
-// Abandon ends a call whose caller does not wait any longer. It has a reply
-// afterwards, unless its fence is being raised: Raised comes first.
+// Abandon ends a call whose caller no longer waits. Afterwards the call has a
+// reply, unless its fence is being raised. Then the reply comes after Raised.
 func (e *Engine) Abandon(now clock.Instant, c *Call, why error) {
 	e.advance(now)
 	e.abandon(c, why)
@@ -131,8 +140,9 @@ func (e *Engine) abandon(c *Call, why error) {
 	}
 }
 
-// Forget ends a call whose store has panicked. Nothing is asked again in the
-// background: there a second panic would end the process. A grant lapses.
+// Forget ends a call whose store has panicked. The engine does not ask again in
+// the background: a second panic there would end the process. If the request
+// was granted, the grant lapses.
 func (e *Engine) Forget(now clock.Instant, c *Call, why error) {
 	e.advance(now)
 	if c.state != open || c.attempt == nil {
@@ -181,8 +191,8 @@ func (e *Engine) Tick(now clock.Instant) {
 }
 
 // Close ends every lease and refuses every call from now on. It answers all
-// acquires. Other calls, and attempts without a caller, have two seconds. Then
-// Ready is Idle.
+// acquires. Other calls, and attempts without a caller, have two seconds. After
+// that, Ready is Idle.
 func (e *Engine) Close(now clock.Instant, why error) {
 	e.advance(now)
 	if e.closed != nil {
@@ -192,19 +202,19 @@ func (e *Engine) Close(now clock.Instant, why error) {
 	for len(e.leases) > 0 {
 		e.stepLease(e.leases[0], keep.Ended{Loss: keep.Closed})
 	}
-	for _, key := range slices.Sorted(maps.Keys(e.queues)) { // always in one order
+	for _, key := range slices.Sorted(maps.Keys(e.queues)) { // sorted, so that a seed gives one order
 		q := e.queues[key]
-		for c := q.last; c != nil; c = q.last { // from the end, so that none begins to ask
+		for c := q.last; c != nil; c = q.last { // from the end, so that no call becomes the head and asks
 			e.abandon(c, why)
 		}
 	}
 }
 
-// Left reports whether the engine was closed with an outcome unknown.
+// Left reports whether an outcome was still unknown when the engine closed.
 func (e *Engine) Left() bool { return e.left }
 
-// Pursues reports whether an attempt with a secret is under way: a call asks
-// with it, or the engine finds out what became of it. It looks at every call,
+// Pursues reports whether an attempt with this secret is under way: a call asks
+// with it, or the engine resolves it without a caller. It looks at every call,
 // and is for tests.
 func (e *Engine) Pursues(s tenure.Secret) bool {
 	for _, q := range e.queues {
@@ -220,16 +230,16 @@ func (e *Engine) Pursues(s tenure.Secret) bool {
 	})
 }
 
-// Load is how much an engine has to do.
+// Load says how much work an engine has.
 type Load struct {
 	Active   int // calls without a reply, and attempts without a caller
-	Queues   int // keys that somebody holds or waits for
+	Queues   int // keys that this client holds or waits for
 	Leases   int
 	Waiting  int // requests in the outbox
 	InFlight int // batches
 }
 
-// Load says how much the engine has to do.
+// Load returns the present load.
 func (e *Engine) Load() Load {
 	o := &e.outbox
 	return Load{
@@ -238,7 +248,7 @@ func (e *Engine) Load() Load {
 	}
 }
 
-// closeNow gives up all that is left, two seconds after Close.
+// closeNow gives up everything that is left, two seconds after Close.
 func (e *Engine) closeNow() {
 	e.closeBy = keep.Never
 	for _, a := range append(alarmHeap(nil), e.alarms...) {
@@ -256,14 +266,14 @@ func (e *Engine) closeNow() {
 
 func (e *Engine) advance(now clock.Instant) { e.now = max(e.now, now) }
 
-// event tells observers of something.
+// event records an event, if somebody wants events.
 func (e *Engine) event(ev Event) {
 	if e.o.Observed {
 		e.ready.Events = append(e.ready.Events, ev)
 	}
 }
 
-// alarm is a time at which something has to be looked at.
+// alarm is a time at which its owner must be looked at.
 type alarm struct {
 	at    clock.Instant
 	owner any // a *Call, *attempt, *queue or *acts
@@ -287,7 +297,7 @@ func (a *alarm) ring(e *Engine) {
 // alarmHeap orders alarms by their time.
 type alarmHeap []*alarm
 
-// set moves an alarm to another time. Never takes it out.
+// set moves an alarm to another time. keep.Never removes it.
 func (h *alarmHeap) set(a *alarm, at clock.Instant) {
 	a.at = at
 	switch {

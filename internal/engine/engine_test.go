@@ -41,7 +41,7 @@ func TestTheLocalDeadlineCountsFromTheFirstCopyThatMayHaveBeenGranted(t *testing
 	c := r.acquire("a", time.Minute)
 	sent := r.now
 	r.now = r.now.Add(400 * time.Millisecond)
-	r.lose(true) // granted, and nobody knows
+	r.lose(true) // granted, but the answer is lost
 	r.pass(100 * time.Millisecond)
 	r.wantFlight(tenure.Acquire)
 	r.answer()
@@ -188,8 +188,8 @@ func TestASkippedRenewalGoesAloneTheNextTime(t *testing.T) {
 	r.e.Answered(r.now, b, answers)
 	r.take()
 	r.pass(5 * time.Second)
-	if b := r.wantFlight(tenure.Renew); b.lane != alone {
-		t.Errorf("the skipped renewal went in lane %d", b.lane)
+	if b := r.wantFlight(tenure.Renew); b.class != alone {
+		t.Errorf("the skipped renewal has class %d", b.class)
 	}
 	r.settle()
 	for _, c := range calls {
@@ -261,7 +261,7 @@ func TestAKeyIsNotPassedOnWhileOthersWait(t *testing.T) {
 	l := r.granted("a")
 	c := r.acquire("a", time.Minute)
 	r.release(l)
-	r.wantFlight(tenure.Release, tenure.Acquire) // the engine does not know yet
+	r.wantFlight(tenure.Release, tenure.Acquire) // the engine does not know yet that others wait
 	r.answer()
 	l = r.leaseOf(c)
 	c = r.acquire("a", time.Minute)
@@ -303,7 +303,7 @@ func TestAContenderIsNotRefusedFromBelief(t *testing.T) {
 			}}, r.now)
 			c := r.acquire("a", wait)
 			r.live(2 * time.Second)
-			r.leaseOf(c) // and not after the next renewal
+			r.leaseOf(c) // not only after the next renewal
 		})
 	}
 }
@@ -331,7 +331,7 @@ func TestAWatchLastsAsLongAsSomebodyWaits(t *testing.T) {
 	r.take()
 	r.wantQuiet()
 	asked := 0
-	for range 40 { // polls are for hints that are lost
+	for range 40 { // polls only make up for lost hints
 		r.pass(time.Second)
 		if len(r.flying) > 0 {
 			asked++
@@ -631,7 +631,7 @@ func TestAPeriodOfOneCallDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// TestCallsWithOnePeriodAskOnce: the refusal of the first is theirs, too.
+// TestCallsWithOnePeriodAskOnce: they share the refusal of the first.
 func TestCallsWithOnePeriodAskOnce(t *testing.T) {
 	r := newRig(t)
 	r.release(r.granted("a"))
@@ -655,8 +655,8 @@ func TestCallsWithOnePeriodAskOnce(t *testing.T) {
 	r.wantOpen(waiting)
 }
 
-// TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere: its first lease is over
-// by then, and other calls for the key have made a queue of their own.
+// TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere: by then its first lease
+// is over, and other calls for the key have made a new queue.
 func TestAnAcquireThatAsksAboveJoinsTheQueueThatIsThere(t *testing.T) {
 	r := newRig(t)
 	guarded := newAcquire("a", time.Hour)

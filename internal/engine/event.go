@@ -13,7 +13,7 @@ import (
 // EventKind names what happened.
 type EventKind string
 
-// The kinds of events. Package croft has the same names, and what they mean.
+// The kinds of events. Package croft has the same names, and explains them.
 const (
 	Acquired    EventKind = "acquired"
 	Resumed     EventKind = "resumed"
@@ -37,7 +37,7 @@ type Event struct {
 	Token    fence.Token
 	Verb     tenure.Verb
 	Outcome  Outcome
-	Grant    fence.Grant // of an attempt without a caller that is resolved
+	Grant    fence.Grant // the grant of an attempt that was resolved without a caller
 	Wait     time.Duration
 	Cause    tenure.Cause
 	TTL      time.Duration
@@ -66,10 +66,10 @@ const (
 const (
 	WasGranted Outcome = "released" // it had been granted, and was released
 	WasNot     Outcome = "never"    // it had not been granted, or its term was over
-	WasLeft    Outcome = "left"     // not known; if it was granted, it lapses
+	WasLeft    Outcome = "left"     // unknown; if it was granted, it lapses
 )
 
-// OutcomeOf sorts an answer's error.
+// OutcomeOf returns the outcome that an answer's error means.
 func OutcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
@@ -86,5 +86,5 @@ func OutcomeOf(err error) Outcome {
 	return OutcomeUnknown
 }
 
-// known reports whether the store has decided.
+// known reports whether the store has decided the request.
 func known(err error) bool { return OutcomeOf(err) != OutcomeUnknown }

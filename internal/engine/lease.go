@@ -11,34 +11,34 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// maxAlone bounds how many renewals of one batch go alone the next time.
+// maxAlone limits how many renewals of one batch travel alone the next time.
 const maxAlone = 8
 
-// Lease is a grant that the engine keeps. Its fields are read under the same
+// Lease is a grant that the engine keeps. Its fields are protected by the same
 // lock as the engine.
 type Lease struct {
 	tenure.Deed
 	// Tag belongs to the user.
 	Tag any
-	// Record is the newest that the store has confirmed.
+	// Record is the newest record that the store has confirmed.
 	Record tenure.Record
-	// Since is when the key was granted, perhaps to the lease that this one
-	// resumes.
+	// Since is when the key was granted. A resumed lease has the time of the
+	// lease before it.
 	Since clock.Instant
 	// Lost says why the lease is over. It is nil while the lease lives.
 	Lost *Lost
-	// Given says that the caller has wanted to give the lease back.
+	// Given says that the caller has asked to release the lease.
 	Given bool
 
 	terms    keep.Terms
 	keeper   keep.Keeper
-	index    int       // in the heap, plus one; 0 when it is not kept
+	index    int       // in the heap, plus one; 0 if it is not kept
 	recordAt time.Time // the store's time when Record was confirmed
 	queued   *request  // the renewal that waits in the outbox
-	alone    bool      // the next renewal goes in a batch of its own
+	alone    bool      // the next renewal travels in a batch of its own
 
 	releasing *Call   // the release that asks the store
-	releases  []*Call // and those that wait for it
+	releases  []*Call // other releases, which wait for that one
 	finished  bool    // the store has decided about a release: see outcome
 	outcome   Reply
 }
@@ -49,15 +49,15 @@ type Lost struct {
 	Err  error // the store's answer that led to it, if there was one
 }
 
-// Deadline is the local deadline.
+// Deadline returns the local deadline.
 func (l *Lease) Deadline() clock.Instant { return l.keeper.Deadline() }
 
-// Alive reports whether the lease has not ended, by a clock that the engine may
-// not have seen yet.
+// Alive reports whether the lease lives at now. The engine may not have seen
+// that time yet.
 func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.keeper.Ends() }
 
-// Refused is why the store did not take the lease back, or nil if it did, has
-// not been asked or has not answered.
+// Refused says why the store refused the release. It is nil if the store
+// accepted it, was not asked, or has not answered.
 func (l *Lease) Refused() *Lost { return l.outcome.Lost }
 
 // newLease begins to keep a grant.
@@ -75,7 +75,7 @@ func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, d
 	return l
 }
 
-// Check ends a lease whose time is over, if no Tick has noticed yet.
+// Check ends a lease whose time is over, if no Tick has noticed it yet.
 func (e *Engine) Check(now clock.Instant, l *Lease) {
 	e.advance(now)
 	if l.Lost == nil && e.now >= l.keeper.Ends() {
@@ -83,7 +83,7 @@ func (e *Engine) Check(now clock.Instant, l *Lease) {
 	}
 }
 
-// Looked brings the record of a stalled lease, and the store's time: another
+// Looked brings the record of a stalled lease and the store's time. Another
 // process may have reported progress.
 func (e *Engine) Looked(now clock.Instant, l *Lease, rec tenure.Record, at time.Time) {
 	e.advance(now)
@@ -92,8 +92,8 @@ func (e *Engine) Looked(now clock.Instant, l *Lease, rec tenure.Record, at time.
 	}
 }
 
-// renewDue renews the leases whose time has come, and those that are due soon:
-// they share a batch, and stay together from then on.
+// renewDue renews the leases that are due, and those that are due soon. They
+// share a batch, and stay together from then on.
 func (e *Engine) renewDue() {
 	if len(e.leases) == 0 || e.leases[0].keeper.Wake() > e.now {
 		return
@@ -104,8 +104,8 @@ func (e *Engine) renewDue() {
 	}
 }
 
-// renewed takes the answers to the renewals in a batch. A renewal that the store
-// skipped, while it answered others, goes alone the next time.
+// renewed takes the answers to the renewals in a batch. If the store answered
+// some and not others, the unanswered ones travel alone the next time.
 func (e *Engine) renewed(b *Batch, answers []store.Answer) {
 	renewals, skipped := 0, 0
 	for i, r := range b.requests {
@@ -126,7 +126,7 @@ func (e *Engine) renewed(b *Batch, answers []store.Answer) {
 	}
 }
 
-// stepLease tells a lease of an event, and does what it then wants.
+// stepLease gives an event to a lease's Keeper and carries out its orders.
 func (e *Engine) stepLease(l *Lease, event keep.Event) {
 	o := l.keeper.Step(event, e.now)
 	switch {
@@ -154,7 +154,7 @@ func (e *Engine) stepLease(l *Lease, event keep.Event) {
 	}
 }
 
-// renew queues a renewal, unless one waits already.
+// renew puts a renewal into the outbox, unless one waits there.
 func (e *Engine) renew(l *Lease, before bool) {
 	if l.queued != nil {
 		return
@@ -167,12 +167,13 @@ func (e *Engine) renew(l *Lease, before bool) {
 		at = again
 	}
 	l.queued = &request{
-		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret}, lease: l, lane: at,
+		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret}, lease: l, class: at,
 	}
 	e.outbox.add(l.queued)
 }
 
-// end ends a lease. If it was not given back, the next call may ask for its key.
+// end ends a lease. Unless the caller is releasing it, the next call may ask
+// for its key.
 func (e *Engine) end(l *Lease, o keep.Orders) {
 	l.Lost = &Lost{Loss: o.Lost, Err: o.Err}
 	e.ready.Over = append(e.ready.Over, l)
@@ -191,8 +192,8 @@ func (e *Engine) end(l *Lease, o keep.Orders) {
 	}
 }
 
-// confirm keeps the newest record. Answers may overtake each other, and need
-// not bring the history.
+// confirm keeps the newest record. Answers may overtake each other, and may
+// lack the history.
 func (l *Lease) confirm(a *store.Answer) {
 	if a.Err != nil || a.Now.Before(l.recordAt) || a.Record.Grant != l.Record.Grant {
 		return
@@ -204,7 +205,7 @@ func (l *Lease) confirm(a *store.Answer) {
 	}
 }
 
-// asHeld is the lease as another call for its key sees it.
+// asHeld makes the refusal that another call for the lease's key gets.
 func (l *Lease) asHeld(now clock.Instant) tenure.HeldError {
 	left := l.keeper.Deadline().Sub(now) + l.terms.Margin()
 	return tenure.HeldError{
@@ -212,7 +213,8 @@ func (l *Lease) asHeld(now clock.Instant) tenure.HeldError {
 	}
 }
 
-// lossOf is the loss that the store's refusal means, or nil for other errors.
+// lossOf returns the loss that the store's refusal means, or nil for other
+// errors.
 func lossOf(err error) *Lost {
 	var refusal *tenure.NotOwnedError
 	if !errors.As(err, &refusal) {
@@ -221,7 +223,7 @@ func lossOf(err error) *Lost {
 	return &Lost{Loss: keep.LossOf(refusal), Err: err}
 }
 
-// leaseHeap orders leases by when they must be looked at.
+// leaseHeap orders leases by the time at which they must be looked at.
 type leaseHeap []*Lease
 
 func (h leaseHeap) Len() int           { return len(h) }

@@ -14,8 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// world runs several engines on one store, from a seed. Batches are late, lost
-// and answered late; callers come, leave and give back.
+// world runs several engines on one store, from a seed. Batches arrive late,
+// get lost and are answered late. Callers come, leave and release.
 type world struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -26,7 +26,7 @@ type world struct {
 	calls   []*Call
 	held    []*Lease
 	granted int
-	pairs   int               // batches sent beside another
+	pairs   int               // batches sent while another was in flight
 	sent    map[*rig][]*Batch // in flight
 }
 
@@ -49,14 +49,14 @@ func (w *world) after(d time.Duration, do func()) {
 	w.agenda = slices.Insert(w.agenda, i, happening{at, do})
 }
 
-// upTo is a random time up to d.
+// upTo returns a random time up to d.
 func (w *world) upTo(d time.Duration) time.Duration {
 	return time.Duration(w.random.Int64N(int64(d) + 1))
 }
 
 func (w *world) chance(percent int) bool { return w.random.IntN(100) < percent }
 
-// told lets an engine's wishes be carried out.
+// told carries out what an engine wants done.
 func (w *world) told(r *rig) {
 	r.now = w.now
 	r.take()
@@ -93,8 +93,8 @@ func (w *world) told(r *rig) {
 func (w *world) inspect(r *rig, b *Batch) {
 	w.t.Helper()
 	for _, req := range b.requests {
-		if req.lane != b.requests[0].lane || req.lane == alone && len(b.requests) > 1 {
-			w.t.Errorf("requests of lanes %d and %d go together, %d in all", req.lane, b.requests[0].lane, len(b.requests))
+		if req.class != b.requests[0].class || req.class == alone && len(b.requests) > 1 {
+			w.t.Errorf("requests of classes %d and %d go together, %d in all", req.class, b.requests[0].class, len(b.requests))
 		}
 	}
 	young, old := w.inFlight(r)
@@ -116,7 +116,7 @@ func (w *world) inspect(r *rig, b *Batch) {
 	w.sent[r] = append(w.sent[r], b)
 }
 
-// inFlight tells the batches in flight that do not hang, and how many do.
+// inFlight returns the batches in flight that do not hang, and how many do.
 func (w *world) inFlight(r *rig) (young []*Batch, old int) {
 	for _, b := range w.sent[r] {
 		if w.now.Sub(b.sent) < time.Second {
@@ -128,16 +128,16 @@ func (w *world) inFlight(r *rig) (young []*Batch, old int) {
 	return young, old
 }
 
-// wantApart checks that a batch may go beside another: it is as large, they
-// share no key, and both only begin and end terms.
+// wantApart checks that a batch may be sent while another is in flight: it is
+// at least as large, they share no key, and both only begin and end terms.
 func (w *world) wantApart(before, b *Batch) {
 	w.t.Helper()
 	if len(b.requests) < len(before.requests) {
 		w.t.Errorf("a batch of %d goes beside one of %d", len(b.requests), len(before.requests))
 	}
 	for _, req := range slices.Concat(before.requests, b.requests) {
-		if req.lane != fresh || req.Verb != tenure.Acquire && req.Verb != tenure.Release {
-			w.t.Errorf("a %s in lane %d is in one of two batches in flight", req.Verb, req.lane)
+		if req.class != fresh || req.Verb != tenure.Acquire && req.Verb != tenure.Release {
+			w.t.Errorf("a %s of class %d is in one of two batches in flight", req.Verb, req.class)
 		}
 	}
 	for _, req := range b.requests {

@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestHintsDoNotPostponeTheEndOfPatience, also while the request waits for a
+// TestHintsDoNotPostponeTheEndOfPatience: also while the request waits for a
 // store that hangs.
 func TestHintsDoNotPostponeTheEndOfPatience(t *testing.T) {
 	for _, hints := range []bool{false, true} {
@@ -70,7 +70,7 @@ func TestARepeatedRenewalDoesNotQueueBehindAcquires(t *testing.T) {
 	}
 }
 
-// TestRenewalsDoNotQueueBehindCopies of acquires whose answers were lost.
+// TestRenewalsDoNotQueueBehindCopies: of acquires whose answers were lost.
 func TestRenewalsDoNotQueueBehindCopies(t *testing.T) {
 	r := newRig(t)
 	r.granted("lease")
@@ -84,7 +84,7 @@ func TestRenewalsDoNotQueueBehindCopies(t *testing.T) {
 	due := r.e.leases[0].keeper.Wake()
 	var at time.Duration
 	for n := 0; at == 0 && n < 40; n++ {
-		r.pass(300 * time.Millisecond) // what a batch takes
+		r.pass(300 * time.Millisecond) // as long as a batch takes
 		for len(r.flying) > 0 && at == 0 {
 			for _, req := range r.flying[0].Requests {
 				if req.Verb == tenure.Renew {
@@ -100,7 +100,8 @@ func TestRenewalsDoNotQueueBehindCopies(t *testing.T) {
 	}
 }
 
-// TestEveryUnknownIsResolved once, also if the call asks again above a token.
+// TestEveryUnknownIsResolved: exactly once, also if the call asks again above a
+// guard's token.
 func TestEveryUnknownIsResolved(t *testing.T) {
 	count := func(r *rig, k EventKind) (n int) {
 		for _, e := range r.ready.Events {
@@ -129,7 +130,7 @@ func TestEveryUnknownIsResolved(t *testing.T) {
 	}
 }
 
-// TestAnAnsweredResumeIsNotSentAgain while its lease is given back.
+// TestAnAnsweredResumeIsNotSentAgain: while its lease is being released.
 func TestAnAnsweredResumeIsNotSentAgain(t *testing.T) {
 	r := newRig(t)
 	c := newAcquire("a", 0)
@@ -182,7 +183,7 @@ func TestACallThatAsksAboveWatchesAgain(t *testing.T) {
 	if len(r.ready.Watch) != 1 || len(r.ready.Unwatch) != 1 {
 		t.Fatalf("Watch %v, Unwatch %v, want one of each", r.ready.Watch, r.ready.Unwatch)
 	}
-	r.free("a", c.Reply.Lease.Secret) // as if it had been taken over
+	r.free("a", c.Reply.Lease.Secret) // as a takeover would do
 	r.another("a")
 	r.e.Raised(r.now, c, c.Reply.Lease.Token+5, fence.ErrStale)
 	r.take()

@@ -11,45 +11,45 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// How often a call asks for a key that is held.
+// These say how often a call asks for a key that is held.
 const (
 	// PollFirst is the first pause. Every further one is twice as long.
 	PollFirst = 25 * time.Millisecond
 	// PollMax is the longest pause without hints.
 	PollMax = time.Second
 	// PollHinted is the first pause while hints come, and PollWatched the
-	// longest: then polls are for hints that are lost.
+	// longest. Then polls only make up for lost hints.
 	PollHinted  = 250 * time.Millisecond
 	PollWatched = 5 * time.Second
-	// PollSettled is the longest pause while nobody holds the key, and time
+	// PollSettled is the longest pause while nobody holds the key, but time
 	// must pass or an operator must free it.
 	PollSettled = 10 * time.Second
 )
 
-// Courtesy is how long a key is left to other clients that wait for it: time
-// for a hint to reach them, and for them to ask.
+// Courtesy is how long a client leaves a key to other clients that wait for it.
+// A hint must reach them, and they must ask.
 const Courtesy = time.Millisecond
 
-// maxPassed bounds how often in a row a key is passed on within a client. Then
-// the key is free for as long as a call takes, and other clients can compete:
-// not every store can tell that they wait.
+// maxPassed limits how often in a row a client passes a key on within itself.
+// Then the key is free for as long as a call takes, and other clients can
+// compete. Not every store can tell that they wait.
 const maxPassed = 16
 
 // queue holds the acquires of this client that wait for one key.
 type queue struct {
 	key         string
 	first, last *Call
-	overdue     int    // calls behind the first whose patience has ended
+	overdue     int    // calls behind the head whose WaitFor has ended
 	holder      *Lease // this client's lease on the key
 	passed      int    // how often in a row the key was passed on
 	yield       bool   // another client waits: the next call lets it go first
 	watch       watch
 	alarm       alarm
 
-	// Why the key cannot be had: what the store last said, or else the holder.
+	// Why the key cannot be had: the store's last refusal, or else the holder.
 	refusal *tenure.HeldError
 	every   time.Duration // the period of the call that was refused
-	at      clock.Instant // when it was heard
+	at      clock.Instant // when the answer came
 	asked   clock.Instant // when the request was sent
 }
 
@@ -58,38 +58,38 @@ type watch int
 
 const (
 	unwatched watch = iota
-	opening         // Ready.Watch was given out
+	opening         // Ready.Watch has asked for them
 	watched         // hints come
 	never           // the store gives none
 )
 
-// Hint is what a store announces about a key.
+// Hint is an announcement of the store about a key.
 type Hint int
 
 // The hints.
 const (
 	// Changed says that the key may have changed.
 	Changed Hint = iota
-	// Watched says that hints come from now on. What happened before they came
-	// was not announced.
+	// Watched says that hints come from now on. Earlier changes were not
+	// announced.
 	Watched
-	// WatchedSince is Watched, and a change since the key was last refused
-	// will be announced, too.
+	// WatchedSince is Watched, and also promises a hint if the key has changed
+	// since it was last refused.
 	WatchedSince
 	// Broken says that no more hints come.
 	Broken
 	// Unsupported says that hints will never come.
 	Unsupported
-	// Acted says that an operator has acted on the key: a lease on it may be
+	// Acted says that an operator has acted on the key. A lease on it may be
 	// over.
 	Acted
 )
 
-// Acts stands for all keys where hints are begun and ended: it asks for Acted.
+// Acts takes the place of a key in Ready.Watch, Ready.Unwatch and Hint. It
+// stands for hints about operators' acts on all keys.
 const Acts = ""
 
-// Hint takes an announcement of the store. err is why hints do not come any
-// more.
+// Hint takes an announcement of the store. err says why hints no longer come.
 func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 	e.advance(now)
 	if key == Acts {
@@ -144,7 +144,7 @@ func (e *Engine) join(c *Call) {
 	e.standBy(c)
 }
 
-// queueOf is the queue of a key.
+// queueOf returns the queue of a key. It makes one if there is none.
 func (e *Engine) queueOf(key string) *queue {
 	q := e.queues[key]
 	if q == nil {
@@ -155,8 +155,9 @@ func (e *Engine) queueOf(key string) *queue {
 	return q
 }
 
-// head is the call that asks for the key: the first for which no period has to
-// end. If there is none it is the first of all, and nil if nobody waits.
+// head returns the call that asks for the key: the first call whose period does
+// not keep it waiting. If there is none, it is the first call, and nil if
+// nobody waits.
 func (q *queue) head() *Call {
 	var period time.Duration // of a call before
 	for c := q.first; c != nil; c = c.acquire.after {
@@ -170,7 +171,7 @@ func (q *queue) head() *Call {
 }
 
 // rejoin puts an acquire at the front of its key's queue again. That may be
-// another queue by now: the lease that it was granted may be over.
+// another queue by now, if the lease that the call was granted has ended.
 func (e *Engine) rejoin(c *Call) {
 	q := e.queueOf(c.Request.Key)
 	c.acquire.queue, c.acquire.after = q, q.first
@@ -203,7 +204,7 @@ func (e *Engine) unlink(c *Call) {
 	}
 }
 
-// advanceQueue lets the head start, if it has not yet, and forgets a queue that
+// advanceQueue starts the head if it has not started, and forgets a queue that
 // nobody needs.
 func (e *Engine) advanceQueue(q *queue) {
 	if c := q.head(); c != nil && !c.acquire.started {
@@ -213,7 +214,7 @@ func (e *Engine) advanceQueue(q *queue) {
 }
 
 // tidy forgets a queue that nobody needs. A queue that yields is kept for a
-// moment: a call that comes at once must let others go first.
+// moment, because the next call must let other clients go first.
 func (e *Engine) tidy(q *queue) {
 	if q.first != nil {
 		return
@@ -234,9 +235,9 @@ func (e *Engine) tidy(q *queue) {
 	}
 }
 
-// standBy lets a call behind the first wait for its turn. When its patience
-// ends, it learns what the store tells the first: that the key is held is as
-// true for it. The news must be as new as the call.
+// standBy lets a call behind the head wait for its turn. When its WaitFor ends,
+// it gets the head's answer: if the key is held for the head, it is held for
+// this call. The answer must be newer than the call.
 func (e *Engine) standBy(c *Call) {
 	a := &c.acquire
 	q := a.queue
@@ -257,8 +258,8 @@ func (e *Engine) standBy(c *Call) {
 	switch {
 	case e.learn(c):
 	case e.now >= c.limit:
-		e.leaveQueue(c, store.Unknown(fmt.Errorf(
-			"waiting for %q: the store has not told the contender before this one whether it is held; check that it can be reached", q.key)))
+		e.leaveQueue(c, store.Unknown(fmt.Errorf("waiting for %q: the store has not told the contender "+
+			"before this one whether it is held; check that it can be reached", q.key)))
 	default:
 		e.alarms.set(&c.alarm, c.limit)
 		if first := q.head(); !first.asksSince(c.began) {
@@ -268,15 +269,15 @@ func (e *Engine) standBy(c *Call) {
 	}
 }
 
-// asksSince reports whether an answer will come to a request that is sent at
-// or after an instant.
+// asksSince reports whether the call expects an answer to a request that was
+// sent, or will be sent, at or after at.
 func (c *Call) asksSince(at clock.Instant) bool {
 	a := c.attempt
 	return a != nil && (a.queued != nil || a.newest != nil && a.newest.sent >= at)
 }
 
-// learn refuses a call whose patience has ended, if the store has refused the
-// key since the call began.
+// learn refuses a call whose WaitFor has ended, if the store has refused the
+// key since the call began. It reports whether it did.
 func (e *Engine) learn(c *Call) bool {
 	q := c.acquire.queue
 	if q.asked < c.began {
@@ -285,7 +286,7 @@ func (e *Engine) learn(c *Call) bool {
 	var held tenure.HeldError
 	switch {
 	case q.refusal != nil && q.refusal.Why == tenure.WhyPeriod && q.every != c.Request.Every:
-		return false // another period than the call's
+		return false // that period is not the call's
 	case q.refusal != nil:
 		held = *q.refusal
 	case q.holder != nil:
@@ -298,7 +299,7 @@ func (e *Engine) learn(c *Call) bool {
 	return true
 }
 
-// leaveQueue replies to a call that was not granted, and lets the next start.
+// leaveQueue replies to a call that was not granted, and starts the next one.
 func (e *Engine) leaveQueue(c *Call, err error) {
 	e.dismiss(c, err)
 	e.advanceQueue(c.acquire.queue)
@@ -313,7 +314,7 @@ func (e *Engine) dismiss(c *Call, err error) {
 	e.reply(c, err)
 }
 
-// tellOverdue lets the calls behind the first learn that the key cannot be had.
+// tellOverdue refuses the calls behind the head whose WaitFor has ended.
 func (e *Engine) tellOverdue(q *queue) {
 	if q.overdue == 0 {
 		return
@@ -323,15 +324,18 @@ func (e *Engine) tellOverdue(q *queue) {
 		switch {
 		case !c.acquire.overdue || e.learn(c):
 		case q.refusal != nil && c.Request.Every != q.every && q.refusal.Why == tenure.WhyPeriod:
-			e.start(c) // the head asks for another period: this call asks for its own
+			// The head was refused for its own period: this call asks for
+			// itself.
+			e.start(c)
 		default:
-			q.head().acquire.woken = true // the news is older than this call
+			// The refusal is older than this call: the head must ask again.
+			q.head().acquire.woken = true
 		}
 		c = next
 	}
 }
 
-// vacate lets the first call ask, because a lease of this client on the key has
+// vacate lets the head ask, because a lease of this client on the key has
 // ended.
 func (e *Engine) vacate(l *Lease) {
 	q := e.queues[l.Key]
@@ -354,16 +358,16 @@ func (e *Engine) vacate(l *Lease) {
 	e.advanceQueue(q)
 }
 
-// letOthersFirst delays a call for a moment, in which a hint can reach other
-// clients.
+// letOthersFirst delays a call for a moment, so that a hint can reach other
+// clients first.
 func (e *Engine) letOthersFirst(c *Call) {
 	c.acquire.queue.yield = false
 	c.acquire.earliest = min(keep.After(e.now, Courtesy), c.acquire.end)
 	c.next = c.acquire.earliest
 }
 
-// pass lets the first call ask in the same batch in which a lease on its key is
-// released. It is not done while another client waits.
+// pass lets the head ask in the same batch in which a lease on its key is
+// released. It does not while another client waits.
 func (e *Engine) pass(l *Lease) {
 	q := e.queues[l.Key]
 	if q == nil || q.holder != l || q.first == nil {
@@ -375,7 +379,7 @@ func (e *Engine) pass(l *Lease) {
 		return
 	}
 	if !c.attempt.idle() {
-		return // it asks already
+		return // it already asks
 	}
 	q.passed++
 	if !c.acquire.started {
@@ -385,8 +389,9 @@ func (e *Engine) pass(l *Lease) {
 	e.tryAcquire(c)
 }
 
-// pauseOf is the time until an acquire asks again, and doubles the one after
-// it. While hints come, asking is only for hints that are lost.
+// pauseOf returns the time until an acquire asks again, and doubles the next
+// pause. While hints come, the pauses are longer: polls only make up for lost
+// hints.
 func (e *Engine) pauseOf(c *Call, most time.Duration) time.Duration {
 	a := &c.acquire
 	if a.queue.watch == watched {

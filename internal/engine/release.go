@@ -10,13 +10,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// releaseBound is how long the engine tries to give a lease back on its own.
+// releaseBound is how long the engine tries to release a lease on its own.
 const releaseBound = 2 * time.Second
 
-// errGrantedAnew refuses to resume a lease that the store has forgotten. A late
-// copy of its request was granted then: that is another term, and its token may
-// be lower.
-var errGrantedAnew = errors.New("the store has forgotten this lease and granted its request anew, with another token; stop this work and acquire again")
+// errGrantedAnew refuses to resume a lease that the store had forgotten. The
+// store then granted a late copy of its request. That is another term, and its
+// token may be lower.
+var errGrantedAnew = errors.New("the store has forgotten this lease and granted its request anew, " +
+	"with another token; stop this work and acquire again")
 
 // beginOfLease begins a call that is about a lease.
 func (e *Engine) beginOfLease(c *Call) {
@@ -34,8 +35,8 @@ func (e *Engine) beginOfLease(c *Call) {
 	}
 }
 
-// Progressed says that the work of a lease has got somewhere, though nobody
-// tells the store. A call that reports says so by itself.
+// Progressed says that the work of a lease has made progress, without a message
+// to the store. A call that reports says so by itself.
 func (e *Engine) Progressed(now clock.Instant, l *Lease) {
 	e.advance(now)
 	e.progressed(l)
@@ -58,8 +59,8 @@ func (l *Lease) settled() bool {
 	return false
 }
 
-// release ends a lease, and asks the store to take it back. Only one call asks
-// at a time; others that release the same lease share its outcome.
+// release ends a lease and asks the store to take it back. Only one call asks
+// at a time. Others that release the same lease share its outcome.
 func (e *Engine) release(c *Call) {
 	l := c.Lease
 	switch {
@@ -78,7 +79,7 @@ func (e *Engine) release(c *Call) {
 	}
 	l.releasing = c
 	e.stepLease(l, keep.Ended{Loss: keep.Released})
-	if l.settled() { // nothing is left to give back
+	if l.settled() { // there is nothing to release
 		c.Reply.Lost = l.Lost
 		e.releaseDone(c, l.Lost.Err)
 		return
@@ -103,7 +104,7 @@ func (e *Engine) released(c *Call) {
 	e.releaseDone(c, err)
 }
 
-// releaseDone replies to all who release a lease.
+// releaseDone replies to every call that releases the lease.
 func (e *Engine) releaseDone(c *Call, err error) {
 	l := c.Lease
 	l.finished, l.releasing = true, nil
@@ -118,7 +119,8 @@ func (e *Engine) releaseDone(c *Call, err error) {
 	e.vacate(l)
 }
 
-// releaseLeft replies to a release without an outcome. The next one tries.
+// releaseLeft replies to a release whose outcome is unknown. If another call
+// waits to release the lease, it tries next.
 func (e *Engine) releaseLeft(c *Call, err error) {
 	l := c.Lease
 	l.releasing = nil
@@ -132,8 +134,8 @@ func (e *Engine) releaseLeft(c *Call, err error) {
 	}
 }
 
-// giveBack releases a lease that nobody got to hold, as failed. Then it replies
-// to the call that wanted it, if there is one.
+// giveBack releases, as failed, a lease that no caller has got. Then it replies
+// to the call that wanted the lease, if there is one.
 func (e *Engine) giveBack(l *Lease, then *Call, err error) {
 	c := &Call{
 		Request: tenure.Request{Verb: tenure.Release, Key: l.Key, Secret: l.Secret, Failed: true},
@@ -160,8 +162,8 @@ func (e *Engine) reported(c *Call) {
 	e.reply(c, answer.Err)
 }
 
-// resumed takes the store's decision about a lease that was lost by time, to the
-// copy sent at that instant.
+// resumed takes the store's decision about resuming a lease that was lost by
+// time. sent is when the answered copy was sent.
 func (e *Engine) resumed(c *Call, sent clock.Instant) {
 	old, answer := c.Lease, c.Reply.Answer
 	switch {
@@ -176,7 +178,7 @@ func (e *Engine) resumed(c *Call, sent clock.Instant) {
 	}
 	a := c.attempt
 	l := e.newLease(c, a.request, answer, c.Terms.Until(a.first, sent, *answer), old.Since)
-	e.Check(e.now, l) // MaxHold has passed, or the answer took too long
+	e.Check(e.now, l) // ends it if MaxHold has passed or the answer took too long
 	if l.Lost != nil {
 		c.Reply.Lost = l.Lost
 		e.giveBack(l, c, l.Lost.Err)

@@ -16,10 +16,10 @@ var storeEpoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var errLost = store.Unknown(errors.New("the answer was lost"))
 
-// shelf is a store: records that change by the law.
+// shelf is a store in memory: its records change by the law.
 type shelf struct {
 	records map[string]tenure.Record
-	awaited bool // what it says to a release
+	awaited bool // its answer to a release
 }
 
 func (s *shelf) apply(requests []tenure.Request, now clock.Instant) []store.Answer {
@@ -44,10 +44,10 @@ type rig struct {
 	*shelf
 	now    clock.Instant
 	flying []*Batch
-	ready  Ready // all that was taken, and not yet looked at
+	ready  Ready // everything taken from the engine, and not yet looked at
 	wake   clock.Instant
 	idle   bool
-	number *int // of secrets
+	number *int // counts secrets
 }
 
 func newRig(t *testing.T) *rig {
@@ -69,7 +69,7 @@ func newRigOn(t *testing.T, s *shelf, number *int, random func() float64) *rig {
 	return r
 }
 
-// take gathers what the engine wants done.
+// take collects what the engine wants done.
 func (r *rig) take() {
 	got := r.e.Ready()
 	r.flying = append(r.flying, got.Send...)
@@ -83,7 +83,8 @@ func (r *rig) take() {
 	r.wake, r.idle = got.Wake, got.Idle
 }
 
-// answer carries out the oldest batch in flight and brings its answers.
+// answer carries out the oldest batch in flight and gives the engine its
+// answers.
 func (r *rig) answer() {
 	r.t.Helper()
 	b := r.next()
@@ -91,7 +92,7 @@ func (r *rig) answer() {
 	r.take()
 }
 
-// lose answers the oldest batch as unknown. If done is true the store has
+// lose answers the oldest batch as unknown. With carriedOut, the store has
 // carried it out.
 func (r *rig) lose(carriedOut bool) {
 	r.t.Helper()
@@ -103,7 +104,7 @@ func (r *rig) lose(carriedOut bool) {
 	r.take()
 }
 
-// next takes the oldest batch out of flight.
+// next removes the oldest batch in flight and returns it.
 func (r *rig) next() *Batch {
 	r.t.Helper()
 	if len(r.flying) == 0 {
@@ -114,7 +115,7 @@ func (r *rig) next() *Batch {
 	return b
 }
 
-// settle answers until nothing is in flight.
+// settle answers batches until none is in flight.
 func (r *rig) settle() {
 	r.t.Helper()
 	for range 1000 {
@@ -126,7 +127,7 @@ func (r *rig) settle() {
 	r.t.Fatal("the engine sends without end")
 }
 
-// pass lets time pass, and ticks whenever the engine wants to be woken.
+// pass lets time pass, and ticks whenever the engine wants it.
 func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
 	end := r.now.Add(d)
@@ -142,7 +143,7 @@ func (r *rig) pass(d time.Duration) {
 	r.t.Fatalf("at %s the engine wants to be woken at %s again and again", time.Duration(r.now), time.Duration(r.wake))
 }
 
-// live is pass on a store that answers at once.
+// live is pass with a store that answers at once.
 func (r *rig) live(d time.Duration) {
 	r.t.Helper()
 	end := r.now.Add(d)
@@ -191,7 +192,7 @@ func (r *rig) release(l *Lease) *Call {
 	})
 }
 
-// leaseOf is what a call was granted.
+// leaseOf returns the lease that a call was granted.
 func (r *rig) leaseOf(c *Call) *Lease {
 	r.t.Helper()
 	if c.state != done || c.Reply.Err != nil || c.Reply.Lease == nil {
@@ -238,7 +239,7 @@ func (r *rig) wantQuiet() {
 	}
 }
 
-// another lets somebody else hold a key.
+// another lets another client hold a key.
 func (r *rig) another(key string) tenure.Secret {
 	r.t.Helper()
 	*r.number++
@@ -252,7 +253,7 @@ func (r *rig) another(key string) tenure.Secret {
 	return secret
 }
 
-// free releases what another holds.
+// free releases a key that another client holds.
 func (r *rig) free(key string, secret tenure.Secret) {
 	r.t.Helper()
 	if a := r.apply([]tenure.Request{{Verb: tenure.Release, Key: key, Secret: secret}}, r.now); a[0].Err != nil {

@@ -1,5 +1,6 @@
-// Package failures keeps the errors of a listing. A neighbour can plant any
-// number of damaged records, so it keeps the first few and counts the rest.
+// Package failures collects the errors of a listing. Somebody else may plant
+// any number of damaged records, so it keeps the first few errors and counts
+// the rest.
 package failures
 
 import (
@@ -7,16 +8,17 @@ import (
 	"fmt"
 )
 
-// List are errors. The zero value has none.
+// List is a list of errors. The zero List is empty.
 type List struct {
 	first []error
 	more  int
 }
 
-// most is enough to see what is wrong.
+// most limits how many errors a List keeps. So many are enough to see the
+// fault.
 const most = 10
 
-// Add keeps or counts errors.
+// Add adds errors. Those beyond the limit are only counted.
 func (l *List) Add(errs ...error) {
 	for _, err := range errs {
 		if len(l.first) < most {
@@ -27,7 +29,7 @@ func (l *List) Add(errs ...error) {
 	}
 }
 
-// Err joins the errors; nil if there are none.
+// Err returns the joined errors, or nil if there are none.
 func (l *List) Err() error {
 	if l.more == 0 {
 		return errors.Join(l.first...)

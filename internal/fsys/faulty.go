@@ -6,23 +6,27 @@ import (
 	"os"
 )
 
-// ErrCrashed is what every step of a file system gives after its simulated crash.
+// ErrCrashed is the error of every step after a simulated crash.
 var ErrCrashed = errors.New("fsys: simulated crash")
 
-// Step is one step about to be taken: its name ("open", "write", "sync", "link", …) and the path it is taken on (of the
-// target, where there are two).
+// Step is a step that is about to be taken. Op is its name ("open", "write",
+// "sync", "link", …) and Path is its file, or the target if there are two.
 type Step struct {
 	Op, Path string
 }
 
-// Faulty is a file system whose steps a test may fail, delay or observe.
+// Faulty is a file system whose steps a test can fail, delay or observe.
 type Faulty struct {
 	FS FS
-	// Before is called before each step; an error fails the step, which then is not taken. It may block, to hold a caller between two steps.
+	// Before is called before each step. If it returns an error, the step is
+	// not taken and fails with that error. It may block, to hold a caller
+	// between two steps.
 	Before func(Step) error
-	// After is called after a step was taken; an error is what the caller sees although the step was taken.
+	// After is called after a step was taken. If it returns an error, the
+	// caller sees that error although the step was taken.
 	After func(Step) error
-	// Tear, if set, says how many of a write's bytes reach the file before Before's error: a torn write. Negative: none.
+	// Tear, if set, makes torn writes: it says how many bytes of a write still
+	// reach the file when Before fails it. Negative: none.
 	Tear func(s Step, n int) int
 }
 

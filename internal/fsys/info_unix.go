@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// info is what fstatat(2) tells of a file.
+// info is a file's description by fstatat(2).
 type info struct {
 	name string
 	st   unix.Stat_t
@@ -22,7 +22,7 @@ func (i *info) Size() int64        { return i.st.Size }
 func (i *info) ModTime() time.Time { return time.Unix(i.st.Mtim.Unix()) }
 func (i *info) IsDir() bool        { return i.Mode().IsDir() }
 
-// Sys is a *syscall.Stat_t, as that of package os: both packages have the
+// Sys returns a *syscall.Stat_t, like package os does. Both packages use the
 // kernel's own struct.
 func (i *info) Sys() any { return (*syscall.Stat_t)(unsafe.Pointer(&i.st)) }
 
@@ -58,7 +58,7 @@ func (i *info) Mode() fs.FileMode {
 	return mode
 }
 
-// SameFile reports whether two descriptions are of one file.
+// SameFile reports whether two descriptions are of the same file.
 func SameFile(a, b fs.FileInfo) bool {
 	if a == nil || b == nil {
 		return false

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// These systems go by paths, and links are followed everywhere: Windows, where
-// there are neither directory stores nor guarded files, and Solaris and AIX,
+// These systems use plain paths and follow links everywhere. They are Windows,
+// which has neither directory stores nor guarded files, and Solaris and AIX,
 // for which golang.org/x/sys has no linkat(2).
 
 // OpenDir opens a folder.
@@ -21,7 +21,8 @@ func openFolder(p Path) (*os.File, error) { return os.Open(p.full) }
 func (OS) Open(p Path, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(p.full, flag, perm)
 	if err != nil {
-		return nil, err // not f: a nil *os.File in a File would not be nil
+		// Do not return f: a nil *os.File in a File is not nil.
+		return nil, err
 	}
 	return f, nil
 }

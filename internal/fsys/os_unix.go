@@ -33,7 +33,7 @@ func openFolder(p Path) (*os.File, error) {
 // Open opens a file as os.OpenFile does, without waiting for a pipe.
 func (OS) Open(p Path, flag int, perm fs.FileMode) (File, error) {
 	if flag&os.O_EXCL == 0 {
-		flag |= unix.O_NONBLOCK // what is there may be a pipe
+		flag |= unix.O_NONBLOCK // a pipe may be there
 	}
 	fd, err := open(p, flag, uint32(perm.Perm()))
 	if err != nil {
@@ -49,13 +49,14 @@ func (OS) Link(from, to Path) error {
 	})
 }
 
-// Rename is renameat(2), which replaces no folder, not even an empty one.
+// Rename is renameat(2), but it replaces no folder, not even an empty one.
 func (OS) Rename(from, to Path) error {
 	return both("rename", from, to, func(dir int, name string, toDir int, toName string) error {
 		var there, st unix.Stat_t
-		if unix.Fstatat(toDir, toName, &there, unix.AT_SYMLINK_NOFOLLOW) == nil && there.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if unix.Fstatat(toDir, toName, &there, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+			there.Mode&unix.S_IFMT == unix.S_IFDIR {
 			if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-				return err // as os.Rename: what is missing matters more
+				return err // as os.Rename: a missing source comes first
 			}
 			return unix.EEXIST
 		}
@@ -63,7 +64,7 @@ func (OS) Rename(from, to Path) error {
 	})
 }
 
-// Remove is unlinkat(2), of a file or of an empty folder.
+// Remove is unlinkat(2) for a file or an empty folder.
 func (OS) Remove(p Path) error {
 	return one("remove", p, func(dir int, name string) error {
 		err := again(func() error { return unix.Unlinkat(dir, name, 0) })
@@ -85,7 +86,7 @@ func (OS) Mkdir(p Path, perm fs.FileMode) error {
 	})
 }
 
-// Stat is os.Stat outside of a trusted folder, and Lstat below one.
+// Stat is os.Stat outside of a trusted folder, and Lstat below it.
 func (o OS) Stat(p Path) (fs.FileInfo, error) {
 	if p.top == "" {
 		return os.Stat(p.full)
@@ -108,7 +109,7 @@ func (OS) Lstat(p Path) (fs.FileInfo, error) {
 	return i, nil
 }
 
-// Writable is faccessat(2), as the user that this process acts for.
+// Writable is faccessat(2) with this process's effective user.
 func (OS) Writable(p Path) error {
 	return one("write", p, func(dir int, name string) error {
 		return again(func() error { return unix.Faccessat(dir, name, unix.W_OK, unix.AT_EACCESS) })
@@ -133,7 +134,8 @@ func (OS) ReadFile(p Path, limit int) ([]byte, error) {
 	case st.Size > int64(limit):
 		return fail(ErrTooLarge)
 	}
-	data := make([]byte, 0, st.Size+1) // one more, to meet the end without growing
+	// One more byte, to find the end without growing.
+	data := make([]byte, 0, st.Size+1)
 	for {
 		n, err := unix.Read(fd, data[len(data):cap(data)])
 		switch {
@@ -153,7 +155,7 @@ func (OS) ReadFile(p Path, limit int) ([]byte, error) {
 	}
 }
 
-// one takes a step in the folder that a path's last element lies in.
+// one takes a step in the folder that contains the path's last element.
 func one(op string, p Path, step func(dir int, name string) error) error {
 	dir, name, done, err := p.parent()
 	if err == nil {
@@ -185,7 +187,7 @@ func both(op string, from, to Path, step func(dir int, name string, toDir int, t
 	return nil
 }
 
-// parent opens the folder that the path's last element lies in.
+// parent opens the folder that contains the path's last element.
 func (p Path) parent() (dir int, name string, done func(), err error) {
 	if p.top == "" {
 		return unix.AT_FDCWD, p.full, func() {}, nil
@@ -202,8 +204,8 @@ func (p Path) parent() (dir int, name string, done func(), err error) {
 	return dir, name, func() { _ = unix.Close(dir) }, nil
 }
 
-// open opens a path: its trusted folder as any program does, and the rest of
-// the way without following a link.
+// open opens a path. It follows links on the way to the trusted folder, as any
+// program does, and none below it.
 func open(p Path, flag int, perm uint32) (fd int, err error) {
 	switch {
 	case p.top == "":
@@ -215,7 +217,7 @@ func open(p Path, flag int, perm uint32) (fd int, err error) {
 	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) {
 		return fd, err
 	}
-	// A link leads to the trusted folder, or lies below it.
+	// There is a link on the way to the trusted folder, or below it.
 	top, err := openat(unix.AT_FDCWD, p.top, passFlags, 0)
 	if err != nil {
 		return -1, err
@@ -224,7 +226,7 @@ func open(p Path, flag int, perm uint32) (fd int, err error) {
 	return beneath(top, p.below(), flag, perm)
 }
 
-// noLinks is openNoLinks. A test puts a system that lacks it in its place.
+// noLinks is openNoLinks. A test replaces it to simulate a system without it.
 var noLinks = openNoLinks
 
 func openat(dir int, name string, flag int, perm uint32) (fd int, err error) {
@@ -232,8 +234,8 @@ func openat(dir int, name string, flag int, perm uint32) (fd int, err error) {
 	return fd, err
 }
 
-// beneath opens what lies beneath a folder without following a link. A link
-// is ELOOP.
+// beneath opens a path below a folder without following a link. A link is the
+// error ELOOP.
 func beneath(top int, way string, flag int, perm uint32) (int, error) {
 	fd, err := noLinks(top, way, flag, perm)
 	if errors.Is(err, unix.ENOSYS) {
@@ -242,7 +244,7 @@ func beneath(top int, way string, flag int, perm uint32) (int, error) {
 	return fd, err
 }
 
-// walk is beneath, one element after the other.
+// walk does the same as beneath, one element after the other.
 func walk(top int, way string, flag int, perm uint32) (int, error) {
 	dir := top
 	for {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Path names a file by a trusted folder and the way from there. Below the
-// folder no link is followed.
+// Path names a file by a trusted folder and a path below it. Below the folder
+// no link is followed.
 type Path struct {
 	full string
 	top  string   // the trusted folder; "": links are followed everywhere
@@ -17,10 +17,10 @@ type Path struct {
 // Anywhere names a file as any program does: links are followed.
 func Anywhere(path string) Path { return Path{full: path} }
 
-// String is the whole path, for people and for tests.
+// String returns the whole path, for people and for tests.
 func (p Path) String() string { return p.full }
 
-// below is the way from the trusted folder.
+// below returns the path below the trusted folder.
 func (p Path) below() string {
 	if p.full == p.top {
 		return "."
@@ -28,22 +28,22 @@ func (p Path) below() string {
 	return strings.TrimPrefix(strings.TrimPrefix(p.full, p.top), "/")
 }
 
-// Tree is the part of a file system below one trusted folder. Its methods are
-// those of [FS], with whole paths; paths outside of the folder are followed
-// [Anywhere].
+// Tree is the part of a file system below one trusted folder. It has the
+// methods of [FS], but with whole paths. For paths outside of the folder, links
+// are followed.
 type Tree struct {
 	FS  FS
 	top string
 	dir *os.File
 }
 
-// Below is the tree below a folder. Each step finds the folder anew by its
+// Below returns the tree below a folder. Each step looks the folder up by its
 // path, so that it works on whatever is mounted or restored there.
 func Below(fsy FS, top string) Tree { return Tree{FS: fsy, top: top} }
 
-// Hold opens a folder and is the tree below it, until [Tree.Close]. Each step
-// is taken in this very folder, wherever its path leads meanwhile. The path
-// must be absolute, and no link may be on it.
+// Hold opens a folder and returns the tree below it. Each step is taken in this
+// very folder, even if its path leads elsewhere meanwhile. The path must be
+// absolute and contain no link. [Tree.Close] closes the folder.
 func Hold(fsy FS, folder string) (Tree, error) {
 	dir, err := fsy.OpenDir(Path{full: folder, top: "/"})
 	if err != nil {
@@ -52,7 +52,7 @@ func Hold(fsy FS, folder string) (Tree, error) {
 	return Tree{FS: fsy, top: folder, dir: dir}, nil
 }
 
-// Close lets go of a folder that Hold opened.
+// Close closes a folder that Hold opened.
 func (t Tree) Close() error {
 	if t.dir == nil {
 		return nil
@@ -60,8 +60,8 @@ func (t Tree) Close() error {
 	return t.dir.Close()
 }
 
-// Moved reports whether the path of a held folder leads elsewhere now. It may
-// lead to the folder through links.
+// Moved reports whether the path of a held folder now leads elsewhere. Links on
+// the path are followed.
 func (t Tree) Moved() (bool, error) {
 	mine, err := t.dir.Stat()
 	if err != nil {
@@ -74,7 +74,7 @@ func (t Tree) Moved() (bool, error) {
 	return !SameFile(mine, there), nil
 }
 
-// path is where a step of the tree is taken.
+// path returns the Path of a step.
 func (t Tree) path(full string) Path {
 	if full == t.top && t.dir == nil { // the trusted folder itself
 		return Anywhere(full)

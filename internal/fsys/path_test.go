@@ -21,7 +21,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// forest is a folder with files, and with links to them.
+// forest makes a folder with files, and with links to them.
 func forest(t *testing.T) string {
 	t.Helper()
 	top, err := filepath.EvalSymlinks(t.TempDir())
@@ -37,7 +37,8 @@ func forest(t *testing.T) string {
 
 func TestNoLinkIsFollowedBelowATrustedFolder(t *testing.T) {
 	t.Run("in one call", noLinkIsFollowed)
-	t.Run("step by step", func(t *testing.T) { // an older kernel, or a container that forbids the call
+	// As with an older kernel, or in a container that forbids the call.
+	t.Run("step by step", func(t *testing.T) {
 		defer func() { noLinks = openNoLinks }()
 		noLinks = func(int, string, int, uint32) (int, error) { return -1, unix.ENOSYS }
 		noLinkIsFollowed(t)
@@ -172,7 +173,7 @@ func TestLstatTellsWhatOsLstatTells(t *testing.T) {
 	}
 }
 
-// TestRenameReplacesNoFolder: the store counts on it, as os.Rename does it.
+// TestRenameReplacesNoFolder: as os.Rename. The store relies on it.
 func TestRenameReplacesNoFolder(t *testing.T) {
 	top := t.TempDir()
 	one, other := filepath.Join(top, "one"), filepath.Join(top, "other")

@@ -10,9 +10,10 @@ import (
 )
 
 // Private reports whether only this user and root can change a file or folder,
-// or put another one in its place: they own it and every folder above it, and
-// nobody else may write there. A folder in which everybody may make files, and
-// remove only their own, as /tmp, may be above, but not next above.
+// or put another one in its place. They must own it and every folder above it,
+// and nobody else may write there. From the second folder above on, a sticky
+// folder like /tmp is allowed, where everybody may create files but remove only
+// their own.
 func Private(path string) bool {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil || !filepath.IsAbs(path) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPrivateIsWhatNobodyElseCanChange: neither the file nor what is above it.
+// TestPrivateIsWhatNobodyElseCanChange: neither the file nor a folder above it.
 func TestPrivateIsWhatNobodyElseCanChange(t *testing.T) {
 	top := t.TempDir()
 	folder := filepath.Join(top, "a", "b")

@@ -11,7 +11,8 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// TestFoldersThatAreCopiedAreKnownByTheirNames, and others by names that only resemble them are not.
+// TestFoldersThatAreCopiedAreKnownByTheirNames: names that only resemble them
+// are not taken for them.
 func TestFoldersThatAreCopiedAreKnownByTheirNames(t *testing.T) {
 	for path, want := range map[string]string{
 		"/home/ann/Dropbox/croft.db":                               "Dropbox",
@@ -33,7 +34,8 @@ func TestFoldersThatAreCopiedAreKnownByTheirNames(t *testing.T) {
 	}
 }
 
-// TestFoldersThatAreCopiedAreKnownByWhatIsInThem, also through a symbolic link, and for a path of which only the beginning exists.
+// TestFoldersThatAreCopiedAreKnownByWhatIsInThem: also through a symbolic link,
+// and for a path of which only the beginning exists.
 func TestFoldersThatAreCopiedAreKnownByWhatIsInThem(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -51,7 +53,7 @@ func TestFoldersThatAreCopiedAreKnownByWhatIsInThem(t *testing.T) {
 		filepath.Join(synced, "not/yet/f.db"): "Syncthing",
 		filepath.Join(plain, "not/yet/f.db"):  "",
 	}
-	if runtime.GOOS != "windows" { // where links need a privilege
+	if runtime.GOOS != "windows" { // on Windows links need a privilege
 		link := filepath.Join(plain, "link")
 		if err := os.Symlink(filepath.Join(synced, "in"), link); err != nil {
 			t.Fatal(err)
@@ -69,7 +71,8 @@ func TestFoldersThatAreCopiedAreKnownByWhatIsInThem(t *testing.T) {
 	}
 }
 
-// TestTheMountIsTold of what exists, with room in it; of what does not, an error.
+// TestTheMountIsTold: MountOf tells the free room at a path that exists, and
+// fails for one that does not.
 func TestTheMountIsTold(t *testing.T) {
 	m, err := MountOf(t.TempDir())
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -1,8 +1,8 @@
-// Package ground tells what is known of the place where a store keeps its files: the kind of file system, and whether a program copies them between
-// machines behind everybody's back.
+// Package ground tells on which file system a store keeps its files, and
+// whether a program copies these files between machines.
 package ground
 
-// Kind groups file systems by what they are worth to a store.
+// Kind groups file systems by how well a store works on them.
 type Kind int
 
 // The kinds of file systems.
@@ -11,14 +11,16 @@ const (
 	Local
 	Memory
 	Network
-	Foreign // works through a translation whose promises differ
+	// Foreign file systems are reached through a translation with other
+	// guarantees.
+	Foreign
 	Overlay
 )
 
-// Mount is what is known of the file system that a store lies on.
+// Mount describes the file system at a path.
 type Mount struct {
 	Name             string
 	Kind             Kind
 	Free, Size       uint64 // bytes
-	FreeFiles, Files uint64 // inodes; zero where there is no such limit
+	FreeFiles, Files uint64 // inodes; zero where there is no limit
 }

@@ -12,7 +12,7 @@ var kinds = map[string]Kind{
 	"macfuse": Foreign, "osxfuse": Foreign, "msdos": Foreign, "exfat": Foreign,
 }
 
-// MountOf says what kind of file system a path lies on.
+// MountOf describes the file system at a path.
 func MountOf(path string) (Mount, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

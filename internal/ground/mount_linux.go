@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// magics are the file systems worth telling apart, by statfs(2).
+// magics has the known file systems, by the type that statfs(2) returns.
 var magics = map[uint32]struct {
 	name string
 	kind Kind
@@ -30,9 +30,10 @@ var magics = map[uint32]struct {
 	0x5346414f: {"afs", Network},
 	0x73757245: {"coda", Network},
 	0x19830326: {"beegfs", Network},
-	0x01161970: {"gfs2", Network}, // a disk that several machines have mounted
+	0x01161970: {"gfs2", Network}, // a disk that several machines mount
 	0x7461636f: {"ocfs2", Network},
-	0x786f4256: {"vboxsf", Network}, // a folder of the host: its other users are behind another kernel
+	// A folder of the host: the other users of it have another kernel.
+	0x786f4256: {"vboxsf", Network},
 	0xbacbacbc: {"vmhgfs", Network},
 	0x65735546: {"fuse", Foreign},
 	0x794c7630: {"overlay", Overlay},
@@ -41,7 +42,7 @@ var magics = map[uint32]struct {
 	0x7366746e: {"ntfs", Foreign},
 }
 
-// MountOf says what kind of file system a path lies on.
+// MountOf describes the file system at a path.
 func MountOf(path string) (Mount, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -4,5 +4,5 @@ package ground
 
 import "errors"
 
-// MountOf cannot tell on this system.
+// MountOf is not supported on this system.
 func MountOf(string) (Mount, error) { return Mount{}, errors.ErrUnsupported }

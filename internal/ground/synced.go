@@ -7,13 +7,16 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// syncedElements are folder names under which a program copies files between machines minutes later, and renames what it takes for conflicts.
-// Each machine would hold the lease in its own copy.
+// syncedElements are names of folders whose files a program copies between
+// machines, minutes later. Such a program also renames files that it takes for
+// conflicts. Each machine would hold the lease in its own copy.
 var syncedElements = []struct{ name, service string }{
 	{"Mobile Documents", "iCloud Drive"},
 	{"iCloud Drive", "iCloud Drive"},
 	{"iCloudDrive", "iCloud Drive"},
-	{"CloudStorage", "a cloud drive"}, // macOS: ~/Library/CloudStorage/Dropbox, OneDrive-Personal, GoogleDrive-…
+	// On macOS: ~/Library/CloudStorage/Dropbox, OneDrive-Personal,
+	// GoogleDrive-…
+	{"CloudStorage", "a cloud drive"},
 	{"Dropbox", "Dropbox"},
 	{"OneDrive", "OneDrive"},
 	{"Google Drive", "Google Drive"},
@@ -24,7 +27,7 @@ var syncedElements = []struct{ name, service string }{
 	{"pCloudDrive", "pCloud"},
 }
 
-// syncedMarkers are files that such programs keep in the folder they copy.
+// syncedMarkers are files that such programs keep in the folders they copy.
 var syncedMarkers = []struct{ name, service string }{
 	{".dropbox", "Dropbox"},
 	{".dropbox.cache", "Dropbox"},
@@ -33,10 +36,12 @@ var syncedMarkers = []struct{ name, service string }{
 	{".nextcloudsync.log", "Nextcloud"},
 }
 
-// SyncedBy names the service that copies a path's files, and the folder it is known by; "" if none is known to.
+// SyncedBy returns the service that copies the files at a path, and the folder
+// or file that shows it. It returns "" if it knows of none.
 func SyncedBy(fsy fsys.FS, path string) (service, where string) {
 	resolved := path
-	for dir := path; ; dir = filepath.Dir(dir) { // what exists of it may lead elsewhere
+	// The part of the path that exists may lead elsewhere through links.
+	for dir := path; ; dir = filepath.Dir(dir) {
 		if target, err := filepath.EvalSymlinks(dir); err == nil {
 			rest, _ := filepath.Rel(dir, path)
 			resolved = filepath.Join(target, rest)
@@ -62,7 +67,7 @@ func SyncedBy(fsy fsys.FS, path string) (service, where string) {
 	return "", ""
 }
 
-// SyncedByName is SyncedBy from the names in a path alone.
+// SyncedByName is SyncedBy, but looks only at the names in the path.
 func SyncedByName(path string) (service, where string) {
 	for dir := path; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		name := filepath.Base(dir)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// sound is a tree that keeps every law, and uses every freedom the plan gives. Each case below spoils it in one place.
+// sound is a tree that keeps every law and uses everything that the plan
+// allows. Each case below breaks it in one place.
 var sound = map[string]string{
 	"croft.go":                 imports("croft", "context", module+"/store", module+"/guard", module+"/tenure", module+"/internal/clock"),
 	"croft_test.go":            imports("croft", "testing", "pgregory.net/rapid", module+"/backend/mem"),
@@ -63,7 +64,7 @@ func write(t *testing.T, files, changes map[string]string) string {
 	return top
 }
 
-// broken applies every law to a tree.
+// broken applies every law to a tree, and returns the reports.
 func broken(t *testing.T, top string) []string {
 	t.Helper()
 	tree, err := readTree(top)
@@ -89,10 +90,12 @@ func TestASoundTreeIsLeftInPeace(t *testing.T) {
 	report(t, broken(t, write(t, sound, nil)))
 }
 
-// readOnly begins a workflow whose token may read the repository and no more.
+// readOnly is the beginning of a workflow whose token may only read the
+// repository.
 const readOnly = "permissions:\n  contents: read\n\n"
 
-// TestEveryBreachIsCaught spoils the sound tree in one place a case; exactly that must be reported, with the place.
+// TestEveryBreachIsCaught breaks the sound tree in one place for each case.
+// Exactly that must be reported, with the place.
 func TestEveryBreachIsCaught(t *testing.T) {
 	long := strings.Repeat("// line\n", longest+1)
 	cases := []struct {

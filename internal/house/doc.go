@@ -1,6 +1,9 @@
-// Package house holds the architecture of this repository to its plan. It is all tests: which room may open into which
-// stands in plan_test.go, and the other laws (package comments, file sizes and names, what the README promises) beside it.
+// Package house tests that the repository keeps its architecture. It has only
+// tests. plan_test.go says which room may import which. The other laws are
+// beside it: package comments, file sizes and names, promises of the README,
+// supply of code.
 //
-// Every law is a function from a tree to the places that break it. It is tried first on small trees that break it on
-// purpose, so that a law which notices nothing is noticed, and then on the repository itself.
+// Every law is a function from a tree to the places that break it. The tests
+// try each law on small trees that break it on purpose, so that a law which
+// notices nothing is noticed. Then they apply it to the repository itself.
 package house

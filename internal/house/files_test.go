@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// longest is the number of lines at which a file has become two.
+// longest is the most lines that a file may have.
 const longest = 500
 
-// empty are names that say nothing about what is inside.
+// empty are names that say nothing about the content.
 var empty = []string{"util", "utils", "common", "helper", "helpers", "types", "misc"}
 
-// missingComments reports packages without a package comment in a non-test file.
+// missingComments reports packages that have no package comment outside tests.
 func missingComments(t *tree) []string {
 	var found []string
 	for _, p := range t.packages {
@@ -29,7 +29,7 @@ func missingComments(t *tree) []string {
 	return found
 }
 
-// longFiles reports files written by hand that are longer than one idea is.
+// longFiles reports handwritten files that are longer than longest.
 func longFiles(t *tree) []string {
 	var found []string
 	for _, f := range t.files {
@@ -40,7 +40,7 @@ func longFiles(t *tree) []string {
 	return found
 }
 
-// emptyNames reports Go files and folders named after nothing.
+// emptyNames reports Go files and folders with a name from empty.
 func emptyNames(t *tree) []string {
 	var found []string
 	for _, f := range t.files {
@@ -60,11 +60,13 @@ func emptyNames(t *tree) []string {
 	return found
 }
 
-// shared are folders every machine has: a path below one of them says nothing about where the repository is kept.
+// shared are folders that every machine has. A path below one of them does not
+// say where the repository is kept.
 var shared = []string{"/", "/tmp", "/var", "/usr", "/opt", "/srv", "/mnt", "/media", "/home", "/run", "/etc", "/data", "/src", "/app", "/build", "/workspace"}
 
-// privatePaths reports mentions, in the named files, of the folders this machine keeps to itself: the one the repository
-// lies in, and the home of whoever runs the test. They mean nothing to a reader elsewhere.
+// privatePaths reports mentions of this machine's own folders in the named
+// files: the folder of the repository, and the home of the user who runs the
+// test. They mean nothing to a reader elsewhere.
 func privatePaths(top, home string, files []string) ([]string, error) {
 	var private, folders []string
 	for _, dir := range []string{filepath.Dir(top), home} {
@@ -75,21 +77,21 @@ func privatePaths(top, home string, files []string) ([]string, error) {
 	if len(private) == 0 {
 		return nil, nil
 	}
-	// Only where a path begins: import paths and globs have the same names in their middle.
+	// Only where a path begins: import paths and globs contain the same names.
 	mention := regexp.MustCompile(`(?:^|[^\w./~$})*-]|://)(?:` + strings.Join(private, "|") + `)[/\\]`)
 
 	var found []string
 	for _, name := range files {
 		text, err := os.ReadFile(filepath.Join(top, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) || path.Ext(name) == ".sum" {
-			continue // deleted but not yet committed; checksums hold any letters
+			continue // deleted but not yet committed; or checksums, which contain any letters
 		}
 		if err != nil {
 			return nil, err
 		}
 		within := func(folder string) bool { return strings.Contains(string(text), folder) }
 		if !slices.ContainsFunc(folders, within) {
-			continue // most files, and much quicker than a look at each line
+			continue // true of most files, and faster than looking at each line
 		}
 		for n, line := range strings.Split(string(text), "\n") {
 			if mention.MatchString(line) {

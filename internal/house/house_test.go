@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTheRepositoryKeepsItsLaws applies every law to the repository this package is part of.
+// TestTheRepositoryKeepsItsLaws applies every law to this repository.
 func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 	top, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -36,6 +36,18 @@ func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 		}
 		report(t, found)
 	})
+	for name, law := range map[string]func(string) ([]string, error){
+		"lines fit the page":                    wideLines,
+		"exported documentation names an actor": exportedRiddles,
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := law(top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report(t, found)
+		})
+	}
 	t.Run("no file names a folder of one machine", func(t *testing.T) {
 		files, err := tracked(top)
 		if err != nil {
@@ -43,7 +55,7 @@ func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 		}
 		home, err := os.UserHomeDir()
 		if err != nil {
-			home = "" // nobody's home: only the checkout's own path is looked for
+			home = "" // not a user's home: look only for the path of the checkout
 		}
 		found, err := privatePaths(top, home, files)
 		if err != nil {

@@ -9,14 +9,16 @@ import (
 // module is the import path of the repository.
 const module = "github.com/croft-dev/croft"
 
-// root is the room of the package applications import: the top folder itself.
+// root is the name of the top folder's room, the package that applications
+// import.
 const root = "(root)"
 
-// A room is one folder at the top of the repository with all below it.
+// A room is one folder at the top of the repository, with everything below it.
 type room struct {
-	// opens lists the rooms its packages may import, besides their own.
+	// opens lists the rooms that its packages may import, besides their own.
 	opens []string
-	// outside allows modules of others; without it only the standard library and golang.org/x.
+	// outside allows other modules. Without it only the standard library and
+	// golang.org/x are allowed.
 	outside bool
 	// apart keeps the folders in the room from importing each other.
 	apart bool
@@ -29,12 +31,14 @@ var (
 	all       = append([]string{"work", "observe", "backend", "boundary", "proof"}, core...)
 )
 
-// plan says who may import whom. Dependencies point one way: cmd, work, the root, then store and guard, then tenure and
-// fence. A backend meets the contracts and knows neither the root nor another backend, so that a new technology is a
-// new folder and nothing else.
+// plan says which room may import which. Dependencies point one way: cmd, work,
+// the root, then store and guard, then tenure and fence. A backend meets the
+// contracts. It knows neither the root nor another backend, so a new technology
+// is just a new folder.
 //
-// internal has no line of its own to keep: it is a corridor. What a package reaches through it counts as imported by
-// that package, so it can be no way around the plan.
+// internal is a corridor. If a package imports an internal package, everything
+// behind it counts as imported by that package too. So internal is no way
+// around the plan.
 var plan = map[string]room{
 	"tenure":   {opens: laws},
 	"fence":    {opens: laws},
@@ -44,7 +48,7 @@ var plan = map[string]room{
 	"work":     {opens: core},
 	"observe":  {opens: append([]string{"work"}, core...), outside: true},
 	"backend":  {opens: append([]string{"work"}, contracts...), outside: true, apart: true},
-	"boundary": {opens: append([]string{"work"}, core...), outside: true, apart: true},
+	"boundary": {opens: append([]string{"work"}, core...), apart: true},
 	"proof":    {opens: all, outside: true},
 	"cmd":      {opens: all, outside: true},
 	"bench":    {opens: all, outside: true},
@@ -53,7 +57,7 @@ var plan = map[string]room{
 	"internal": {opens: all},
 }
 
-// brokenPlan reports every import in non-test code that the plan does not allow.
+// brokenPlan reports every import outside tests that the plan does not allow.
 func brokenPlan(t *tree) []string {
 	var found []string
 	for _, p := range t.packages {
@@ -73,8 +77,8 @@ func brokenPlan(t *tree) []string {
 	return found
 }
 
-// wrongDoors reports what package p, of room r, may not reach by import i: the package imported, or, behind the
-// corridor, everything that one opens into.
+// wrongDoors reports what package p of room r may not reach by import i. That
+// is the imported package, or, behind the corridor, everything that it imports.
 func (t *tree) wrongDoors(p *pkg, r room, i imported) []string {
 	var found []string
 	seen := map[string]bool{}
@@ -112,13 +116,14 @@ func inside(path string) bool {
 	return path == module || strings.HasPrefix(path, module+"/")
 }
 
-// lent reports whether an import path is of the standard library or of golang.org/x.
+// lent reports whether an import path is in the standard library or
+// golang.org/x.
 func lent(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") || strings.HasPrefix(path, "golang.org/x/")
 }
 
-// roomOf names the room a folder of the repository belongs to.
+// roomOf returns the room of a folder.
 func roomOf(dir string) string {
 	if dir == "." || dir == "" {
 		return root
@@ -127,7 +132,8 @@ func roomOf(dir string) string {
 	return first
 }
 
-// folderOf names the folder within its room: backend/dir for backend/dir and all below it.
+// folderOf returns the folder within its room: backend/dir for backend/dir and
+// everything below it.
 func folderOf(dir string) string {
 	parts := strings.SplitN(dir, "/", 3)
 	return strings.Join(parts[:min(2, len(parts))], "/")

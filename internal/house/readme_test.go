@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// commands are the two a newcomer is given: see it work, and check it.
+// commands are the two that the README gives to a newcomer: see it work, and
+// check it.
 var commands = []string{
 	`go run ./cmd/croft run hello -- echo "my turn"`,
 	`make test`,
@@ -20,8 +21,8 @@ var (
 	makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 )
 
-// brokenPromises reports what the README promises a newcomer and does not keep,
-// and make targets that a workflow runs and the Makefile lacks.
+// brokenPromises reports promises of the README to a newcomer that do not hold.
+// It also reports make targets that a workflow runs and the Makefile lacks.
 func brokenPromises(top string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(top, "README.md"))
 	if os.IsNotExist(err) {
@@ -67,7 +68,8 @@ func brokenPromises(top string) ([]string, error) {
 	return found, nil
 }
 
-// namedTargets lists the make targets a document names in code, inline or in a fenced block; "make sure" in prose is none.
+// namedTargets lists the make targets that a document names in code, inline or
+// in a fenced block. It ignores prose like "make sure".
 func namedTargets(text string) []string {
 	var names []string
 	fenced := false

@@ -16,11 +16,11 @@ var (
 	watchedModule = regexp.MustCompile(`(?m)^\s*- (/\S*)$`)
 )
 
-// looseSupply reports workflows that run code which can change under its name,
-// that hold more rights than to read, or that give their secrets to changes of
+// looseSupply reports workflows that run code which may change under its name,
+// that have more rights than to read, or that give secrets to changes of
 // strangers. It also reports Go modules that Dependabot does not watch.
 //
-// It does not parse YAML, so it takes the plain form of each setting alone: an
+// It does not parse YAML, so it accepts only the plain form of each setting: an
 // action without quotes, and one block of rights for all jobs of a workflow.
 func looseSupply(top string) ([]string, error) {
 	var found []string
@@ -60,8 +60,21 @@ func unwatchedModules(top string) ([]string, error) {
 	for _, m := range watchedModule.FindAllSubmatch(text, -1) {
 		watched[string(m[1])] = true
 	}
+	folders, err := moduleFolders(top)
 	var found []string
-	err = filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
+	for _, dir := range folders {
+		if dir = strings.TrimSuffix("/"+dir, "."); !watched[dir] {
+			found = append(found, "the Go module in "+dir+" is not in .github/dependabot.yml")
+		}
+	}
+	return found, err
+}
+
+// moduleFolders lists the folders with a go.mod, from the top: "." or
+// "backend/redis".
+func moduleFolders(top string) ([]string, error) {
+	var folders []string
+	err := filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -72,13 +85,8 @@ func unwatchedModules(top string) ([]string, error) {
 			return nil
 		}
 		dir, err := filepath.Rel(top, filepath.Dir(file))
-		if err != nil {
-			return err
-		}
-		if dir = strings.TrimSuffix("/"+filepath.ToSlash(dir), "."); !watched[dir] {
-			found = append(found, "the Go module in "+dir+" is not in .github/dependabot.yml")
-		}
-		return nil
+		folders = append(folders, filepath.ToSlash(dir))
+		return err
 	})
-	return found, err
+	return folders, err
 }

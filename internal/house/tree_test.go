@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// tree is a repository as the laws see it. Its Go files are read without the go command and whatever system they are
-// for, so that an import on another system counts like any other.
+// tree is a repository, as the laws see it. Go files are read without the go
+// command, for all systems, so that an import on another system counts too.
 type tree struct {
 	top      string
 	packages []*pkg
@@ -25,17 +25,17 @@ type tree struct {
 
 // pkg is one folder with Go files.
 type pkg struct {
-	dir        string     // from the top, with slashes; "." is the top
-	imports    []imported // by non-test files
+	dir        string     // relative to the top, with slashes; "." is the top
+	imports    []imported // of non-test files
 	documented bool
 }
 
-// imported is one import, and where it stands.
+// imported is one import and its position.
 type imported struct{ path, at string }
 
 // goFile is one Go file, tests included.
 type goFile struct {
-	name      string // from the top, with slashes
+	name      string // relative to the top, with slashes
 	lines     int
 	test      bool
 	generated bool
@@ -53,8 +53,9 @@ func (t *tree) at(dir string) *pkg {
 	return nil
 }
 
-// readTree reads every Go file below top that the go command would: not those in testdata or in folders whose name
-// begins with a dot or an underscore. Modules within the repository are read as part of it.
+// readTree reads every Go file below top that the go command would read. It
+// skips testdata, and folders whose names begin with a dot or an underscore. It
+// also reads the modules within the repository.
 func readTree(top string) (*tree, error) {
 	t := &tree{top: top}
 	err := filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
@@ -114,7 +115,7 @@ func (t *tree) read(name string) error {
 	return nil
 }
 
-// tracked names the files under version control: those that others get to see.
+// tracked returns the files under version control, which others get to see.
 func tracked(top string) ([]string, error) {
 	list := exec.Command("git", "ls-files", "-z")
 	list.Dir = top

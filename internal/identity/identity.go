@@ -1,4 +1,5 @@
-// Package identity names who works here when nobody has said: the owner as people know it, and this run of it.
+// Package identity has the default names of a client: its owner, as people know
+// it, and its instance, which is this run of it.
 package identity
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Owner is user@host. The user comes from the password database first, so that cron, sudo and shells agree.
+// Owner returns user@host. The user comes from the password database first, so
+// that cron, sudo and shells agree.
 func Owner() string { return owner(host()) }
 
 func owner(host string) string {
@@ -32,7 +34,9 @@ func owner(host string) string {
 	return clip(name + "@" + host)
 }
 
-// Instance tells this process, and this call, from all others, those of the same number on other machines and after a restart included.
+// Instance returns a name that tells this call in this process from all others.
+// It has a random part, so that an equal process id on another machine or after
+// a restart gives another name.
 func Instance() string { return instance(host()) }
 
 func instance(host string) string {
@@ -49,7 +53,7 @@ func host() string {
 	return printable(name)
 }
 
-// printable drops what may not be in an owner's name.
+// printable removes characters that an owner's name may not have.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestNamesAreFitForRecords: whatever the machine is called, its name can be stored and shown on one line.
+// TestNamesAreFitForRecords: whatever the machine is called, its name can be
+// stored and shown on one line.
 func TestNamesAreFitForRecords(t *testing.T) {
 	for _, name := range []string{Owner(), Instance()} {
 		if name == "" || len(name) > tenure.MaxName || strings.IndexFunc(name, unicode.IsControl) >= 0 {
@@ -27,7 +28,7 @@ func TestNamesAreFitForRecords(t *testing.T) {
 	}
 }
 
-// TestDefaultNamesFitTheLaw, whatever the machine calls itself.
+// TestDefaultNamesFitTheLaw: whatever the machine is called.
 func TestDefaultNamesFitTheLaw(t *testing.T) {
 	for _, host := range []string{"box1", strings.Repeat("ö", 300), "a\nb\xff"} {
 		for _, name := range []string{owner(printable(host)), instance(printable(host))} {

@@ -7,74 +7,93 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// doubtEvery is the shortest pause between two renewals out of turn, whoever
-// says that the lease is another's by now. Each makes the next pause twice as
-// long, up to the interval, until a renewal in turn.
+// doubtEvery is the shortest pause between two renewals out of turn. Each makes
+// the next pause twice as long, up to the interval. A renewal in turn resets
+// it.
 const doubtEvery = time.Second
 
-// Keeper keeps one lease: it says when to renew it and when it is over. The zero Keeper is not usable.
+// Keeper keeps one lease: it says when to renew it and when it is over.
+// NewKeeper makes one; the zero Keeper is not usable.
 type Keeper struct {
 	terms    Terms
 	interval time.Duration
-	deadline clock.Instant // local: only a confirmed grant or renewal moves it
+	deadline clock.Instant // local; only a confirmed grant or renewal moves it
 	holdEnd  clock.Instant // MaxHold, or Never
 
-	slot  clock.Instant // when the next renewal begins
-	retry clock.Instant // when to send the present one again, or Never
-	pause time.Duration // before the retry after the next unknown answer
-	doubt clock.Instant // when to renew out of turn, or Never
-	asked clock.Instant // when that was last done
-	calm  time.Duration // how long it is not done again after that
+	slot       clock.Instant // when the next renewal begins
+	retry      clock.Instant // when to send the open renewal again, or Never
+	pause      time.Duration // how long to wait after the next unknown answer
+	doubt      clock.Instant // when to renew out of turn, or Never
+	doubtedAt  clock.Instant // when the last renewal out of turn was
+	doubtPause time.Duration // the pause between two renewals out of turn
 
-	open     bool          // the present renewal is not confirmed
+	// The newest renewal is not confirmed yet.
+	open     bool
 	first    clock.Instant // when it was first sent
-	sends    int           // how often
-	failures int           // renewals in a row that ended unconfirmed
+	sends    int           // how often it was sent
+	failures int           // renewals in a row that were not confirmed
 
+	// When the work last made progress, on the local clock.
 	progress clock.Instant
-	reported time.Time // on the store's clock: the newest report seen in a record
-	withheld bool      // the present renewal is not sent because the work has stalled
+	// The newest report seen in a record, on the store's clock.
+	reported time.Time
+	// The renewal that is due is not sent, because the work has stalled.
+	withheld bool
 
 	lost Loss
-	err  error // the last answer that was no confirmation
+	err  error // the last answer that confirmed nothing
 }
 
-// Orders are what a Keeper wants done, and what it has noticed.
+// Orders tell the user of a Keeper what to do, and report what the Keeper has
+// noticed.
 type Orders struct {
-	Renew bool // send a renewal now,
-	Again bool // which has been sent before and is not known to have arrived
-	Look  bool // read the key's record now: perhaps another process has reported progress
+	// Renew asks to send a renewal now.
+	Renew bool
+	// Again says that this renewal was sent before, and may not have arrived.
+	Again bool
+	// Look asks to read the key's record: another process may have reported
+	// progress.
+	Look bool
 
-	Lost Loss  // the lease is over
-	Err  error // the answer that led to it, if there was one
+	// Lost says that the lease is over, and why.
+	Lost Loss
+	// Err is the answer that led to the loss or failure, if there was one.
+	Err error
 
-	Renewed  bool          // a renewal was confirmed,
-	Margin   time.Duration // this long before the lease would have ended
-	Idle     time.Duration // and this long after the work was last known to have got somewhere
-	Failures int           // a renewal ended unconfirmed: so many in a row
+	// Renewed says that a renewal was confirmed.
+	Renewed bool
+	// Margin is how much was left then until the local deadline.
+	Margin time.Duration
+	// Idle is how long ago the work last made progress.
+	Idle time.Duration
+	// Failures, if not 0, says that so many renewals in a row failed.
+	Failures int
 }
 
-// NewKeeper begins to keep a lease whose local deadline is as a store's answer gave it (see Terms.Until). since is when the holder got it: now,
-// unless the lease has been resumed. Jitter is as in Tick.
+// NewKeeper begins to keep a lease. deadline is the local deadline that the
+// store's answer gave (see Terms.Until). since is when the holder got the key:
+// now, unless the lease was resumed. Jitter is as in Tick.
 func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Keeper {
 	k := Keeper{
 		terms: t, interval: t.Interval(), deadline: deadline, holdEnd: Never,
-		retry: Never, doubt: Never, asked: now.Add(-doubtEvery), calm: doubtEvery, progress: now, reported: rec.ProgressAt,
+		retry: Never, doubt: Never, doubtedAt: now.Add(-doubtEvery), doubtPause: doubtEvery,
+		progress: now, reported: rec.ProgressAt,
 	}
 	if t.MaxHold > 0 {
 		k.holdEnd = After(since, t.MaxHold)
 	}
-	k.slot = min(k.next(now, jitter), now.Add(k.cutoff().Sub(now)/2)) // sooner, if the grant was already old when it became known
+	// Renew sooner if the grant was already old when it became known.
+	k.slot = min(k.next(now, jitter), now.Add(k.cutoff().Sub(now)/2))
 	return k
 }
 
-// Deadline is the local deadline: authority ends there at the latest.
+// Deadline returns the local deadline. The lease ends there at the latest.
 func (k *Keeper) Deadline() clock.Instant { return k.deadline }
 
-// Ends is when the lease is over if nothing happens before.
+// Ends returns when the lease is over if nothing happens before.
 func (k *Keeper) Ends() clock.Instant { return min(k.cutoff(), k.holdEnd) }
 
-// Wake is when Step has something to do at the latest.
+// Wake returns when Step must be called at the latest.
 func (k *Keeper) Wake() clock.Instant {
 	if k.lost != "" {
 		return Never
@@ -82,7 +101,8 @@ func (k *Keeper) Wake() clock.Instant {
 	return min(k.slot, k.retry, k.doubt, k.cutoff(), k.holdEnd)
 }
 
-// Early is from when on a Tick does what would be due at Wake: a renewal may be sent a little before its time, in the company of others.
+// Early returns when a Tick may already do the work of Wake. A renewal may be
+// sent a little early, together with others.
 func (k *Keeper) Early() clock.Instant {
 	if k.lost != "" {
 		return Never
@@ -90,19 +110,22 @@ func (k *Keeper) Early() clock.Instant {
 	return min(k.early(), k.retry, k.doubt, k.cutoff(), k.holdEnd)
 }
 
-// Step takes what has happened by now.
+// Step takes an event, and returns the orders that follow from it.
 func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 	if k.lost != "" {
 		return Orders{}
 	}
 	if a, ok := e.(Answered); ok {
 		if refusal := notOwned(a.Answer); refusal != nil {
-			return k.end(LossOf(refusal), a.Answer.Err) // the store's word says more than the clock's
+			// The store's word is more exact than the clock's.
+			return k.end(LossOf(refusal), a.Answer.Err)
 		}
 	}
-	if loss := k.overdue(now); loss != "" { // first: what arrives after the deadline cannot undo it
+	// Before anything else: an answer after the deadline cannot undo the loss.
+	if loss := k.overdue(now); loss != "" {
 		if loss == HeldTooLong || loss == Stalled {
-			return k.end(loss, nil) // whatever the store has answered, it would have ended
+			// The store's answers did not cause this loss.
+			return k.end(loss, nil)
 		}
 		return k.end(loss, k.err)
 	}
@@ -116,7 +139,7 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 	case Progressed:
 		k.progress = max(k.progress, now)
 	case Doubted:
-		k.doubt = max(now, k.asked.Add(k.calm))
+		k.doubt = max(now, k.doubtedAt.Add(k.doubtPause))
 		if k.doubt == now {
 			return k.outOfTurn(now)
 		}
@@ -124,13 +147,14 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 		return k.end(e.Loss, nil)
 	}
 	if k.withheld && !k.stalled(now) {
-		k.slot = max(k.slot, k.next(now, 1)) // it gets its whole interval, like any other
+		// This renewal gets a whole interval, like any other.
+		k.slot = max(k.slot, k.next(now, 1))
 		return k.begin(now)
 	}
 	return Orders{}
 }
 
-// overdue says why the lease is over by time alone, or "".
+// overdue says why the lease is over by time alone, or returns "".
 func (k *Keeper) overdue(now clock.Instant) Loss {
 	switch {
 	case now >= k.holdEnd && k.holdEnd <= k.cutoff():
@@ -159,7 +183,7 @@ func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 				return o
 			}
 		}
-		k.slot, k.calm = k.next(now, jitter), doubtEvery
+		k.slot, k.doubtPause = k.next(now, jitter), doubtEvery
 		o := k.begin(now)
 		if failed {
 			o.Failures, o.Err = k.failures, k.err
@@ -171,23 +195,24 @@ func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
 	return Orders{}
 }
 
-// outOfTurn renews a lease that may be another's by now. A lease whose work has
-// stalled is not renewed, not even for that.
+// outOfTurn renews a lease whose key may have been given to another. A lease
+// whose work has stalled is not renewed even then.
 func (k *Keeper) outOfTurn(now clock.Instant) Orders {
-	if k.doubt, k.asked = Never, now; k.calm < k.interval {
-		k.calm = min(2*k.calm, k.interval)
+	if k.doubt, k.doubtedAt = Never, now; k.doubtPause < k.interval {
+		k.doubtPause = min(2*k.doubtPause, k.interval)
 	}
 	switch {
 	case k.withheld:
 		return Orders{}
-	case k.open: // it may have been confirmed before the key became another's
+	// Send it again: its answer may date from before the key was given away.
+	case k.open:
 		return k.send(now)
 	}
 	k.slot = k.next(now, 1)
 	return k.begin(now)
 }
 
-// begin is the start of a renewal: its first sending, unless the work has stalled.
+// begin starts a renewal and sends it, unless the work has stalled.
 func (k *Keeper) begin(now clock.Instant) Orders {
 	if k.stalled(now) {
 		k.withheld, k.open, k.retry = true, false, Never
@@ -199,14 +224,15 @@ func (k *Keeper) begin(now clock.Instant) Orders {
 
 func (k *Keeper) send(now clock.Instant) Orders {
 	k.sends++
-	k.retry = After(now, k.interval/2) // a call that hangs for so long is taken for lost
+	// A call that hangs for this long is taken for lost.
+	k.retry = After(now, k.interval/2)
 	return Orders{Renew: true, Again: k.sends > 1}
 }
 
 func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
 	present := k.open && e.Sent >= k.first
 	if e.Answer.Err != nil {
-		if k.open { // else a later one has been confirmed
+		if k.open { // otherwise a later one was confirmed
 			k.err = e.Answer.Err
 		}
 		if present {
@@ -223,15 +249,16 @@ func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
 		k.open, k.retry = false, Never
 	}
 	o := Orders{Renewed: true, Margin: k.deadline.Sub(now)}
-	k.deadline = max(k.deadline, k.terms.Until(first, e.Sent, e.Answer)) // answers may overtake each other
+	// Use the later deadline: answers may overtake each other.
+	k.deadline = max(k.deadline, k.terms.Until(first, e.Sent, e.Answer))
 	k.failures, k.err = 0, nil
 	k.sawReport(e.Answer.Record.ProgressAt, e.Answer.Now, e.Sent)
 	o.Idle = max(now.Sub(k.progress), 0)
 	return o
 }
 
-// sawReport notes progress reported through another process, as a record shows it: at reported, when the store's clock stood at now and the local
-// one at local.
+// sawReport notes progress that another process has reported. The record shows
+// it at reported, when the store's clock showed now and the local clock local.
 func (k *Keeper) sawReport(reported, now time.Time, local clock.Instant) {
 	if reported.After(k.reported) {
 		k.reported = reported
@@ -248,10 +275,11 @@ func (k *Keeper) end(loss Loss, err error) Orders {
 	return Orders{Lost: loss, Err: err}
 }
 
-// cutoff is when the context ends: the notice before the deadline.
+// cutoff returns when the context ends: Notice before the local deadline.
 func (k *Keeper) cutoff() clock.Instant { return k.deadline.Add(-k.terms.Notice) }
 
-// early is from when on the next renewal may begin; one that is open gets its whole interval.
+// early returns when the next renewal may begin. An open renewal gets its whole
+// interval first.
 func (k *Keeper) early() clock.Instant {
 	if k.open {
 		return k.slot
@@ -259,7 +287,7 @@ func (k *Keeper) early() clock.Instant {
 	return k.slot.Add(-k.interval / 8)
 }
 
-// next is when the renewal after one at i begins.
+// next returns when the renewal after one at i begins.
 func (k *Keeper) next(i clock.Instant, jitter float64) clock.Instant {
 	return i.Add(Spread(k.interval, 0.9, 1, jitter))
 }

@@ -18,10 +18,12 @@ const (
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// minute are terms in round numbers: margin 6 s, interval 20 s, quick retries from 1.25 s on, a call taken for lost after 10 s.
+// minute are terms that give round numbers: margin 6 s, interval 20 s, quick
+// retries from 1.25 s on. A call is taken for lost after 10 s.
 var minute = Terms{TTL: time.Minute, MaxFailures: 3}
 
-// kept is a keeper of a lease granted at 0, and what has become of it.
+// kept is the Keeper of a lease that was granted at 0, with a log of its
+// orders.
 type kept struct {
 	Keeper
 	t     *testing.T
@@ -36,7 +38,8 @@ func keepFor(t *testing.T, terms Terms) *kept {
 	return &kept{t: t, Keeper: NewKeeper(terms, terms.Until(0, 0, at), 0, 0, at.Record, 1)}
 }
 
-// confirmed is the store's answer to a renewal decided at a time.
+// confirmed makes the store's confirmation of a renewal that it decided at a
+// time.
 func confirmed(at, ttl time.Duration) store.Answer {
 	return store.Answer{Record: tenure.Record{Key: key, State: tenure.Held, Deadline: epoch.Add(at + ttl)}, Now: epoch.Add(at)}
 }
@@ -60,7 +63,8 @@ func (k *kept) step(e Event, at time.Duration) Orders {
 	return o
 }
 
-// run ticks whenever the keeper wants to, and gives every renewal the answer that the store has for it (nil: none), until a time or the end.
+// run ticks whenever the Keeper wants to, until a time or the end of the lease.
+// It gives every renewal the store's answer for that time (nil: none).
 func (k *kept) run(until time.Duration, answer func(at time.Duration) *store.Answer) Orders {
 	k.t.Helper()
 	for k.lost == "" && k.Wake() <= clock.Instant(until) {
@@ -249,7 +253,8 @@ func TestFailuresCountOncePerInterval(t *testing.T) {
 		k.wantLost(k.run(time.Hour, down), Unreachable, end)
 	}
 	short := minute
-	short.Notice, short.MaxFailures = 24*s, 2 // half of what is left before the notice: an interval of 15 s
+	// The interval is 15 s: half of the time before the notice.
+	short.Notice, short.MaxFailures = 24*s, 2
 	k := keepFor(t, short)
 	k.wantLost(k.run(time.Hour, silent), Unreachable, 30*s)
 }
@@ -343,7 +348,8 @@ func TestProgressTakesRenewalUpAgain(t *testing.T) {
 	}
 }
 
-// TestARenewalTakenUpAgainGetsItsWholeInterval, however soon the next one would have been: one that has only just been sent is no failure.
+// TestARenewalTakenUpAgainGetsItsWholeInterval: a renewal that was withheld and
+// has only just been sent must not count as failed.
 func TestARenewalTakenUpAgainGetsItsWholeInterval(t *testing.T) {
 	terms := minute
 	terms.StallAfter, terms.MaxFailures = 15*s, 1
@@ -361,7 +367,8 @@ func TestARenewalTakenUpAgainGetsItsWholeInterval(t *testing.T) {
 	}
 }
 
-// TestALossSaysOnlyWhatLedToIt: neither a bound of the holder's own, nor an answer that a later one has put right.
+// TestALossSaysOnlyWhatLedToIt: its error is nil if one of the holder's own
+// limits ended the lease, and it is no answer that a later one has replaced.
 func TestALossSaysOnlyWhatLedToIt(t *testing.T) {
 	terms := minute
 	terms.MaxHold = 30 * s
@@ -385,7 +392,9 @@ func TestALossSaysOnlyWhatLedToIt(t *testing.T) {
 	}
 }
 
-// TestALeaseRenewedAgainIsNotStalled: a late answer brought news of progress, so it is renewed again; when the store is then down, that is why it ends.
+// TestALeaseRenewedAgainIsNotStalled: a late answer brought news of progress,
+// so the lease is renewed again. If the store is then down, the loss is
+// Unreachable.
 func TestALeaseRenewedAgainIsNotStalled(t *testing.T) {
 	terms := minute
 	terms.StallAfter = 45 * s
@@ -458,11 +467,12 @@ func TestADoubtedLeaseIsRenewedAtOnce(t *testing.T) {
 	}
 	k.step(Answered{Sent: clock.Instant(5 * s), Answer: confirmed(5*s, time.Minute)}, 5*s)
 	k.run(60*s, up)
-	k.wantSends(5*s, 25*s, 45*s) // its turns count from there
+	// Renewals in turn count from there.
+	k.wantSends(5*s, 25*s, 45*s)
 }
 
-// TestADoubtedLeaseIsNotTrustedToARenewalUnderWay: that may have been confirmed
-// before the key became another's.
+// TestADoubtedLeaseIsNotTrustedToARenewalUnderWay: the store may have confirmed
+// that renewal before it gave the key to another.
 func TestADoubtedLeaseIsNotTrustedToARenewalUnderWay(t *testing.T) {
 	k := keepFor(t, minute)
 	k.run(20*s, silent)
@@ -473,8 +483,8 @@ func TestADoubtedLeaseIsNotTrustedToARenewalUnderWay(t *testing.T) {
 	k.wantLost(o, TakenOver, 21*s)
 }
 
-// TestDoubtsCostFewRenewals, however many there are: anybody who shares the
-// store may raise them.
+// TestDoubtsCostFewRenewals: anybody who shares the store may raise doubts, any
+// number of them.
 func TestDoubtsCostFewRenewals(t *testing.T) {
 	k := keepFor(t, minute)
 	for at := time.Duration(0); at < 100*s; at += 10 * time.Millisecond {
@@ -491,7 +501,7 @@ func TestDoubtsCostFewRenewals(t *testing.T) {
 	}
 }
 
-// TestADoubtedLeaseThatHasStalledIsNotRenewed: it is to end.
+// TestADoubtedLeaseThatHasStalledIsNotRenewed: a stalled lease must end.
 func TestADoubtedLeaseThatHasStalledIsNotRenewed(t *testing.T) {
 	terms := minute
 	terms.StallAfter = 10 * s

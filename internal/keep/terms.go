@@ -12,7 +12,8 @@ import (
 // Loss says why a lease ended.
 type Loss string
 
-// The reasons for which a lease ends.
+// The reasons for which a lease ends. Package croft has the same names and
+// explains them.
 const (
 	Superseded  Loss = "superseded"
 	Expired     Loss = "expired"
@@ -24,25 +25,31 @@ const (
 	Closed      Loss = "closed"
 )
 
-// Terms are what a lease is kept by. All but TTL and MaxFailures may be zero.
+// Terms say how a lease is kept. All fields but TTL and MaxFailures may be
+// zero.
 type Terms struct {
 	TTL         time.Duration
-	StallAfter  time.Duration // withhold renewal when the work has reported nothing for so long
-	MaxHold     time.Duration // end it so long after the grant
-	Notice      time.Duration // end it so long before the local deadline
-	MaxFailures int           // end it after so many renewal intervals in a row without an answer
+	StallAfter  time.Duration // withhold renewals after so long without progress
+	MaxHold     time.Duration // end the lease so long after the grant
+	Notice      time.Duration // end the lease so long before the local deadline
+	MaxFailures int           // end the lease after so many failed renewals in a row
 }
 
-// Margin is by how much the local deadline comes before the store's: room for clocks whose rates differ.
+// Margin is how much earlier than the store's deadline the local one is. It
+// makes room for clocks whose rates differ.
 func (t Terms) Margin() time.Duration { return t.TTL / 10 }
 
-// Interval is the time between renewals: a third of the TTL, and at most half of what is left before the notice.
+// Interval is the time between renewals: a third of the TTL, but at most half
+// of the time until the context would end.
 func (t Terms) Interval() time.Duration {
 	return max(min(t.TTL/3, (t.TTL-t.Margin()-t.Notice)/2), time.Millisecond)
 }
 
-// Until is the local deadline that a store's answer gives: the TTL counts from just before the request was first sent, and what the store says is
-// left from just before the copy of it that was answered, so that neither can end after the store's own deadline.
+// Until computes the local deadline from a store's answer. It is the earlier of
+// two times, minus the margin. One is the TTL counted from just before the
+// request was first sent. The other is the remaining time by the store's clock,
+// counted from just before the answered copy was sent. Neither can lie after
+// the store's own deadline.
 func (t Terms) Until(first, sent clock.Instant, a store.Answer) clock.Instant {
 	until := first.Add(t.TTL)
 	if !a.Now.IsZero() {
@@ -51,7 +58,7 @@ func (t Terms) Until(first, sent clock.Instant, a store.Answer) clock.Instant {
 	return until.Add(-t.Margin())
 }
 
-// LossOf reads from a refusal why the lease is over.
+// LossOf returns the loss that a refusal of the store means.
 func LossOf(refusal *tenure.NotOwnedError) Loss {
 	switch refusal.Why {
 	case tenure.WhyTakenOver:
@@ -62,13 +69,15 @@ func LossOf(refusal *tenure.NotOwnedError) Loss {
 		return Expired
 	case tenure.WhyUnknown:
 		if refusal.Record.IsZero() {
-			return Expired // the store has forgotten it: nobody else is known to have been granted
+			// The store has forgotten the lease. As far as it knows, nobody
+			// else was granted the key.
+			return Expired
 		}
 	}
 	return Superseded
 }
 
-// notOwned finds the store's "not owned" in an answer, or nil.
+// notOwned returns the NotOwnedError in an answer, or nil.
 func notOwned(a store.Answer) *tenure.NotOwnedError {
 	var refusal *tenure.NotOwnedError
 	if errors.As(a.Err, &refusal) {

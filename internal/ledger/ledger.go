@@ -1,5 +1,14 @@
-// Package ledger keeps items of work in a map under a mutex, by a law that can be replaced: with the law of package work it is the ledger of backend/mem and the reference of the conformance suite, with a broken one it is what the
+// Package ledger keeps work items in memory, by a law that can be replaced.
+// With the law of package work it is the ledger of backend/mem, and the
+// reference of the conformance suite. With a broken law it is a ledger that the
 // suite must catch.
+//
+// All handles on a ledger share one state behind one mutex. Every call holds
+// the mutex from beginning to end, so calls are atomic and happen one after the
+// other. A caller's transaction works on a copy of the tables, which replaces
+// them at the commit. Each handle has a second, short mutex for its closed
+// flag. The only callbacks from other goroutines are those that end a Wake when
+// its context ends.
 package ledger
 
 import (
@@ -25,14 +34,16 @@ type Law struct {
 	Takes  func(q work.Taking, e work.Effect, now time.Time) bool
 	Take   func(e work.Effect, q work.Taking, now time.Time) work.Effect
 	Settle func(e work.Effect, mark fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error)
-	Emit   func(there map[work.EffectID]work.Effect, e work.Effect) // puts an effect into the outbox
-	Record func(r *work.Refusal) bool                               // whether a refusal is recorded
+	// Emit puts an effect into the outbox.
+	Emit func(there map[work.EffectID]work.Effect, e work.Effect)
+	// Record reports whether to record a refusal, which may be nil.
+	Record func(r *work.Refusal) bool
 	Forget func(r work.Retention, it work.Item, effects []work.Effect, now time.Time) bool
-	Commit func(err error) bool // whether a caller's transaction that returned err counts
-	Wakes  bool                 // whether changes wake who waits
+	Commit func(err error) bool // whether a transaction that returned err counts
+	Wakes  bool                 // whether changes wake waiters
 }
 
-// Sound is the law as it is.
+// Sound returns the law of package work.
 func Sound() Law {
 	return Law{
 		Apply: work.Apply, Grant: work.Grant, Before: work.Item.Before,
@@ -51,31 +62,34 @@ func Sound() Law {
 	}
 }
 
-// book is what handles share.
-type book struct {
+// shared is the state that all handles on a ledger share.
+type shared struct {
 	law Law
 	now func() time.Time
 
 	mu sync.Mutex
-	page
+	tables
 	waiting map[*waiter]struct{}
 }
 
-// page is what is remembered; a transaction works on a copy.
-type page struct {
+// tables are the rows of a ledger. A transaction works on a copy.
+type tables struct {
 	items    map[work.ID]work.Item
 	effects  map[work.EffectID]work.Effect
 	marks    map[string]fence.Mark
 	refusals []work.Refusal
 }
 
-func (p page) copied() page {
-	return page{items: maps.Clone(p.items), effects: maps.Clone(p.effects), marks: maps.Clone(p.marks), refusals: slices.Clone(p.refusals)}
+func (p tables) copied() tables {
+	return tables{
+		items: maps.Clone(p.items), effects: maps.Clone(p.effects), marks: maps.Clone(p.marks),
+		refusals: slices.Clone(p.refusals),
+	}
 }
 
 // Ledger is a handle on items in memory.
 type Ledger struct {
-	book   *book
+	shared *shared
 	mu     sync.Mutex
 	closed bool
 }
@@ -87,14 +101,17 @@ var (
 
 // New makes an empty ledger with a clock and a law.
 func New(now func() time.Time, law Law) *Ledger {
-	return &Ledger{book: &book{
+	return &Ledger{shared: &shared{
 		law: law, now: now, waiting: map[*waiter]struct{}{},
-		page: page{items: map[work.ID]work.Item{}, effects: map[work.EffectID]work.Effect{}, marks: map[string]fence.Mark{}},
+		tables: tables{
+			items: map[work.ID]work.Item{}, effects: map[work.EffectID]work.Effect{},
+			marks: map[string]fence.Mark{},
+		},
 	}}
 }
 
-// Open returns another handle on the same items, as another client has.
-func (l *Ledger) Open() *Ledger { return &Ledger{book: l.book} }
+// Open returns another handle on the same items, as another client would have.
+func (l *Ledger) Open() *Ledger { return &Ledger{shared: l.shared} }
 
 // Close closes the handle and no other.
 func (l *Ledger) Close() error {
@@ -106,7 +123,7 @@ func (l *Ledger) Close() error {
 
 var errClosed = errors.New("the ledger is closed; open it again")
 
-// usable says why nothing can be asked of the ledger now.
+// usable returns an error if the context has ended or the handle is closed.
 func (l *Ledger) usable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return store.Unknown(err)
@@ -119,12 +136,12 @@ func (l *Ledger) usable(ctx context.Context) error {
 	return nil
 }
 
-// Now is the ledger's clock.
+// Now returns the time on the ledger's clock.
 func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 	if err := l.usable(ctx); err != nil {
 		return time.Time{}, err
 	}
-	return tenure.Time(l.book.now()), nil
+	return tenure.Time(l.shared.now()), nil
 }
 
 // Apply carries out requests.
@@ -132,20 +149,20 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	if err := l.usable(ctx); err != nil {
 		return work.FailedAnswers(len(requests), err)
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	defer l.book.wake()
-	return session{l.book, &l.book.page}.Apply(ctx, requests)
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	defer l.shared.wake()
+	return session{l.shared, &l.shared.tables}.Apply(ctx, requests)
 }
 
-// Claim takes items.
+// Claim claims items.
 func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	return session{l.book, &l.book.page}.Claim(ctx, c)
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	return session{l.shared, &l.shared.tables}.Claim(ctx, c)
 }
 
 // Get returns one item.
@@ -153,23 +170,25 @@ func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 	if err := l.usable(ctx); err != nil {
 		return work.Item{}, err
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	return session{l.book, &l.book.page}.Get(ctx, id)
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	return session{l.shared, &l.shared.tables}.Get(ctx, id)
 }
 
-// Within carries out do in a transaction: what it does counts if it returns nil, and nothing of it otherwise. Nobody else is in the ledger meanwhile, so do must use nothing but what it is given.
+// Within calls do in a transaction. If do returns nil, its changes count;
+// otherwise none does. No other call runs meanwhile, so do must use only the
+// Operations it is given.
 func (l *Ledger) Within(ctx context.Context, do func(work.Operations) error) error {
 	if err := l.usable(ctx); err != nil {
 		return err
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	next := l.book.copied()
-	err := do(session{l.book, &next})
-	if l.book.law.Commit(err) {
-		l.book.page = next
-		l.book.wake()
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	next := l.shared.copied()
+	err := do(session{l.shared, &next})
+	if l.shared.law.Commit(err) {
+		l.shared.tables = next
+		l.shared.wake()
 	}
 	return err
 }

@@ -14,7 +14,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	b := l.book
+	b := l.shared
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := tenure.Time(b.now())
@@ -50,8 +50,8 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	return taken, nil
 }
 
-// outbox is all effects, in no order.
-func (b *book) outbox() []work.Effect {
+// outbox returns all effects, in no order.
+func (b *shared) outbox() []work.Effect {
 	all := make([]work.Effect, 0, len(b.effects))
 	for _, e := range b.effects {
 		all = append(all, e)
@@ -64,7 +64,7 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 	if err := l.usable(ctx); err != nil {
 		return work.FailedEffects(len(settlements), err)
 	}
-	b := l.book
+	b := l.shared
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.wake()
@@ -89,7 +89,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 		if out.Changed {
 			b.effects[s.Effect] = copiedEffect(out.Effect)
 		}
-		answers[i] = work.EffectAnswer{Effect: copiedEffect(out.Effect), Repeated: err == nil && !out.Changed, Now: now, Err: err}
+		answers[i] = work.EffectAnswer{
+			Effect: copiedEffect(out.Effect), Repeated: err == nil && !out.Changed, Now: now, Err: err,
+		}
 	}
 	return answers
 }

@@ -10,21 +10,21 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// look calls f with the ledger to itself.
-func (l *Ledger) look(ctx context.Context, bad error, f func(b *book)) error {
+// look calls f with the mutex held, unless there is a reason not to.
+func (l *Ledger) look(ctx context.Context, bad error, f func(b *shared)) error {
 	if bad != nil {
 		return bad
 	}
 	if err := l.usable(ctx); err != nil {
 		return err
 	}
-	l.book.mu.Lock()
-	defer l.book.mu.Unlock()
-	f(l.book)
+	l.shared.mu.Lock()
+	defer l.shared.mu.Unlock()
+	f(l.shared)
 	return nil
 }
 
-// yielded is a sequence of what was found, or of the error.
+// yielded returns a sequence of at most limit values, or of the error.
 func yielded[T any](found []T, limit int, err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err != nil {
@@ -43,7 +43,7 @@ func yielded[T any](found []T, limit int, err error) iter.Seq2[T, error] {
 // List yields items by their ID.
 func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
 	var found []work.Item
-	err := l.look(ctx, q.Check(), func(b *book) {
+	err := l.look(ctx, q.Check(), func(b *shared) {
 		for id, it := range b.items {
 			if q.Selects(it) && (q.After == "" || q.Newest && id < q.After || !q.Newest && id > q.After) {
 				found = append(found, copied(it))
@@ -62,7 +62,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 // Effects yields effects by their identity.
 func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work.Effect, error] {
 	var found []work.Effect
-	err := l.look(ctx, q.Check(), func(b *book) {
+	err := l.look(ctx, q.Check(), func(b *shared) {
 		now := tenure.Time(b.now())
 		for _, e := range b.effects {
 			if q.Selects(e, now) {
@@ -77,7 +77,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 // Refusals yields refusals, the newest first.
 func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
 	var found []work.Refusal
-	err := l.look(ctx, q.Check(), func(b *book) {
+	err := l.look(ctx, q.Check(), func(b *shared) {
 		for _, r := range slices.Backward(b.refusals) {
 			if q.Selects(r) {
 				found = append(found, r)
@@ -96,7 +96,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		}
 		return by[name]
 	}
-	err := l.look(ctx, work.CheckSelected(queue), func(b *book) {
+	err := l.look(ctx, work.CheckSelected(queue), func(b *shared) {
 		now := tenure.Time(b.now())
 		for _, it := range b.items {
 			of(it.Queue).Count(it, now)
@@ -120,11 +120,11 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	return all, err
 }
 
-// Prune forgets what is over.
+// Prune forgets finished items and old refusals.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
 	var pruned work.Pruned
 	r, bad := r.Pruning(limit)
-	err := l.look(ctx, bad, func(b *book) {
+	err := l.look(ctx, bad, func(b *shared) {
 		now := tenure.Time(b.now())
 		of := map[work.ID][]work.Effect{}
 		for _, e := range b.effects {

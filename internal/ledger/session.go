@@ -9,10 +9,10 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// session is one transaction: it is used with the book's mutex held.
+// session is one transaction. Its user holds the mutex of shared.
 type session struct {
-	*book
-	on *page
+	*shared
+	on *tables
 }
 
 func (s session) Apply(ctx context.Context, requests []work.Request) []work.Answer {
@@ -42,7 +42,7 @@ func (s session) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	return answers
 }
 
-// find is the item a request is about.
+// find returns the item that a request is about, or the zero Item.
 func (s session) find(req work.Request) work.Item {
 	if it, known := s.on.items[req.ID]; known || req.Verb != work.Add || req.Unique == "" {
 		return it
@@ -108,9 +108,10 @@ func (s session) Get(_ context.Context, id work.ID) (work.Item, error) {
 	return copied(it), nil
 }
 
-// copied shares nothing with its original.
+// copied returns a copy that shares no bytes with the original.
 func copied(it work.Item) work.Item {
-	it.Payload, it.Checkpoint, it.Result = slices.Clone(it.Payload), slices.Clone(it.Checkpoint), slices.Clone(it.Result)
+	it.Payload, it.Checkpoint, it.Result = slices.Clone(it.Payload), slices.Clone(it.Checkpoint),
+		slices.Clone(it.Result)
 	it.Record.History, it.Record.Guards = slices.Clone(it.Record.History), slices.Clone(it.Record.Guards)
 	return it
 }

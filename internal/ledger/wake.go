@@ -13,12 +13,12 @@ type waiter struct {
 	c     chan struct{}
 }
 
-// Wake wakes who waits for work.
+// Wake returns a channel that receives when something wanted is ready.
 func (l *Ledger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, error) {
 	if err := l.usable(ctx); err != nil {
 		return nil, err
 	}
-	b := l.book
+	b := l.shared
 	one := &waiter{wants: w, c: make(chan struct{}, 1)}
 	b.mu.Lock()
 	b.waiting[one] = struct{}{}
@@ -32,8 +32,9 @@ func (l *Ledger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, erro
 	return one.c, nil
 }
 
-// wake tells everybody for whom something is ready. It is called with the mutex held, after every change.
-func (b *book) wake() {
+// wake wakes all waiters for which something is ready. It is called after every
+// change, with the mutex held.
+func (b *shared) wake() {
 	if !b.law.Wakes || len(b.waiting) == 0 {
 		return
 	}

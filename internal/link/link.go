@@ -1,4 +1,12 @@
-// Package link is the way of a client to a server: a listener that passes bytes on, and mistreats them when told to. It is for tests that need real connections to break, and break at the moment they say.
+// Package link puts a faulty connection between clients and a server. A [Link]
+// listens on a port, passes bytes on to the server, and delays, drops or cuts
+// them when it is told to. It is for tests that need real connections to break
+// at a chosen moment.
+//
+// A mutex protects the present Weather and the set of connections. Each
+// connection has two goroutines per direction: one reads, the other waits for
+// as long as the Weather demands and writes. Setting the Weather wakes all that
+// wait. Close breaks the connections, and the goroutines end with them.
 package link
 
 import (
@@ -9,10 +17,11 @@ import (
 	"time"
 )
 
-// Link is a way of clients to one server. Its methods are safe for concurrent use.
+// Link connects clients with one server. Its methods are safe for concurrent
+// use.
 type Link struct {
 	listener net.Listener
-	target   func() string // "" if there is none
+	target   func() string // the server's address; "" if there is none
 
 	mu      sync.Mutex
 	weather Weather
@@ -21,30 +30,39 @@ type Link struct {
 	pairs   map[*pair]bool
 }
 
-// Weather is what a link does to the bytes that pass. The zero Weather lets them.
+// Weather says how a link treats the bytes that pass. The zero Weather passes
+// them on.
 type Weather struct {
 	Kind  Kind
-	Delay time.Duration // of Slow
+	Delay time.Duration // for Slow
 }
 
-// Kind is a kind of bad weather.
+// Kind is a kind of weather.
 type Kind string
 
 // The kinds of weather.
 const (
-	Fair  Kind = ""
-	Slow  Kind = "slow"  // everything arrives later by the delay
-	Deaf  Kind = "deaf"  // no request arrives: the connection breaks when one comes
-	Cut   Kind = "cut"   // requests arrive, and the connection breaks when the reply comes
-	Mute  Kind = "mute"  // requests arrive, and replies do not; when it is over, connections break
-	Hole  Kind = "hole"  // nothing arrives; when it is over, connections break
-	Vault Kind = "vault" // nothing arrives; when it is over, the requests do, late, and connections break when replies come
+	Fair Kind = ""
+	// Slow: everything arrives later, by the delay.
+	Slow Kind = "slow"
+	// Deaf: no request arrives. The connection breaks when one is sent.
+	Deaf Kind = "deaf"
+	// Cut: requests arrive. The connection breaks when the reply is sent.
+	Cut Kind = "cut"
+	// Mute: requests arrive, replies do not. When Mute ends, connections break.
+	Mute Kind = "mute"
+	// Hole: nothing arrives. When Hole ends, connections break.
+	Hole Kind = "hole"
+	// Vault: nothing arrives. When Vault ends, the requests arrive late, and
+	// connections break when the replies are sent.
+	Vault Kind = "vault"
 )
 
-// pair is one connection of a client, and the one to the server that belongs to it.
+// pair is a client's connection and the server's connection that belongs to it.
 type pair struct {
 	client, server net.Conn
-	late           atomic.Bool // a request was kept until it was late: no reply is to come through
+	// A request was delivered late, so no reply may pass.
+	late atomic.Bool
 }
 
 func (p *pair) close() {
@@ -52,7 +70,8 @@ func (p *pair) close() {
 	_ = p.server.Close()
 }
 
-// New listens on a port of its own. The target is asked for with every connection: the address of the server now, or "" if there is none.
+// New makes a link that listens on a port of its own. For every connection it
+// calls target for the server's present address, or "" if there is none.
 func New(target func() string) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -63,10 +82,10 @@ func New(target func() string) (*Link, error) {
 	return l, nil
 }
 
-// Addr is where clients find it.
+// Addr returns the address to which clients connect.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// Close breaks all connections and takes no more.
+// Close breaks all connections and accepts no more.
 func (l *Link) Close() {
 	_ = l.listener.Close()
 	l.mu.Lock()
@@ -76,7 +95,7 @@ func (l *Link) Close() {
 	l.BreakAll()
 }
 
-// BreakAll breaks all connections there are.
+// BreakAll breaks all present connections.
 func (l *Link) BreakAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +104,7 @@ func (l *Link) BreakAll() {
 	}
 }
 
-// Set changes the weather, for the connections there are and for those to come.
+// Set changes the weather, for present and future connections.
 func (l *Link) Set(w Weather) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +164,9 @@ type parcel struct {
 	at    time.Time
 }
 
-// carry passes bytes on in one direction until the connection breaks. What comes in is taken at once, so that a delay is one for all that comes and not for each piece in turn.
+// carry passes bytes on in one direction until the connection breaks. A
+// goroutine reads them at once, so that a delay applies to all bytes together
+// and not to each piece in turn.
 func (l *Link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 	parcels := make(chan parcel, 1024)
 	go func() {
@@ -163,7 +184,7 @@ func (l *Link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 	}()
 	defer func() {
 		p.close()
-		for range parcels { // whoever reads may be waiting to be heard
+		for range parcels { // so that the reading goroutine can end
 		}
 	}()
 	for next := range parcels {
@@ -176,7 +197,8 @@ func (l *Link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 	}
 }
 
-// admit waits for as long as the weather keeps a parcel, and reports whether it may pass.
+// admit waits for as long as the weather holds a parcel back, and reports
+// whether the parcel may pass.
 func (l *Link) admit(p *pair, next parcel, up bool) bool {
 	swallowed := Fair
 	for {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// patience bounds hanging, not speed.
+// patience limits how long a test may hang. It is no measure of speed.
 const patience = time.Minute
 
-// echo is a server that sends every line back, and counts them.
+// echo is a server that sends every line back, and counts the lines.
 func echo(t *testing.T) (string, *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func open(t *testing.T, addr string) *Link {
 	return l
 }
 
-// dial connects through a link, and makes sure that the connection stands.
+// dial connects through a link, and makes sure that the connection works.
 func dial(t *testing.T, l *Link) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", l.Addr())
@@ -163,7 +163,8 @@ func TestAHoleSwallowsAndAVaultDeliversLate(t *testing.T) {
 	}
 }
 
-// TestAMuteLinkDeliversTheRequestAndKeepsTheReply: it does not come when the connection is cut, either.
+// TestAMuteLinkDeliversTheRequestAndKeepsTheReply: the reply does not come when
+// the connection breaks, either.
 func TestAMuteLinkDeliversTheRequestAndKeepsTheReply(t *testing.T) {
 	addr, heard := echo(t)
 	l := open(t, addr)

@@ -2,7 +2,8 @@ package objects
 
 import "sync"
 
-// Bodies are objects that scans have read. What has the same name and tag has the same content, for no two bodies are the same. It is safe for concurrent use.
+// Bodies keeps objects that scans have read. No two bodies are equal, so the
+// same name and tag mean the same content. It is safe for concurrent use.
 type Bodies struct {
 	mu     sync.Mutex
 	byName map[string]taggedBody
@@ -14,14 +15,14 @@ type taggedBody struct {
 	data []byte
 }
 
-// What is kept has bounds: how many bodies, and how many bytes. Neighbours decide
-// how long bodies are.
+// These bound the number of kept bodies, and their bytes. Anybody who can write
+// to the bucket decides how long bodies are.
 const (
 	mostBodies     = 4096
 	mostBodiesSize = 16 << 20
 )
 
-// Known is what was kept of an object under this tag, or nil.
+// Known returns the kept content of an object under this tag, or nil.
 func (b *Bodies) Known(name, tag string) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -31,7 +32,7 @@ func (b *Bodies) Known(name, tag string) []byte {
 	return nil
 }
 
-// Keep remembers an object. The data is not changed afterwards.
+// Keep keeps the content of an object. Nobody may change data afterwards.
 func (b *Bodies) Keep(name, tag string, data []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,40 +7,48 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// Clock is the service's clock as its responses show it. They are dated in whole seconds, so what is known is a span: from the date of a response to
-// that date and a grain. Deadlines are set by the end of the span and judged by its beginning, which is how store/cas uses [cas.Entry]'s Now and Latest: a lease is never
-// shorter than its holder believes, whatever the fraction of the second was.
+// Clock is the service's clock, as its responses show it. Responses are dated
+// in whole seconds, so only a span is known: from the date of a response to
+// that date plus a grain. store/cas gets both ends of the span, as Now and
+// Latest of [cas.Entry]. It sets deadlines by the end of the span and judges
+// them by its beginning. So a lease is never shorter than its holder believes.
 //
-// Between responses the span goes on by this machine's clock and grows by what two clocks may differ in rate. No client's idea of the date enters.
+// Between responses the span moves on by this machine's clock. It grows by the
+// possible difference in rate between the two clocks. The date on a client's
+// clock plays no part.
 type Clock struct {
 	grain time.Duration
 	local clock.Clock
 
 	mu             sync.Mutex
-	date           time.Time // of the newest response
+	date           time.Time // the date of the newest response
 	sent, received clock.Instant
 }
 
 const (
-	// rate is how much two clocks may differ, as a divisor: 5 %.
+	// rate is how much the rates of two clocks may differ, as a divisor: 5 %.
 	rate = 20
-	// widest is the span beyond which asking is better than reckoning.
+	// widest is the widest usable span. Beyond it, asking the service is
+	// better.
 	widest = time.Minute
 )
 
-// NewClock makes a clock of a service whose Date header, when a response is made, is behind by less than grain: one second for a header that is made for the response, two
-// where a server makes it once a second for all.
+// NewClock makes a clock of a service whose Date header is less than grain
+// behind. The grain is one second if the server makes the header for each
+// response. It is two seconds if the server makes it once a second for all
+// responses.
 func NewClock(grain time.Duration, local clock.Clock) *Clock {
 	return &Clock{grain: grain, local: local}
 }
 
-// Local is this machine's clock, by which Observe is told when something happened.
+// Local returns the time of this machine's clock, for Observe.
 func (c *Clock) Local() clock.Instant { return c.local.Now() }
 
-// At is the span in which a response with this date was made.
+// At returns the span in which a response with this date was made.
 func (c *Clock) At(date time.Time) (earliest, latest time.Time) { return date, date.Add(c.grain) }
 
-// Observe takes the date of a response to a request sent at one instant and received at another. Requests that the service answered earlier may be observed later.
+// Observe takes the date of a response, and when its request was sent and its
+// response received. Responses may be observed in any order.
 func (c *Clock) Observe(sent, received clock.Instant, date time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +57,9 @@ func (c *Clock) Observe(sent, received clock.Instant, date time.Time) {
 	}
 }
 
-// Span is the service's time now, without asking: no earlier than one and no later than the other. It is not known before the first response, or too long after the last.
+// Span returns the earliest and the latest time that it may be on the service's
+// clock now, without asking. known is false before the first response, and too
+// long after the last.
 func (c *Clock) Span() (earliest, latest time.Time, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,9 +67,10 @@ func (c *Clock) Span() (earliest, latest time.Time, known bool) {
 		return time.Time{}, time.Time{}, false
 	}
 	now := c.local.Now()
-	// The response was made after it was asked for and before it arrived.
+	// The service made the response between these two instants.
 	least, most := max(now.Sub(c.received), 0), max(now.Sub(c.sent), 0)
-	// Whole seconds, as in a response: a client that asks is then never told an earlier time than one that reckons.
+	// Whole seconds, as in a response. So a client that asks never gets an
+	// earlier time than a client that computes it.
 	earliest = c.date.Add(least - least/rate).Truncate(time.Second)
 	latest = c.date.Add(c.grain + most + most/rate)
 	return earliest, latest, latest.Sub(earliest) <= widest

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// HideQuery takes the query out of the URL in the error of an HTTP client. A
-// presigned request has its signature and session token there, and a resumable
-// upload the id that lets anybody go on with it. Errors are logged.
+// HideQuery removes the query from the URL in the error of an HTTP client,
+// because errors are logged. The query of a presigned request has its signature
+// and session token. That of a resumable upload has the id with which anybody
+// can continue the upload.
 func HideQuery(err error) {
 	var failed *url.Error
 	if errors.As(err, &failed) {

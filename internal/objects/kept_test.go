@@ -35,7 +35,7 @@ func TestLargeBodiesAreBoundedByTheirBytes(t *testing.T) {
 	large := make([]byte, objects.MaxBody)
 	for n := range 100 {
 		b.Keep(fmt.Sprint(n), "1", large)
-		b.Keep(fmt.Sprint(n), "2", large) // in place of the first
+		b.Keep(fmt.Sprint(n), "2", large) // replaces the first
 	}
 	known := 0
 	for n := range 100 {

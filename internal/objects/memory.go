@@ -7,7 +7,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Memory is what a client remembers of its own last writes, so that a renewal or a release need not read before it writes. It is safe for concurrent use.
+// Memory remembers a client's own last writes. So a renewal or a release need
+// not read before it writes. It is safe for concurrent use.
 type Memory struct {
 	mu    sync.Mutex
 	known map[string]memory
@@ -18,7 +19,8 @@ type memory struct {
 	version cas.Version
 }
 
-// mostKnown bounds what is remembered; what is not costs one read.
+// mostKnown bounds the number of remembered keys. A key that is not remembered
+// costs one read.
 const mostKnown = 16384
 
 // Keep remembers the record that was written to a key, and its version.
@@ -37,14 +39,15 @@ func (m *Memory) Keep(rec tenure.Record, version cas.Version) {
 	m.known[rec.Key] = memory{rec, version}
 }
 
-// Forget is for a key that has turned out to be another's.
+// Forget forgets a key, after another client has changed it.
 func (m *Memory) Forget(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.known, key)
 }
 
-// Recall is what was kept of a key. The record's slices are not the caller's to change.
+// Recall returns the record and version that Keep stored for a key. The caller
+// must not change the record's slices.
 func (m *Memory) Recall(key string) (tenure.Record, cas.Version, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

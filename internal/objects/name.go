@@ -11,13 +11,15 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// maxPrefix leaves room for the rest of a name, which the services bound at 1,024 bytes.
+// maxPrefix leaves room for the rest of a name. The services allow 1,024 bytes.
 const maxPrefix = 512
 
-// Layout names a store's objects. All of them lie under its prefix; stores with different prefixes share nothing.
+// Layout names a store's objects. All names begin with its prefix. Stores with
+// different prefixes share nothing.
 type Layout struct{ prefix string }
 
-// NewLayout makes a layout from a prefix as users write it: "team/croft", with or without slashes at its ends, or empty for the whole bucket.
+// NewLayout makes a layout from a prefix as users write it: "team/croft", with
+// or without slashes at its ends. An empty prefix means the whole bucket.
 func NewLayout(prefix string) (Layout, error) {
 	prefix = strings.Trim(prefix, "/")
 	bad := func(why string) error {
@@ -39,19 +41,21 @@ func NewLayout(prefix string) (Layout, error) {
 	return Layout{prefix + "/"}, nil
 }
 
-// Prefix is what all names begin with: empty, or ending with a slash.
+// Prefix returns the beginning of all names. It is empty, or ends with a slash.
 func (l Layout) Prefix() string { return l.prefix }
 
-// Records is what the names of all records begin with.
+// Records returns the beginning of the names of all records.
 func (l Layout) Records() string { return l.prefix + "leases/" }
 
-// Record names the object of a key: by its hash, so that every key is a good name and neighbours in name are not neighbours in the service.
+// Record names the object of a key by the key's hash. So every key is a good
+// name, and keys with similar names are not neighbours in the service.
 func (l Layout) Record(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return l.Records() + hex.EncodeToString(sum[:]) + ".json"
 }
 
-// IsRecord tells a record's name from those of what others put beside them.
+// IsRecord reports whether a name is that of a record. Other objects may lie
+// beside records.
 func (l Layout) IsRecord(name string) bool {
 	hash, ok := strings.CutPrefix(name, l.Records())
 	if !ok {
@@ -61,11 +65,13 @@ func (l Layout) IsRecord(name string) bool {
 	return ok && len(hash) == 2*sha256.Size && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
-// Probe names the object that says when conditional writes were last tried over an endpoint.
+// Probe names the object that says when conditional writes were last tried over
+// an endpoint.
 func (l Layout) Probe(endpoint string) string {
 	sum := sha256.Sum256([]byte(endpoint))
 	return l.prefix + "probes/" + hex.EncodeToString(sum[:8]) + ".json"
 }
 
-// Trial names an object to try conditional writes on; every call gives another.
+// Trial names an object for a trial of conditional writes. Every call returns
+// another name.
 func (l Layout) Trial() string { return l.prefix + "probes/trial-" + NewNonce() }

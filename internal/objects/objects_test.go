@@ -17,7 +17,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestTheTrueTimeIsWithinTheSpan whatever the fraction of the second, the delays and the rates of the clocks were.
+// TestTheTrueTimeIsWithinTheSpan: for all fractions of the second, delays and
+// rates of the clocks.
 func TestTheTrueTimeIsWithinTheSpan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const grain = 2 * time.Second
@@ -108,8 +109,8 @@ func TestADamagedObjectIsNamed(t *testing.T) {
 	}
 }
 
-// TestAPlantedBodyTakesNoMemory: a term of 3 bytes takes 184 here, and a listing
-// keeps what it has read of a thousand objects.
+// TestAPlantedBodyTakesNoMemory: a term of 3 bytes takes 184 bytes in memory,
+// and a listing keeps a thousand objects.
 func TestAPlantedBodyTakesNoMemory(t *testing.T) {
 	good, _, _ := objects.Write(record(t, "a/b"))
 	planted := func(where, list, element string) []byte {
@@ -184,8 +185,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestARecordUnderAnothersNameIsDamage: whoever may write to one object must not
-// say who holds another's key.
+// TestARecordUnderAnothersNameIsDamage: somebody who may write to one object
+// must not say who holds the key of another.
 func TestARecordUnderAnothersNameIsDamage(t *testing.T) {
 	l, err := objects.NewLayout("croft")
 	if err != nil {

@@ -1,9 +1,15 @@
 // Package raise raises the fence at guards that a record names.
 //
-// A holder writes the targets of its guards into its record, so they are data. A
-// [Raiser] opens only those that are in the store's own place, over the store's
-// own connection, and those that the operator has allowed. To open the rest would
-// send this process's credentials wherever the holder says.
+// A holder writes the targets of its guards into its record. So these targets
+// are data from somebody else. A [Raiser] opens only those in the store's own
+// place, over the store's own connection, and those that the operator has
+// allowed. Opening others would send this process's credentials wherever the
+// holder says.
+//
+// A Raiser asks each guard on a goroutine of its own, and waits for all of them
+// only as long as its time limit. A guard that hangs leaves its goroutine
+// behind until the guard's call returns. The goroutines share nothing but a
+// channel with room for all answers.
 package raise
 
 import (
@@ -21,15 +27,15 @@ import (
 // Raiser raises the fence at named guards.
 type Raiser struct {
 	Store   store.Store
-	Allowed guard.Allowed // besides the store's own place
-	Timeout time.Duration // of one call of the store, or of a guard
+	Allowed guard.Allowed // where else it may raise, besides the store's own place
+	Timeout time.Duration // limits one call of the store or of a guard
 }
 
-// Named raises the fence at targets, all at the same time. It returns an error
-// for each at which the fence is not up afterwards. A guard that hangs is given
-// up: the act is done, and its caller must learn of it.
+// Named raises the fence at targets, all at the same time. It returns one error
+// per target, nil where the fence is up. It does not wait for a guard that
+// hangs, because the caller's act is done and the caller must learn of that.
 func (r Raiser) Named(ctx context.Context, stamp fence.Stamp, targets []string) []error {
-	ctx, cancel := context.WithTimeout(ctx, 4*r.Timeout) // as many calls as raiseAt makes
+	ctx, cancel := context.WithTimeout(ctx, 4*r.Timeout) // raiseAt makes at most so many calls
 	defer cancel()
 	type outcome struct {
 		i   int
@@ -51,8 +57,8 @@ func (r Raiser) Named(ctx context.Context, stamp fence.Stamp, targets []string) 
 
 var errHangs = errors.New("the guard did not answer, and may still be raised later")
 
-// raiseAt raises the fence at a target. It succeeds if the mark that then
-// stands shuts out every owner before the stamp's.
+// raiseAt raises the fence at a target. It succeeds if the guard's mark then
+// shuts out every owner before the stamp's.
 func (r Raiser) raiseAt(ctx context.Context, stamp fence.Stamp, target string) error {
 	g, _, err := r.open(ctx, target)
 	if err != nil {
@@ -63,8 +69,8 @@ func (r Raiser) raiseAt(ctx context.Context, stamp fence.Stamp, target string) e
 	if !errors.Is(err, fence.ErrStale) {
 		return err
 	}
-	// A later owner may have raised it. Then its stamp is the one to raise to.
-	// Otherwise the mark is of a token that this store has not given out.
+	// A later owner may have raised the fence. Then raise to its stamp.
+	// Otherwise the mark has a token that this store never issued.
 	rec, readErr := r.read(ctx, stamp.Key)
 	switch {
 	case readErr != nil:
@@ -88,12 +94,13 @@ func (r Raiser) read(ctx context.Context, key string) (tenure.Record, error) {
 	return r.Store.Get(ctx, key)
 }
 
-// Highest is the highest token that guards which a record names remember of its
-// key. An operator's act takes a token above it: the guards may remember more
-// than the store, if that was set back to an earlier state. A token so high that
-// guards refuse the next one is left out: it would use up the key's tokens.
-// A guard that does not answer within Timeout is left out, too: whoever
-// raises it will say so.
+// Highest returns the highest token of key that the guards at targets remember.
+// An operator's act takes a token above it. The guards may remember more than a
+// store that was restored to an earlier state.
+//
+// Highest leaves out a token so high that guards refuse the next one: following
+// it would use up the key's tokens. It also leaves out a guard that does not
+// answer within Timeout. Raising the fence there will report it.
 func (r Raiser) Highest(ctx context.Context, key string, targets []string) (highest fence.Token) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -116,7 +123,7 @@ func (r Raiser) Highest(ctx context.Context, key string, targets []string) (high
 	return highest
 }
 
-// gather takes n answers, or those that are there when ctx ends: a file system
+// gather takes n answers, or those that are there when ctx ends. A file system
 // may hang for longer than that.
 func gather[T any](ctx context.Context, n int, answers <-chan T, take func(T)) {
 	for range n {
@@ -124,7 +131,7 @@ func gather[T any](ctx context.Context, n int, answers <-chan T, take func(T)) {
 		case answer := <-answers:
 			take(answer)
 		case <-ctx.Done():
-			select { // both may be ready
+			select { // an answer may be ready too
 			case answer := <-answers:
 				take(answer)
 			default:
@@ -134,10 +141,10 @@ func gather[T any](ctx context.Context, n int, answers <-chan T, take func(T)) {
 	}
 }
 
-// open opens a named guard, and reads its mark. It refuses a guard without a
-// mark. Every holder that names a guard raises it first, so it has one. To make
-// one here would let a holder decide where this process makes files, rows and
-// objects.
+// open opens a named guard and reads its mark. It refuses a guard without a
+// mark. Every holder raises the fence at its guards first, so they have one.
+// Making a mark here would let a holder decide where this process creates
+// files, rows and objects.
 func (r Raiser) open(ctx context.Context, target string) (guard.Guard, fence.Mark, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -147,7 +154,8 @@ func (r Raiser) open(ctx context.Context, target string) (guard.Guard, fence.Mar
 	}
 	mark, err := g.Mark(ctx)
 	if err == nil && mark.IsZero() {
-		err = errors.New("nothing was ever guarded there, so there is no fence to raise; if the holder may still begin to write there, use guard raise")
+		err = errors.New("nothing was ever guarded there, so there is no fence to raise; " +
+			"if the holder may still begin to write there, use guard raise")
 	}
 	if err != nil {
 		_ = g.Close()

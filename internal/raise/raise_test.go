@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAnAnswerAtTheDeadlineCounts: a guard that is raised by then is not one
-// that hangs.
+// TestAnAnswerAtTheDeadlineCounts: a guard that was raised just in time does
+// not count as hanging.
 func TestAnAnswerAtTheDeadlineCounts(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -5,17 +5,18 @@ import (
 	"strings"
 )
 
-// Bare is a URL without its secrets: the password, and values in the query
-// whose name speaks of a secret. Everything else stays as it was written, so a
-// URL without secrets stays the same. A path stays the same, too.
+// Bare returns a URL without its secrets: without the password, and without
+// query values whose name suggests a secret. Everything else stays as it was
+// written, so a URL without secrets stays the same. A path stays the same too.
 //
-// People read what Redact returns; programs can use what Bare returns.
+// Redact is for people to read. Programs can use the result of Bare.
 func Bare(raw string) string {
 	if !isURL(raw) {
 		return raw
 	}
 	if _, err := url.Parse(raw); err != nil {
-		return Redact(raw) // where its password ends is a guess
+		// It is a guess where its password ends.
+		return Redact(raw)
 	}
 	scheme, rest, _ := strings.Cut(raw, "://")
 	rest, fragment, hasFragment := strings.Cut(rest, "#")
@@ -32,8 +33,7 @@ func Bare(raw string) string {
 	return scheme + "://" + place
 }
 
-// bareUser takes the password out of what stands between the scheme and the
-// query.
+// bareUser removes the password from the part between the scheme and the query.
 func bareUser(place string) string {
 	authority, path := place, ""
 	if slash := strings.IndexByte(place, '/'); slash >= 0 {
@@ -63,8 +63,8 @@ func bareQuery(query string) string {
 	return strings.Join(kept, "&")
 }
 
-// hasSecret reports whether a part of a query has a secret in it. A semicolon
-// may be meant as a separator, or as a part of the value.
+// hasSecret reports whether a part of a query contains a secret. A semicolon
+// may be meant as a separator, or as part of the value.
 func hasSecret(pair string) bool {
 	for more := true; more; {
 		name, value, _ := strings.Cut(pair, "=")
@@ -76,6 +76,6 @@ func hasSecret(pair string) bool {
 	return false
 }
 
-// innocent are names that speak of a secret, while their values are files or
+// innocent has names that look like secrets although their values are files or
 // settings.
 var innocent = map[string]bool{"key": true, "sslkey": true, "passfile": true, "require_auth": true}

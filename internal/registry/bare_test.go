@@ -8,11 +8,11 @@ import (
 	"github.com/croft-dev/croft/internal/registry"
 )
 
-// TestBareTakesSecretsAndNothingElse: a program that gets the result can still
-// tell which place it is.
+// TestBareTakesSecretsAndNothingElse: a program can still tell from the result
+// which place it is.
 func TestBareTakesSecretsAndNothingElse(t *testing.T) {
 	for raw, want := range map[string]string{
-		// The password of a user, whose name stays.
+		// The password of a user. The name stays.
 		"redis://bob:hunter2@h:6379/0#key":                  "redis://bob@h:6379/0#key",
 		"redis://:hunter2@h":                                "redis://h",
 		"rediss://:hunter2@[::1]:6379/0?wait=1":             "rediss://[::1]:6379/0?wait=1",
@@ -22,7 +22,7 @@ func TestBareTakesSecretsAndNothingElse(t *testing.T) {
 		"postgres://bob:hunter2@h1,h2/db?sslmode=disable":   "postgres://bob@h1,h2/db?sslmode=disable",
 		"postgres://bob:hunter2@/db?host=%2Frun%2Fpg&a=%zz": "postgres://bob@/db?host=%2Frun%2Fpg&a=%zz",
 
-		// In the query, and all else in the order it was written in.
+		// In the query. The rest keeps its order.
 		"pg://h/db?z=1&password=hunter2&a=2":               "pg://h/db?z=1&a=2",
 		"pg://bob:hunter2@h/db?sslpassword=hunter2#row":    "pg://bob@h/db#row",
 		"pg://h/db?pass%77ord=hunter2&PassWord=hunter2":    "pg://h/db",
@@ -32,7 +32,7 @@ func TestBareTakesSecretsAndNothingElse(t *testing.T) {
 		"s3://b/k?session_token=hunter2":                   "s3://b/k",
 		"s3://b/k?access_key=hunter2":                      "s3://b/k",
 
-		// One whose password should have been encoded.
+		// A password that should have been percent-encoded.
 		"redis://bob:hun%zzter2@h": "redis://xxxxx@h",
 	} {
 		got := registry.Bare(raw)
@@ -56,8 +56,8 @@ func TestBareTakesSecretsAndNothingElse(t *testing.T) {
 	}
 }
 
-// FuzzBareTakesPasswords: no password stays, whatever stands around it. A
-// second look finds nothing more in what programs can use.
+// FuzzBareTakesPasswords: no password stays, whatever is around it. Bare finds
+// nothing more in its own result, if that is a URL.
 func FuzzBareTakesPasswords(f *testing.F) {
 	f.Add("redis", "bob", "h:6379", "/0", "a=2")
 	f.Add("pg", "", "[::1]", "/a@b", "user=bob@corp;x")
@@ -66,7 +66,7 @@ func FuzzBareTakesPasswords(f *testing.F) {
 		const password = "hunter2@/?#:hunter2"
 		if strings.Contains(scheme, "/") || strings.ContainsAny(host, "@/?#") || strings.ContainsAny(path+query, "?#") ||
 			strings.Contains(scheme+user+host+path+query, "hunter2") {
-			return // not the parts of a URL
+			return // these parts make no URL
 		}
 		raw := scheme + "://" + url.UserPassword(user, password).String() + "@" + host
 		if path != "" {
@@ -78,7 +78,7 @@ func FuzzBareTakesPasswords(f *testing.F) {
 			t.Errorf("%q became %q", raw, bare)
 		}
 		if _, err := url.Parse(raw); err != nil {
-			return // only people can read what is left
+			return // the result is only for people to read
 		}
 		if again := registry.Bare(bare); again != bare {
 			t.Errorf("%q: once it becomes %q, twice %q", raw, bare, again)

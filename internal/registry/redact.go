@@ -7,31 +7,37 @@ import (
 
 const hidden = "xxxxx"
 
-// Redact is a URL fit for people's eyes: its password, and query values whose name speaks of a secret, are replaced; all else stays as it was
-// written. It works on the text, so it also works on what cannot be parsed. What is not a URL stays as it is.
+// Redact returns a URL that people may see. It replaces the password, and query
+// values whose name suggests a secret. Everything else stays as it was written.
+// It works on the text, so it also works on a URL that cannot be parsed. A text
+// that is not a URL stays the same.
 func Redact(raw string) string {
 	if !isURL(raw) {
 		return raw
 	}
 	scheme, rest, _ := strings.Cut(raw, "://")
-	// What has a host missing or cannot be parsed at all has mostly a password that should have been encoded. Where it ends is a guess: rather hide too much.
+	// A URL that cannot be parsed, or has no host, mostly has a password that
+	// should have been percent-encoded. It is a guess where that ends: hide too
+	// much rather than too little.
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		if u, err := url.Parse(raw); err != nil || (u.User == nil && u.Hostname() == "" && u.Host != "") {
 			rest = hidden + rest[at:]
 		}
 	}
 	end := len(rest)
-	if q := strings.IndexByte(rest, '?'); q >= 0 && (strings.Contains(rest[q:], "=") || !strings.Contains(rest[q:], "@")) {
+	if q := strings.IndexByte(rest, '?'); q >= 0 &&
+		(strings.Contains(rest[q:], "=") || !strings.Contains(rest[q:], "@")) {
 		end = q
 	}
 	rest = redactUser(rest[:end]) + rest[end:]
-	if q := strings.IndexAny(rest, "?&"); q >= 0 { // the question mark may have gone with the password
+	// The question mark may have gone with the password.
+	if q := strings.IndexAny(rest, "?&"); q >= 0 {
 		rest = rest[:q+1] + redactQuery(rest[q+1:])
 	}
 	return scheme + "://" + rest
 }
 
-// redactUser hides the password in what stands between the scheme and the query.
+// redactUser hides the password in the part between the scheme and the query.
 func redactUser(place string) string {
 	at := strings.LastIndexByte(place, '@')
 	if at < 0 {
@@ -50,18 +56,20 @@ func redactUser(place string) string {
 	if !strings.Contains(authority, ":") {
 		return place // the "@" is part of a path
 	}
-	// Either "host:1" and a path with an "@", or the password "1/…" not encoded as it should be.
+	// Either "host:1" and a path with an "@", or a password "1/…" that should
+	// have been percent-encoded.
 	return hidden + place[at:]
 }
 
-// secretive are parts of the names of query values that are nobody's business.
+// secretive has parts of names whose query values are secret.
 var secretive = []string{"pass", "pwd", "secret", "token", "key", "cred", "auth", "sig"}
 
 func redactQuery(query string) string {
 	query, fragment, hasFragment := strings.Cut(query, "#")
 	pairs := strings.Split(query, "&")
 	for i, pair := range pairs {
-		// A semicolon was once a separator and may still be meant as one: all from the first secret to the next "&" goes.
+		// A semicolon was once a separator, and may still be meant as one. So
+		// hide everything from the first secret to the next "&".
 		start := 0
 		for part := range strings.SplitSeq(pair, ";") {
 			if name, _, ok := strings.Cut(part, "="); ok && speaksOfSecret(name) {
@@ -88,7 +96,7 @@ func speaksOfSecret(name string) bool {
 	return false
 }
 
-// plain is a name in a query as its reader sees it, in lower case.
+// plain returns a query's name decoded and in lower case.
 func plain(name string) string {
 	if read, err := url.QueryUnescape(name); err == nil {
 		name = read

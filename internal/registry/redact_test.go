@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/internal/registry"
 )
 
-// TestRedactHidesSecretsAndNothingElse: what people see of a URL is what was written, without its secrets.
+// TestRedactHidesSecretsAndNothingElse: the result is the URL as written,
+// without its secrets.
 func TestRedactHidesSecretsAndNothingElse(t *testing.T) {
 	for raw, want := range map[string]string{
 		"":                                 "",
@@ -25,7 +26,7 @@ func TestRedactHidesSecretsAndNothingElse(t *testing.T) {
 		"redis://bob:hun%40ter2@h":         "redis://bob:xxxxx@h",
 		"pg://h:5432/db?user=bob@corp":     "pg://h:5432/db?user=bob@corp",
 
-		// In the query, in the order it was written in.
+		// In the query, which keeps its order.
 		"pg://h/db?z=1&password=hunter2&a=2":          "pg://h/db?z=1&password=xxxxx&a=2",
 		"pg://h/db?PassWord=hunter2":                  "pg://h/db?PassWord=xxxxx",
 		"pg://h/db?pass%77ord=hunter2":                "pg://h/db?pass%77ord=xxxxx",
@@ -41,11 +42,12 @@ func TestRedactHidesSecretsAndNothingElse(t *testing.T) {
 		"s3://b/k?credentials=hunter2":                "s3://b/k?credentials=xxxxx",
 		"s3://b/k?apikey=hunter2":                     "s3://b/k?apikey=xxxxx",
 
-		// Queries that Go's parser leaves out: a semicolon in them.
+		// Queries with a semicolon, which Go's parser drops.
 		"pg://h/db?password=hun;ter2&a=2": "pg://h/db?password=xxxxx&a=2",
 		"pg://h/db?a=2;password=hunter2":  "pg://h/db?a=2;password=xxxxx",
 
-		// Passwords that should have been percent-encoded: some of these cannot be parsed, others parse as something else.
+		// Passwords that should have been percent-encoded. Some of these cannot
+		// be parsed, others parse as something else.
 		"redis://bob:hun/ter2@h":                "redis://xxxxx@h",
 		"redis://bob:hun#ter2@h":                "redis://xxxxx@h",
 		"redis://bob:hun?ter2@h":                "redis://xxxxx@h",
@@ -76,7 +78,8 @@ func TestRedactHidesSecretsAndNothingElse(t *testing.T) {
 	}
 }
 
-// FuzzRedactHidesPasswords: a password that is encoded as it should be never shows, whatever stands around it.
+// FuzzRedactHidesPasswords: a password that is percent-encoded never shows,
+// whatever is around it.
 func FuzzRedactHidesPasswords(f *testing.F) {
 	f.Add("redis", "bob", "h:6379", "/0", "a=2")
 	f.Add("pg", "", "[::1]", "/a@b", "user=bob@corp;x")
@@ -84,7 +87,7 @@ func FuzzRedactHidesPasswords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, scheme, user, host, path, query string) {
 		const password = "hunter2@/?#:hunter2"
 		if strings.Contains(scheme, "/") || strings.ContainsAny(host, "@/?#") {
-			return // not the parts of a URL
+			return // these parts make no URL
 		}
 		raw := scheme + "://" + url.UserPassword(user, password).String() + "@" + host
 		if path != "" {

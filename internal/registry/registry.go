@@ -1,4 +1,5 @@
-// Package registry opens things from URLs by their scheme. Stores and guards each have one.
+// Package registry opens stores and guards from URLs, by their scheme. Each
+// kind has its own Registry. A mutex protects its openers.
 package registry
 
 import (
@@ -13,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Opener opens the thing a URL names.
+// Opener opens the thing at a URL.
 type Opener[T any] func(ctx context.Context, u *url.URL) (T, error)
 
 // Registry maps schemes to openers. It is safe for concurrent use.
@@ -23,12 +24,14 @@ type Registry[T any] struct {
 	openers     map[string]Opener[T]
 }
 
-// New makes a registry of a kind of thing; plain is the scheme of what is written without one, as a path.
+// New makes a registry of a kind of thing. plain is the scheme of names without
+// one, which are paths.
 func New[T any](kind, plain string) *Registry[T] {
 	return &Registry[T]{kind: kind, plain: plain, openers: map[string]Opener[T]{}}
 }
 
-// Register makes a scheme known. A scheme registered twice panics: two packages would fight over it.
+// Register registers the opener of a scheme. It panics if the scheme is already
+// registered.
 func (r *Registry[T]) Register(scheme string, open Opener[T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +41,7 @@ func (r *Registry[T]) Register(scheme string, open Opener[T]) {
 	r.openers[scheme] = open
 }
 
-// Schemes lists the known schemes, sorted.
+// Schemes returns the registered schemes, sorted.
 func (r *Registry[T]) Schemes() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -50,7 +53,8 @@ func (r *Registry[T]) Schemes() []string {
 	return schemes
 }
 
-// Open opens what raw names.
+// Open opens the thing at raw, a path or URL. Its error matches
+// fence.ErrInvalid if raw is malformed or its scheme is not registered.
 func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
 	u, err := r.Parse(raw)
 	if err != nil {
@@ -60,19 +64,21 @@ func (r *Registry[T]) Open(ctx context.Context, raw string) (T, error) {
 	return r.OpenURL(ctx, u)
 }
 
-// OpenURL opens what a URL names.
+// OpenURL opens the thing at a URL.
 func (r *Registry[T]) OpenURL(ctx context.Context, u *url.URL) (T, error) {
 	r.mu.RLock()
 	open := r.openers[u.Scheme]
 	r.mu.RUnlock()
 	if open == nil {
 		var none T
-		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind, Redact(u.String()), u.Scheme, strings.Join(r.Schemes(), ", "))
+		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind,
+			Redact(u.String()), u.Scheme, strings.Join(r.Schemes(), ", "))
 	}
 	return open(ctx, u)
 }
 
-// reason is why a URL cannot be read, unless it could quote a password.
+// reason says why a URL cannot be parsed. It says nothing if that could quote a
+// password.
 func reason(raw string, err error) string {
 	var failed *url.Error
 	if strings.Contains(raw, "@") || !errors.As(err, &failed) {
@@ -81,13 +87,15 @@ func reason(raw string, err error) string {
 	return fmt.Sprintf(" (%v)", failed.Err)
 }
 
-// isURL tells a URL from a path: a path may have "://" in it, too, but only behind a slash.
+// isURL tells a URL from a path. A path may contain "://" too, but only after a
+// slash.
 func isURL(raw string) bool {
 	scheme, _, found := strings.Cut(raw, "://")
 	return found && !strings.Contains(scheme, "/")
 }
 
-// lacksSlashes tells what was meant to be a URL from a path: one that begins with a scheme and a colon is hardly ever meant, and would be made.
+// lacksSlashes reports whether raw begins with a registered scheme and a colon,
+// but no slashes. Then it is meant as a URL. As a path it would be created.
 func (r *Registry[T]) lacksSlashes(raw string) bool {
 	scheme, rest, found := strings.Cut(raw, ":")
 	r.mu.RLock()
@@ -95,7 +103,7 @@ func (r *Registry[T]) lacksSlashes(raw string) bool {
 	return found && r.openers[scheme] != nil && !strings.HasPrefix(rest, "//")
 }
 
-// Parse reads raw as Open does. What is a path is a URL of the plain scheme.
+// Parse parses raw as Open does. A path becomes a URL of the plain scheme.
 func (r *Registry[T]) Parse(raw string) (*url.URL, error) {
 	if raw == "" {
 		return nil, fmt.Errorf("%w %s: it is empty; give a path or a URL", fence.ErrInvalid, r.kind)
@@ -105,14 +113,17 @@ func (r *Registry[T]) Parse(raw string) (*url.URL, error) {
 	}
 	if r.lacksSlashes(raw) {
 		scheme, _, _ := strings.Cut(raw, ":")
-		return nil, fmt.Errorf("%w %s: %q lacks its two slashes; write %s://…, or ./%s:… if it is a path", fence.ErrInvalid, r.kind, scheme+":", scheme, scheme)
+		return nil, fmt.Errorf("%w %s: %q lacks its two slashes; write %s://…, or ./%s:… if it is a path",
+			fence.ErrInvalid, r.kind, scheme+":", scheme, scheme)
 	}
 	if !isURL(raw) {
 		return &url.URL{Scheme: r.plain, Path: raw}, nil
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%w %s URL %q: it cannot be read%s; write scheme://host/path, with special characters percent-encoded", fence.ErrInvalid, r.kind, Redact(raw), reason(raw, err))
+		return nil, fmt.Errorf("%w %s URL %q: it cannot be read%s; "+
+			"write scheme://host/path, with special characters percent-encoded",
+			fence.ErrInvalid, r.kind, Redact(raw), reason(raw, err))
 	}
 	return u, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/internal/registry"
 )
 
-// opened is a thing that remembers the URL it was opened with.
+// opened returns the URL that it was opened with.
 func opened(_ context.Context, u *url.URL) (*url.URL, error) { return u, nil }
 
 func doors() *registry.Registry[*url.URL] {
@@ -23,7 +23,8 @@ func doors() *registry.Registry[*url.URL] {
 	return r
 }
 
-// TestAPlainPathIsThePlainScheme: what has no scheme is a path, taken as it is written.
+// TestAPlainPathIsThePlainScheme: a name without a scheme is a path, as it is
+// written.
 func TestAPlainPathIsThePlainScheme(t *testing.T) {
 	for _, path := range []string{"/var/lib/croft", "relative/a", "./x", "~/x", "a b?c#d%zz", "C:\\x", "host:6379", "/odd/a://b", "é"} {
 		u, err := doors().Open(t.Context(), path)
@@ -37,7 +38,7 @@ func TestAPlainPathIsThePlainScheme(t *testing.T) {
 	}
 }
 
-// TestASchemeFindsItsOpener: with all that the URL says.
+// TestASchemeFindsItsOpener: and the opener gets the whole URL.
 func TestASchemeFindsItsOpener(t *testing.T) {
 	for _, raw := range []string{"redis://bob:pw@h:1/2?a=b#c", "REDIS://bob:pw@h:1/2?a=b#c"} {
 		u, err := doors().Open(t.Context(), raw)
@@ -50,7 +51,7 @@ func TestASchemeFindsItsOpener(t *testing.T) {
 	}
 }
 
-// TestAnOpenersErrorIsPassedOn: the registry adds nothing to it and hides nothing of it.
+// TestAnOpenersErrorIsPassedOn: the registry returns it unchanged.
 func TestAnOpenersErrorIsPassedOn(t *testing.T) {
 	broken := errors.New("broken")
 	r := registry.New[int]("door", "dir")
@@ -60,7 +61,8 @@ func TestAnOpenersErrorIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestABadURLSaysWhatToDo: the errors match ErrInvalid, name the kind, help on, and keep secrets.
+// TestABadURLSaysWhatToDo: the errors match ErrInvalid, name the kind, say what
+// to do, and contain no secrets.
 func TestABadURLSaysWhatToDo(t *testing.T) {
 	for raw, want := range map[string]string{
 		"":                                 "invalid door: it is empty; give a path or a URL",
@@ -90,7 +92,8 @@ func TestABadURLSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestASchemeRegisteredTwicePanics: two packages would fight over it. The first stays.
+// TestASchemeRegisteredTwicePanics: two packages would compete for it. The
+// first one stays.
 func TestASchemeRegisteredTwicePanics(t *testing.T) {
 	r := doors()
 	func() {
@@ -120,7 +123,7 @@ func TestSchemesAreSorted(t *testing.T) {
 	}
 }
 
-// TestARegistryIsSafeForConcurrentUse: the race detector is the judge.
+// TestARegistryIsSafeForConcurrentUse: the race detector checks it.
 func TestARegistryIsSafeForConcurrentUse(t *testing.T) {
 	r := doors()
 	var all sync.WaitGroup

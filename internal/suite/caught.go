@@ -6,18 +6,21 @@ import (
 	"testing"
 )
 
-// Flaw is one way to get something wrong, and the behaviour in which the suite has to notice it.
+// Flaw is one way to break something. The suite must notice it in the checks of
+// one group.
 type Flaw[T any] struct {
-	// Name says what is done wrong: "forgets who holds it".
+	// Name says what the broken variant does wrong: "forgets its holder".
 	Name string
-	// Group is the behaviour it is a flaw of.
+	// Group is the behaviour that is broken.
 	Group string
-	// Begin begins a trial of what has the flaw.
+	// Begin begins a trial of the broken variant.
 	Begin func(tb testing.TB) T
 }
 
-// Caught fails t for every flaw that passes all checks of its group, and for every group that no flaw is there for: a behaviour whose checks nothing can fail would be
-// decoration. Groups that repeat at random what others try are spared.
+// Caught fails t for every flaw that passes all checks of its group. It also
+// fails t for every group without a flaw, because checks that nothing can fail
+// prove nothing. Groups in spared need no flaw: they only repeat other checks
+// at random.
 func Caught[T any](t *testing.T, groups []Group[T], flaws []Flaw[T], spared ...string) {
 	t.Helper()
 	seen, tried := map[string]bool{}, map[string]bool{}
@@ -39,12 +42,12 @@ func Caught[T any](t *testing.T, groups []Group[T], flaws []Flaw[T], spared ...s
 				t.Logf("caught by %q: %s", c.Name, said[0])
 				return
 			}
-			t.Errorf("what %s passes all of %q", f.Name, f.Group)
+			t.Errorf("a variant that %s passes all of %q", f.Name, f.Group)
 		})
 	}
 	for _, g := range groups {
 		if !tried[g.Name] && !slices.Contains(spared, g.Name) {
-			t.Errorf("nothing broken is there for %q", g.Name)
+			t.Errorf("no broken variant is there for %q", g.Name)
 		}
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 )
 
-// Differ says in what got is not want, as a reader of records sees them; "" if in nothing. Nil and empty slices are the same; times must be the same moment, kept as [BadTime] wants them.
+// Differ says how got differs from want, as a reader of records sees them. It
+// returns "" if they are equal. Nil and empty slices are equal. Times must be
+// the same moment, and in the form that [BadTime] wants.
 func Differ(want, got any) string {
 	return differ("", reflect.ValueOf(want), reflect.ValueOf(got))
 }
@@ -32,7 +34,8 @@ func differ(field string, want, got reflect.Value) string {
 		return differ(field, want.Elem(), got.Elem())
 	case reflect.Struct:
 		for i := range want.NumField() {
-			if d := differ(strings.TrimPrefix(field+"."+want.Type().Field(i).Name, "."), want.Field(i), got.Field(i)); d != "" {
+			if d := differ(strings.TrimPrefix(field+"."+want.Type().Field(i).Name, "."),
+				want.Field(i), got.Field(i)); d != "" {
 				return d
 			}
 		}
@@ -60,7 +63,8 @@ func differ(field string, want, got reflect.Value) string {
 	return ""
 }
 
-// BadTime says why a time is not as records keep times: UTC, whole microseconds; "" if it is.
+// BadTime says why a time is not in the form of records: UTC and whole
+// microseconds. It returns "" if it is.
 func BadTime(at time.Time) string {
 	switch {
 	case at.IsZero():

@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// Record runs a check to its end, cleans up after it, and returns what it reported, a panic included, without failing t.
+// Record runs a check to its end and cleans up after it. It returns what the
+// check reported, also a panic, and does not fail t.
 func Record(t testing.TB, check func(tb testing.TB)) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &recorder{TB: t, ctx: ctx}
 	done := make(chan struct{})
-	go func() { // a check that has failed ends its goroutine
+	go func() { // its own goroutine, because a failed check calls Goexit
 		defer close(done)
 		defer r.recovered()
 		defer r.clean()
@@ -28,7 +29,9 @@ func Record(t testing.TB, check func(tb testing.TB)) []string {
 	return r.said
 }
 
-// recorder stands in for a *testing.T whose failure is the point: it notes what a check reports instead of failing. What it does not override (TempDir, Name) is the real test's.
+// recorder takes the place of a *testing.T. It records failures instead of
+// failing. The methods that it does not override, such as TempDir and Name, are
+// those of the real test.
 type recorder struct {
 	testing.TB
 	ctx context.Context
@@ -63,7 +66,8 @@ func (r *recorder) Cleanup(f func()) {
 	r.cleanups = append(r.cleanups, f)
 }
 
-// clean calls the clean-ups, the last first, with those that they add, and also when one of them ends the goroutine.
+// clean calls the clean-ups, the last one first, and also those that they add.
+// It goes on if one of them ends the goroutine.
 func (r *recorder) clean() {
 	r.mu.Lock()
 	n := len(r.cleanups)

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestWhatACheckReportsIsRecorded, however it ends, and the test that asks is not failed by it.
-func TestWhatACheckReportsIsRecorded(t *testing.T) {
+// TestRecordReturnsTheReportsOfACheck: however the check ends. The test that
+// calls Record does not fail.
+func TestRecordReturnsTheReportsOfACheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		check func(tb testing.TB)
 		said  []string
@@ -26,7 +27,8 @@ func TestWhatACheckReportsIsRecorded(t *testing.T) {
 	}
 }
 
-// TestACheckIsCleanedUpAfter as tests are: its context is over, the last clean-up comes first, and none is left out when one of them fails.
+// TestACheckIsCleanedUpAfter: as after a test. The context has ended, the last
+// clean-up comes first, and all of them run, even if one fails.
 func TestACheckIsCleanedUpAfter(t *testing.T) {
 	said := Record(t, func(tb testing.TB) {
 		tb.Cleanup(func() { tb.Error("first") })

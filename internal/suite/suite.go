@@ -1,5 +1,13 @@
-// Package suite carries the conformance suites: what storetest, worktest and guardtest have in common, whatever it is that they try. It lists checks in groups, runs
-// them side by side, records what a check has to say without failing the test that asks, and holds every suite to catching what is broken on purpose.
+// Package suite has the common parts of the conformance suites storetest,
+// worktest and guardtest.
+//
+// It lists checks in groups and runs them in parallel. It records what a check
+// reports without failing the test that called it. And it makes sure that every
+// suite catches variants that are broken on purpose.
+//
+// [Record] runs its check in a goroutine of its own and waits for it, because a
+// failed check ends its goroutine. A mutex guards the recorded messages, since
+// a check may report from several goroutines.
 package suite
 
 import (
@@ -7,19 +15,22 @@ import (
 	"testing"
 )
 
-// Check is one promise and how it is tried in a trial of the suite's own. It is a plain struct, so that suites list theirs without naming fields.
+// Check is one promise, and the function that tries it. T is the suite's own
+// type of trial. Check is a plain struct, so that suites can list checks
+// without field names.
 type Check[T any] = struct {
 	Name string
 	Run  func(t T)
 }
 
-// Group is a behaviour: the checks of one file.
+// Group is one behaviour. Its checks are in one file.
 type Group[T any] = struct {
 	Name   string
 	Checks []Check[T]
 }
 
-// Run tries every check, each in a subtest of its own and in a trial of its own, side by side. begin is called once for every check.
+// Run runs every check in a subtest and in a trial of its own, in parallel. It
+// calls begin once for every check.
 func Run[T any](t *testing.T, groups []Group[T], begin func(tb testing.TB) T) {
 	for _, g := range groups {
 		t.Run(g.Name, func(t *testing.T) {
@@ -34,7 +45,8 @@ func Run[T any](t *testing.T, groups []Group[T], begin func(tb testing.TB) T) {
 	}
 }
 
-// Only returns the named groups, in their own order. It fails t if there is no group of a name.
+// Only returns the named groups, in their own order. It fails t if there is no
+// group of that name.
 func Only[T any](t testing.TB, groups []Group[T], names ...string) []Group[T] {
 	t.Helper()
 	for _, name := range names {
@@ -45,7 +57,8 @@ func Only[T any](t testing.TB, groups []Group[T], names ...string) []Group[T] {
 	return slices.DeleteFunc(groups, func(g Group[T]) bool { return !slices.Contains(names, g.Name) })
 }
 
-// Failures runs the checks one after another without failing t and returns what the failed ones had to say, by "group/check".
+// Failures runs the checks one after another without failing t. It returns the
+// messages of the failed ones, by "group/check".
 func Failures[T any](t testing.TB, groups []Group[T], begin func(tb testing.TB) T) map[string][]string {
 	t.Helper()
 	failures := map[string][]string{}

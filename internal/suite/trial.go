@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Random is a source of chance that is written down, so that a failure can be had again: by a number in the environment under the given name.
+// Random returns a random source and logs its seed. To repeat a failure, put
+// the seed into the environment variable of the given name.
 func Random(tb testing.TB, variable string) *rand.Rand {
 	tb.Helper()
 	seed := rand.Uint64()
@@ -29,14 +30,14 @@ func Random(tb testing.TB, variable string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// Pass lets a clock reach a moment: by moving it where that is possible,
-// otherwise by waiting for it for as long as ctx lives. It reads the clock as
-// seldom as it can, because a reading may be a request: once after the time that
-// is left, and less and less often while a coarse clock stands still.
+// Pass lets a clock reach a moment: it advances the clock if it can, and
+// otherwise waits, as long as ctx lives. A reading of the clock may cost a
+// request, so Pass reads it seldom: first after the time that is left, and then
+// less and less often while a coarse clock stands still.
 func Pass(ctx context.Context, tb testing.TB, until time.Time, now func() time.Time, advance func(d time.Duration)) {
 	tb.Helper()
 	if whole := tenure.Time(until); whole.Before(until) {
-		until = whole.Add(time.Microsecond) // the clocks of records have no less
+		until = whole.Add(time.Microsecond) // clocks of records have whole microseconds
 	}
 	const shortest, longest = time.Millisecond, 200 * time.Millisecond
 	var last time.Time
@@ -69,8 +70,9 @@ func Pass(ctx context.Context, tb testing.TB, until time.Time, now func() time.T
 	}
 }
 
-// Watch is a context that ends when the check has not called alive for as long
-// as patience: a bound on hanging, not on speed. It ends with tb, too.
+// Watch makes a context that ends if the check does not call alive for the time
+// of patience. It catches a check that hangs, not a slow one. The context also
+// ends with tb.
 func Watch(tb testing.TB, patience time.Duration) (ctx context.Context, alive func()) {
 	tb.Helper()
 	ctx, cancel := context.WithCancelCause(tb.Context())
@@ -79,14 +81,15 @@ func Watch(tb testing.TB, patience time.Duration) (ctx context.Context, alive fu
 	})
 	tb.Cleanup(func() { timer.Stop(); cancel(nil) })
 	return ctx, func() {
-		// A timer that has fired stays as it is: its context has ended.
+		// A timer that has fired is not reset: its context has ended.
 		if ctx.Err() == nil {
 			timer.Reset(patience)
 		}
 	}
 }
 
-// Together calls f once for each of n contenders, all released at one moment, and waits for them.
+// Together calls f once for each of n contenders, all at the same moment, and
+// waits for them.
 func Together(n int, f func(i int)) {
 	start := make(chan struct{})
 	var all sync.WaitGroup

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What supervision costs over a bare exec: compare the two.
+// BenchmarkRunTrue shows the cost of supervision over a bare exec: compare the
+// two.
 func BenchmarkRunTrue(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		for b.Loop() {

@@ -12,27 +12,31 @@ import (
 	"time"
 )
 
-// Child is a running command with all its descendants. Its methods may be called from any goroutine.
+// Child is a running command with all its descendants. Its methods may be
+// called from any goroutine.
 type Child struct {
 	body  body
-	tty   *terminal
-	may   func() bool
-	aside bool
+	tty   *terminal   // nil without a terminal, or if aside
+	may   func() bool // Options.MayContinue
+	aside bool        // Options.Aside
 
-	signals chan os.Signal
-	ended   sync.Once
-	over    chan struct{} // closed when signals are no longer passed on
+	signals    chan os.Signal
+	passesStop bool // SIGTSTP is among signals: it was not ignored at start
+
+	ended sync.Once
+	over  chan struct{} // closed when signals are no longer passed on
 
 	mu     sync.Mutex
 	frozen bool // Freeze was called and not taken back
-	held   bool // the command was to be continued, but was frozen or MayContinue said no
+	held   bool // the command should go on, but is frozen or MayContinue said no
 
-	done   chan struct{} // closed when the command has exited; then
-	status Status        // these are set
+	done   chan struct{} // closed when the command has exited; then status and err are set
+	status Status
 	err    error
 }
 
-// body is what a system can do to a command and its descendants.
+// body is a command and its descendants, as far as the system can control them.
+// A ward has a warden; a group is only a process group.
 type body interface {
 	id() int
 	signal(syscall.Signal) error
@@ -44,7 +48,7 @@ type body interface {
 	alive() []int
 }
 
-// event is something that happened to the command itself: it was stopped, or it exited.
+// event says that the command itself stopped or exited.
 type event struct {
 	stopped syscall.Signal
 	exited  bool
@@ -52,23 +56,30 @@ type event struct {
 	err     error
 }
 
-// passedOn are the signals that, sent to the caller, are meant for the command.
-var passedOn = []os.Signal{
+// passedOn are the signals to the caller that are meant for the command.
+var passedOn = []syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGALRM, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
 }
 
-// Start runs args[0] with the arguments args[1:]. The context bounds the start only: if it ends before the command
-// runs, the command will not run later, either. A command that cannot be started gives a *StartError.
+// Start runs args[0] with the arguments args[1:]. The context bounds only the
+// start: if it ends before the command runs, the command will not run later,
+// either. A command that cannot be started gives a *StartError.
 //
-// From Start until Kill has returned, the signals a job gets from its user (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH,
-// SIGTSTP, SIGCONT) are passed on to the command's process group and do not end the caller, unless they were ignored when the caller started, or the
-// command runs Aside.
+// From Start until Kill has returned, the usual signals to a job go on to the
+// command's process group and do not end the caller. They are SIGINT, SIGTERM,
+// SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP and SIGCONT.
+// Signals that were ignored when the caller started stay ignored, as far as the
+// Go runtime lets them: see the limits in the package comment. With
+// Options.Aside no signal is passed on.
 //
-// On Linux Start makes the caller's process a child subreaper, for good. Should the warden be killed, every
-// child of the process that is not a warden is taken for an orphan of the command; a caller with other children should know.
+// On Linux Start makes the caller's process a child subreaper, for good. If the
+// warden is killed, every child of the process that is not a warden counts as
+// an orphan of the command and is killed. A caller with other children must
+// know this.
 //
-// Whoever calls Start must call Kill in the end, even when the command has exited.
+// The caller of Start must call Kill in the end, even if the command has
+// exited.
 func Start(ctx context.Context, args []string, opts *Options) (*Child, error) {
 	var o Options
 	if opts != nil {
@@ -82,9 +93,15 @@ func Start(ctx context.Context, args []string, opts *Options) (*Child, error) {
 	}
 	if o.Dir != "" {
 		if info, err := os.Stat(o.Dir); err != nil {
-			return nil, &StartError{Name: args[0], Code: CodeNotExecutable, Why: fmt.Sprintf("its working directory cannot be used: %v", err), Err: err}
+			return nil, &StartError{
+				Name: args[0], Code: CodeNotExecutable,
+				Why: fmt.Sprintf("its working directory cannot be used: %v", err), Err: err,
+			}
 		} else if !info.IsDir() {
-			return nil, &StartError{Name: args[0], Code: CodeNotExecutable, Why: o.Dir + " is to be its working directory, but is no directory", Err: syscall.ENOTDIR}
+			return nil, &StartError{
+				Name: args[0], Code: CodeNotExecutable,
+				Why: o.Dir + " is to be its working directory, but is no directory", Err: syscall.ENOTDIR,
+			}
 		}
 	}
 	c := &Child{
@@ -96,17 +113,18 @@ func Start(ctx context.Context, args []string, opts *Options) (*Child, error) {
 	}
 	if !o.Aside {
 		c.tty = openTerminal()
+		skip := ignored() // Notify would undo nohup, here and in the command
 		for _, sig := range passedOn {
-			// Notify would undo nohup, here and in the command.
-			if !signal.Ignored(sig) {
+			if !skip[sig] {
 				signal.Notify(c.signals, sig)
 			}
 		}
+		c.passesStop = !skip[syscall.SIGTSTP]
 	}
 	foreground := c.tty.lendAtOnce(o.Stdin, o.Stdout)
 	b, events, err := launch(ctx, args, &o, foreground)
 	if foreground {
-		c.tty.noteLent() // even if the command failed to start: it may have got that far
+		c.tty.noteLent() // even if the start failed: the command may have got the terminal
 	}
 	if err != nil {
 		c.endRelay()
@@ -127,7 +145,8 @@ func statusOf(ws syscall.WaitStatus) Status {
 	return Status{Code: ws.ExitStatus()}
 }
 
-// streams are the command's three files; done closes what was opened for it.
+// streams returns the command's three files. done closes the null devices that
+// it opened.
 func (o *Options) streams() (files []*os.File, done func(), err error) {
 	files = []*os.File{o.Stdin, o.Stdout, o.Stderr}
 	done = func() {}
@@ -150,7 +169,7 @@ func (o *Options) streams() (files []*os.File, done func(), err error) {
 	return files, done, nil
 }
 
-// follow acts on what happens to the command.
+// follow handles the events of the command.
 func (c *Child) follow(events <-chan event) {
 	for e := range events {
 		if !e.exited {
@@ -165,7 +184,7 @@ func (c *Child) follow(events <-chan event) {
 	}
 }
 
-// relay passes on the caller's signals.
+// relay passes the caller's signals on to the command.
 func (c *Child) relay() {
 	for {
 		select {
@@ -188,20 +207,23 @@ func (c *Child) endRelay() {
 	})
 }
 
-// Pid is the process id of the command itself; its process group has the same number.
+// Pid is the process id of the command itself. Its process group has the same
+// number.
 func (c *Child) Pid() int { return c.body.id() }
 
-// Done is closed when the command itself has exited. Descendants may still run: see Alive and Kill.
+// Done is closed when the command itself has exited. Descendants may still run:
+// see Alive and Kill.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Wait returns how the command itself ended, once it has. Descendants may still run: see Alive and Kill.
+// Wait waits until the command itself has exited, and returns how it ended.
+// Descendants may still run: see Alive and Kill.
 func (c *Child) Wait() (Status, error) {
 	<-c.done
 	return c.status, c.err
 }
 
-// Signal sends sig to the command's process group. It returns without waiting for the delivery; after the
-// command itself has exited nothing is sent.
+// Signal sends sig to the command's process group, and does not wait for the
+// delivery. It returns ErrOver once the command itself has exited.
 func (c *Child) Signal(sig syscall.Signal) error {
 	select {
 	case <-c.done:
@@ -211,15 +233,21 @@ func (c *Child) Signal(sig syscall.Signal) error {
 	}
 }
 
-// AllowFor lets the command run until d from now and no longer: then the warden kills all of it, even if the caller is stopped
-// or too busy to do so. Each call replaces the time set before; without a call there is no limit. Time spent in
-// suspend counts; but a command that stood still together with its warden when the time came, because the machine slept or all of it was
-// stopped, is not killed at once: it stays frozen for 5 s, in which a further call with time left lets it go on. Other systems than
-// Linux have no warden, and there it does nothing.
+// AllowFor lets the command run for d from now and no longer. Then the warden
+// kills all of it, even if the caller is stopped or too busy to do so. Each
+// call replaces the time set before. Without a call there is no limit.
+// Without a warden (other systems than Linux, or Options.GroupWillDo) AllowFor
+// does nothing.
+//
+// Time in suspend counts. But command and warden may have stood still together
+// when the time came, because the machine slept or both were stopped. Then the
+// warden freezes the command for 5 s before it kills it. A further call in
+// these 5 s, with time left, lets the command go on.
 func (c *Child) AllowFor(d time.Duration) error { return c.body.allowFor(d) }
 
-// Freeze stops the command and all its descendants and returns when they are seen to have stopped. If it fails with
-// a *SurvivorsError, the others are stopped nevertheless. Thaw undoes it.
+// Freeze stops the command and all its descendants. It returns when all are
+// seen to be stopped. A *SurvivorsError names those that are not; the others
+// are stopped nevertheless. Thaw undoes it.
 func (c *Child) Freeze(ctx context.Context) error {
 	c.mu.Lock()
 	c.frozen = true
@@ -227,8 +255,9 @@ func (c *Child) Freeze(ctx context.Context) error {
 	return c.body.freeze(ctx)
 }
 
-// Thaw continues what Freeze stopped, and a command left stopped because MayContinue said no. Processes that were stopped before
-// Freeze stay so.
+// Thaw continues the processes that Freeze stopped, and a command that stayed
+// stopped because MayContinue said no. Processes that were stopped before
+// Freeze stay stopped.
 func (c *Child) Thaw() {
 	c.mu.Lock()
 	held := c.held
@@ -240,8 +269,8 @@ func (c *Child) Thaw() {
 	}
 }
 
-// Terminate asks the command and all its descendants to end (SIGTERM), and continues those that are stopped, so that
-// they can. It does not wait.
+// Terminate asks the command and all its descendants to end (SIGTERM). It
+// continues stopped processes, so that they can. It does not wait.
 func (c *Child) Terminate() error {
 	c.mu.Lock()
 	c.frozen, c.held = false, false
@@ -249,10 +278,13 @@ func (c *Child) Terminate() error {
 	return c.body.terminate()
 }
 
-// Kill ends the command and all its descendants. When it returns nil nothing of them is alive, the command's status is
-// known, the terminal is back, and signals have their usual effect on the caller again. It ends the supervision also
-// after the command has exited by itself: then it kills what the command left behind. If the context ends first, or some
-// processes may not be killed, it gives a *SurvivorsError; it may be called again.
+// Kill kills the command and all its descendants. When it returns nil, nothing
+// of them is alive and the command's status is known. The terminal is back with
+// the caller, and signals have their usual effect on the caller again.
+//
+// Call Kill also after the command has exited by itself: it kills what the
+// command left behind. If the context ends first, or some processes may not be
+// killed, it returns a *SurvivorsError. It may be called again.
 func (c *Child) Kill(ctx context.Context) error {
 	if err := c.body.kill(ctx); err != nil {
 		return err
@@ -265,5 +297,6 @@ func (c *Child) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Alive lists the living processes of the command: itself and its descendants, parents first. Zombies are dead.
+// Alive lists the living processes of the command: itself and its descendants,
+// parents first. Zombies count as dead.
 func (c *Child) Alive() []int { return c.body.alive() }

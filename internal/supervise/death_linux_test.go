@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// household is a croft whose command has a child in its group, a child in a session of its own, and a daemon.
+// household starts a croft whose command has a child in its group, a child in a
+// session of its own, and a daemon.
 func household(t *testing.T, env ...string) (c *caller, warden proc, family map[string]proc) {
 	t.Helper()
-	y := newYard(t)
+	y := newNoteDir(t)
 	c = newCaller(t, fmt.Sprintf(`sh -c '%s%s' & setsid sh -c '%s%s' & %s sh -c '%s%s'; %s%s`,
 		y.sign("child"), forever, y.sign("session"), forever, as("daemon"), y.sign("daemon"), forever, y.sign("main"), forever), env...)
 	c.start()
@@ -69,7 +70,8 @@ func TestTheWardenIsNotFoundByTheNamesOfCroftOrOfItsCommand(t *testing.T) {
 }
 
 func TestEverythingDiesWithCroftEvenIfAllWereStopped(t *testing.T) {
-	// Orphans of a session that has a reaper in it are not continued by the system, as others are.
+	// The system continues stopped orphans, but not if a subreaper of theirs is
+	// in the session.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func TestEverythingDiesWithCroftEvenIfAllWereStopped(t *testing.T) {
 func TestEverythingDiesWithTheWardenAndCroftTellsTheTruth(t *testing.T) {
 	c, warden, family := household(t)
 	signalProc(t, warden, syscall.SIGKILL)
-	// croft reaps the command itself, and so knows how it ended.
+	// croft reaps the command itself, so it knows how it ended.
 	if code := c.exit(); code != 137 {
 		t.Errorf("croft exits %d: %s", code, c.said())
 	}
@@ -101,7 +103,8 @@ func TestEverythingDiesWithTheWardenAndCroftTellsTheTruth(t *testing.T) {
 
 func TestTheCommandDiesIfCroftAndWardenAreKilledTogether(t *testing.T) {
 	c, warden, family := household(t)
-	// What lives on is the documented gap, and must not stay behind. Frozen, it can be listed for good.
+	// The descendants live on: this is the documented gap. The test must not
+	// leave them behind. Frozen, they can be listed completely.
 	all := tree{root: func() (int, map[int]bool, bool) { return warden.pid, nil, true }}
 	if err := all.freeze(bounded(t)); err != nil {
 		t.Fatal(err)
@@ -115,7 +118,7 @@ func TestTheCommandDiesIfCroftAndWardenAreKilledTogether(t *testing.T) {
 			signalProc(t, p, syscall.SIGKILL)
 		}
 	}()
-	c.signal(syscall.SIGSTOP) // so that neither can help the other
+	c.signal(syscall.SIGSTOP) // so that neither can act for the other
 	signalProc(t, warden, syscall.SIGKILL)
 	c.signal(syscall.SIGKILL)
 	awaitDeath(t, "the command", family["main"])
@@ -137,7 +140,7 @@ func TestTheWardenDiesOfNothingButSIGKILL(t *testing.T) {
 }
 
 func TestTimeRunsOutEvenIfCroftIsStopped(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c, _, family := household(t, "STOP_AT="+y.path("now"))
 	if err := os.WriteFile(y.path("now"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -153,7 +156,7 @@ func TestTimeRunsOutEvenIfCroftIsStopped(t *testing.T) {
 func TestATreeThatStoodStillPastItsTimeIsFrozenUntilItsCallerDecides(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		t.Run(fmt.Sprintf("allowed again %v", again), func(t *testing.T) {
-			y := newYard(t)
+			y := newNoteDir(t)
 			c := start(t, fmt.Sprintf(`%swhile :; do echo >>%s; sleep 0.01; done`, y.sign("main"), y.path("ticks")))
 			main := y.signed("main")
 			y.await("ticks", func() bool { return y.size("ticks") > 0 })
@@ -163,7 +166,7 @@ func TestATreeThatStoodStillPastItsTimeIsFrozenUntilItsCallerDecides(t *testing.
 			if err := c.AllowFor(time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(lateBy + 100*time.Millisecond) // the time passes: that is the point
+			time.Sleep(lateBy + 100*time.Millisecond) // the time must pass while the warden stands still
 			signalProc(t, warden, syscall.SIGCONT)
 			await(t, "the freeze", func() bool {
 				stopped := 0
@@ -191,7 +194,7 @@ func TestATreeThatStoodStillPastItsTimeIsFrozenUntilItsCallerDecides(t *testing.
 	}
 }
 
-// anyThread reports whether a thread of a process is as asked.
+// anyThread reports whether is holds for a thread of a process.
 func anyThread(t *testing.T, of proc, is func(proc) bool) bool {
 	t.Helper()
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", of.pid))
@@ -218,7 +221,7 @@ func TestAWardenWithoutACallerRefusesToRun(t *testing.T) {
 }
 
 func TestACroftInsideACroftDiesToo(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := newCaller(t, fmt.Sprintf(`%s /bin/sh -c "setsid sh -c '%s%s' & %s%s"; exit 0`,
 		as("croft"), strings.ReplaceAll(y.sign("session"), "$", `\$`), forever, strings.ReplaceAll(y.sign("inner"), "$", `\$`), forever))
 	c.start()

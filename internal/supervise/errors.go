@@ -8,22 +8,24 @@ import (
 
 // Sentinel errors.
 var (
-	// ErrUnsupported says that this system cannot run a supervised command at all.
-	ErrUnsupported = errors.New("supervise: running a command under a lease is not supported on this system; use acquire, renew and release around it")
+	// ErrUnsupported says that this system cannot run a supervised command.
+	ErrUnsupported = errors.New("supervise: running a command under a lease is not supported on this system; " +
+		"use acquire, renew and release around it")
 
-	// ErrNoWarden says that the program does not call MaybeWarden, without which Start would run the program
-	// itself again instead of a warden.
+	// ErrNoWarden says that the program does not call MaybeWarden. Without it
+	// Start would run the program itself again instead of a warden.
 	ErrNoWarden = errors.New("supervise: MaybeWarden was not called; call it first thing in main (and in TestMain)")
 
-	// ErrWardenLost says that the warden was killed and took the command's exit status with it. Everything it
-	// watched has been killed.
-	ErrWardenLost = errors.New("supervise: the warden was killed before it could report how the command ended; the command was killed with it")
+	// ErrWardenLost says that the warden was killed, so the command's exit
+	// status is lost. Everything it watched has been killed.
+	ErrWardenLost = errors.New("supervise: the warden was killed before it could report how the command ended; " +
+		"the command was killed with it")
 
 	// ErrOver says that the command has ended and can no longer be signalled.
 	ErrOver = errors.New("supervise: the command has ended")
 )
 
-// Exit codes of a command that could not be started, as shells have them.
+// Exit codes of a command that could not be started, as in shells.
 const (
 	CodeNotExecutable = 126
 	CodeNotFound      = 127
@@ -32,8 +34,8 @@ const (
 // StartError says why a command could not be started. Nothing of it runs.
 type StartError struct {
 	Name string // the command as given
-	Code int    // what a shell would exit with: CodeNotFound or CodeNotExecutable
-	Why  string // what is wrong and what to do about it
+	Code int    // a shell's exit code: CodeNotFound or CodeNotExecutable
+	Why  string // the reason, and advice
 	Err  error  // the system's error, if there was one
 }
 
@@ -42,13 +44,15 @@ func (e *StartError) Error() string { return fmt.Sprintf("cannot run %q: %s", e.
 // Unwrap returns the system's error.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// ExitCode is what a shell would exit with: 127 if there is no such command, 126 otherwise.
+// ExitCode is a shell's exit code: 127 if there is no such command, 126
+// otherwise.
 func (e *StartError) ExitCode() int { return e.Code }
 
-// SurvivorsError says which processes of the command could not be stopped or killed.
+// SurvivorsError names the processes of the command that could not be stopped
+// or killed.
 type SurvivorsError struct {
-	PIDs []int // those known; empty if the system hides them
-	Err  error // EPERM if they belong to another user, or the context's error if time ran out
+	PIDs []int // as far as known; empty if the system hides them
+	Err  error // EPERM if they belong to another user, or the context's error
 }
 
 func (e *SurvivorsError) Error() string {
@@ -60,7 +64,8 @@ func (e *SurvivorsError) Error() string {
 		}
 		who = "processes " + strings.Join(words, ", ") + " of the command"
 	}
-	return fmt.Sprintf("supervise: %s still run: %v; look at them with ps, end them as their own user or as root", who, e.Err)
+	return fmt.Sprintf("supervise: %s still run: %v; look at them with ps, end them as their own user or as root",
+		who, e.Err)
 }
 
 // Unwrap returns the reason.

@@ -11,16 +11,18 @@ import (
 	"testing"
 )
 
-// ticking is a piece of shell that adds to a note for ever.
-func (y *yard) ticking(name string) string {
+// ticking is a shell script that appends to a note for ever.
+func (y *noteDir) ticking(name string) string {
 	return fmt.Sprintf("%s while :; do echo x >>%s; sleep 0.01; done", y.sign(name), y.path(name+"-ticks"))
 }
 
-// halted says whether a process stands still: stopped, or a shell that waits in the kernel for the child it vforked, which is stopped.
+// halted reports whether a process stands still. It is stopped, or it is a
+// shell that waits in the kernel (D) for its vforked child, which is stopped.
 func halted(p proc) bool { return p.stopped() || p.state == 'D' }
 
-// awaitOrders waits until the warden has carried out all it was told, an order to continue among it: signals are sent in order, and this
-// one stays pending where it can be seen, because the command is stopped.
+// awaitOrders waits until the warden has carried out all orders so far, such as
+// an order to continue. It sends one more signal, which comes last. The command
+// is stopped, so the signal stays pending, and /proc shows it.
 func awaitOrders(t *testing.T, c *Child, command proc) {
 	t.Helper()
 	if err := c.Signal(syscall.SIGWINCH); err != nil {
@@ -39,7 +41,7 @@ func awaitOrders(t *testing.T, c *Child, command proc) {
 }
 
 func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`setsid sh -c '%s' & %s sh -c '%s'; sh -c '%s' & %s`,
 		y.ticking("session"), as("daemon"), y.ticking("daemon"), y.ticking("child"), y.ticking("main")))
 	names := []string{"session", "daemon", "child", "main"}
@@ -59,7 +61,8 @@ func TestFreezeStopsTheWholeTreeAndThawContinuesIt(t *testing.T) {
 				t.Errorf("pid %d is %c, not stopped", pid, p.state)
 			}
 		}
-		// The dead cannot tick and the stopped cannot; give a running one its chance to show itself.
+		// A running process would tick in this time. Stopped and dead ones do
+		// not.
 		for range 20 {
 			for _, name := range names {
 				if now := y.size(name + "-ticks"); now != sizes[name] {
@@ -84,7 +87,7 @@ func TestThawLeavesAloneWhatWasStoppedBefore(t *testing.T) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`sh -c '%s kill -STOP $$; %s' & %s`, y.sign("stopped"), y.ticking("stopped-later"), y.ticking("main")))
 	stopped := y.signed("stopped")
 	y.signed("main")
@@ -106,7 +109,7 @@ func TestThawLeavesAloneWhatWasStoppedBefore(t *testing.T) {
 }
 
 func TestAFrozenTreeStaysFrozenWhenTheCallerIsContinued(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, "trap : WINCH; "+y.ticking("main"))
 	main := y.signed("main")
 	if err := c.Freeze(bounded(t)); err != nil {
@@ -123,7 +126,7 @@ func TestAFrozenTreeStaysFrozenWhenTheCallerIsContinued(t *testing.T) {
 }
 
 func TestMayContinueKeepsAStoppedCommandStopped(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	asked := make(chan struct{}, 8)
 	c := startArgs(t, &Options{MayContinue: func() bool { asked <- struct{}{}; return false }}, "/bin/sh", "-c", "trap : WINCH; "+y.ticking("main"))
 	main := y.signed("main")
@@ -141,7 +144,7 @@ func TestMayContinueKeepsAStoppedCommandStopped(t *testing.T) {
 }
 
 func TestKillInterruptsAFreeze(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, y.ticking("main"))
 	main := y.signed("main")
 	frozen := make(chan error, 1)

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is the command where only its process group can be had: descendants that leave the group are out of reach, and all of it
-// survives a SIGKILL of the caller.
+// group is a command of which only the process group is known. Descendants that
+// leave the group are out of reach. All of it survives a SIGKILL of the caller.
 type group struct {
 	pid    int
-	mu     sync.Mutex // reaping against signalling, so that no recycled pid is hit
+	mu     sync.Mutex // excludes signals while reaping, so that none hits a recycled pid
 	reaped bool
 }
 
@@ -51,7 +51,8 @@ func launchGroup(ctx context.Context, args []string, o *Options, foreground bool
 	return g, events, nil
 }
 
-// watch waits for the command to stop or to exit. It looks rather than waits, because a blocking wait would reap outside the lock.
+// watch waits for the command to stop or to exit. It polls, because a blocking
+// wait would reap outside the lock.
 func (g *group) watch(events chan<- event) {
 	defer close(events)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -99,24 +100,45 @@ func (g *group) terminate() error {
 	return g.signal(syscall.SIGCONT)
 }
 
-// kill goes on after the command itself was reaped: its number is not given out again while its group has members.
+// refusals is how often in a row kill accepts that the system refuses to signal
+// members that cannot be seen. They may be zombies that are reaped in a moment.
+const refusals = 200
+
+// kill goes on after the command itself was reaped: the system does not reuse
+// its pid while its group has members. It returns nil only if the command was
+// reaped, because then the caller learns its status.
 func (g *group) kill(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for unix.Kill(-g.pid, syscall.SIGKILL) == nil && groupRuns(g.pid) {
+	for refused := 0; ; {
+		left, err := killGroup(g.pid)
+		switch {
+		case err != nil:
+			if refused++; len(left) > 0 || refused == refusals {
+				return &SurvivorsError{PIDs: left, Err: err}
+			}
+		case len(left) == 0 && g.killAlone():
+			return nil
+		default:
+			refused = 0
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return &SurvivorsError{PIDs: g.alive(), Err: ctx.Err()}
 		}
 	}
-	return nil
 }
 
-// alive names the group by its leader: this system does not list its members.
-func (g *group) alive() []int {
-	if unix.Kill(-g.pid, 0) != nil || !groupRuns(g.pid) {
-		return nil
+// killAlone kills the command itself, which may have moved to another group. It
+// reports whether the command was reaped.
+func (g *group) killAlone() (reaped bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.reaped {
+		_ = unix.Kill(g.pid, syscall.SIGKILL)
 	}
-	return []int{g.pid}
+	return g.reaped
 }
+
+func (g *group) alive() []int { return groupAlive(g.pid) }

@@ -2,7 +2,12 @@
 
 package supervise
 
-import "context"
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // MaybeWarden does nothing: there are no wardens on this system.
 func MaybeWarden() {}
@@ -11,6 +16,24 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	return launchGroup(ctx, args, o, foreground)
 }
 
-// groupRuns is told by the answer to the signal alone: these systems let nobody
-// signal a group of zombies.
-func groupRuns(int) bool { return true }
+// killGroup kills a process group. It returns the group's leader if members
+// live: not every system lists the members. If the system refuses (EPERM), they
+// are zombies or belong to another user. Zombies are reaped soon.
+func killGroup(pgid int) (left []int, err error) {
+	switch err := unix.Kill(-pgid, unix.SIGKILL); {
+	case err == nil:
+		return []int{pgid}, nil
+	case errors.Is(err, unix.EPERM):
+		return nil, err
+	}
+	return nil, nil
+}
+
+// groupAlive returns the group's leader if members live that this process may
+// signal.
+func groupAlive(pgid int) []int {
+	if unix.Kill(-pgid, 0) != nil {
+		return nil
+	}
+	return []int{pgid}
+}

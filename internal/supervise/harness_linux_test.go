@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// patience bounds every wait. It is long because machines are slow, and never asserted on.
+// patience bounds every wait. It is long because machines are slow. No test
+// asserts it.
 const patience = time.Minute
 
 // roleVar makes the test binary one of the programs the tests need.
@@ -27,11 +28,14 @@ func TestMain(m *testing.M) {
 	_ = os.Unsetenv(roleVar)
 	switch role {
 	case "":
-		// A race-enabled binary sleeps a second before it exits, every warden too.
+		// A binary with the race detector sleeps a second before it exits. So
+		// would every warden.
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-		// What these tests were started to ignore, as by nohup, their processes would ignore, too. What is caught here is not.
-		for sig := syscall.Signal(1); sig < 32; sig++ {
-			if signal.Ignored(sig) {
+		// Signals that were ignored when the tests were started, as by nohup,
+		// would be ignored in their processes, too. Catching them here prevents
+		// that.
+		for sig, yes := range ignored() {
+			if yes {
 				signal.Notify(make(chan os.Signal, 1), sig)
 			}
 		}
@@ -50,6 +54,10 @@ func TestMain(m *testing.M) {
 		os.Exit(daemon())
 	case "root":
 		os.Exit(becomeRoot())
+	case "mover":
+		os.Exit(mover())
+	case "stopper":
+		os.Exit(stopper())
 	case "leaderless":
 		leaderless()
 	}
@@ -57,7 +65,8 @@ func TestMain(m *testing.M) {
 	os.Exit(2)
 }
 
-// survivors finds what is left of these tests by a way of its own: not by parents, but by a mark in the environment.
+// survivors finds processes that these tests have left. It does not use
+// parents, as the package does, but a mark in the environment.
 func survivors(mark string) (left []string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		left = nil
@@ -81,10 +90,16 @@ func survivors(mark string) (left []string) {
 	return left
 }
 
-// croft is a caller of this package: it runs its arguments, and exits as they did.
+// croft is a program that uses this package. It runs its arguments and exits
+// with their code.
 func croft() int {
 	ctx := context.Background()
-	c, err := Start(ctx, os.Args[1:], &Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Aside: os.Getenv("ASIDE") != ""})
+	o := &Options{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Aside: os.Getenv("ASIDE") != ""}
+	if os.Getenv("GROUP") != "" { // as a program that does not call MaybeWarden
+		wardenReady.Store(false)
+		o.GroupWillDo = true
+	}
+	c, err := Start(ctx, os.Args[1:], o)
 	var failed *StartError
 	if errors.As(err, &failed) {
 		fmt.Fprintln(os.Stderr, err)
@@ -94,13 +109,15 @@ func croft() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 99
 	}
-	if note := os.Getenv("STOP_AT"); note != "" {
-		for {
-			if _, err := os.Stat(note); err == nil {
-				break
-			}
-			time.Sleep(2 * time.Millisecond)
+	if note := os.Getenv("KILL_AT"); note != "" {
+		awaitFile(note)
+		if err := c.Kill(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 96
 		}
+	}
+	if note := os.Getenv("STOP_AT"); note != "" {
+		awaitFile(note)
 		if err := c.AllowFor(100 * time.Millisecond); err != nil {
 			return 98
 		}
@@ -118,7 +135,17 @@ func croft() int {
 	return status.ExitCode()
 }
 
-// daemon starts its arguments in a session of their own and exits: the classic double fork.
+func awaitFile(name string) {
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// daemon starts its arguments in a session of their own and exits: the classic
+// double fork.
 func daemon() int {
 	cmd := exec.Command(os.Args[1], os.Args[2:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -130,7 +157,7 @@ func daemon() int {
 	return 0
 }
 
-// as is a command line that runs the test binary in a role.
+// as returns a command line that runs the test binary in a role.
 func as(role string) string { return roleVar + "=" + role + " " + self() + " " }
 
 func self() string {
@@ -141,30 +168,30 @@ func self() string {
 	return path
 }
 
-// yard is a directory in which the processes of a test leave notes.
-type yard struct {
+// noteDir is a directory in which the processes of a test leave notes.
+type noteDir struct {
 	t   *testing.T
 	dir string
 }
 
-func newYard(t *testing.T) *yard {
+func newNoteDir(t *testing.T) *noteDir {
 	t.Helper()
-	return &yard{t, t.TempDir()}
+	return &noteDir{t, t.TempDir()}
 }
 
-// sign is a piece of shell that writes the shell's pid into the note called name.
-func (y *yard) sign(name string) string {
+// sign is a shell script that writes the shell's pid into the note name.
+func (y *noteDir) sign(name string) string {
 	return fmt.Sprintf("echo $$ >%[1]s.new; mv %[1]s.new %[1]s; ", y.path(name))
 }
 
-func (y *yard) path(name string) string { return filepath.Join(y.dir, name) }
+func (y *noteDir) path(name string) string { return filepath.Join(y.dir, name) }
 
-func (y *yard) has(name string) bool {
+func (y *noteDir) has(name string) bool {
 	_, err := os.Stat(y.path(name))
 	return err == nil
 }
 
-func (y *yard) size(name string) int64 {
+func (y *noteDir) size(name string) int64 {
 	info, err := os.Stat(y.path(name))
 	if err != nil {
 		return 0
@@ -172,8 +199,8 @@ func (y *yard) size(name string) int64 {
 	return info.Size()
 }
 
-// signed waits for a signature and returns the process that left it.
-func (y *yard) signed(name string) proc {
+// signed waits for a note by sign, and returns the process that wrote it.
+func (y *noteDir) signed(name string) proc {
 	y.t.Helper()
 	y.await("the note "+name, func() bool { return y.has(name) })
 	text, err := os.ReadFile(y.path(name))
@@ -191,7 +218,7 @@ func (y *yard) signed(name string) proc {
 	return p
 }
 
-func (y *yard) await(what string, is func() bool) {
+func (y *noteDir) await(what string, is func() bool) {
 	y.t.Helper()
 	await(y.t, what, is)
 }
@@ -215,7 +242,7 @@ func awaitDeath(t *testing.T, name string, p proc) {
 	await(t, fmt.Sprintf("the death of %s (pid %d)", name, p.pid), func() bool { return !living(p) })
 }
 
-// bounded is a context that outlasts anything a test should wait for.
+// bounded returns a context that lasts longer than any wait should.
 func bounded(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -223,7 +250,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// start runs a shell script in this process's care.
+// start runs a shell script under supervision of this process.
 func start(t *testing.T, script string) *Child {
 	t.Helper()
 	return startArgs(t, &Options{Stderr: os.Stderr}, "/bin/sh", "-c", script)
@@ -253,7 +280,7 @@ func kill(t *testing.T, c *Child) {
 	}
 }
 
-// caller is a croft process of its own, to be mistreated.
+// caller is a separate croft process. Tests may stop or kill it.
 type caller struct {
 	*exec.Cmd
 	t        *testing.T
@@ -266,7 +293,8 @@ func newCaller(t *testing.T, script string, env ...string) *caller {
 	t.Helper()
 	c := &caller{Cmd: exec.Command(self(), "/bin/sh", "-c", script), t: t, finished: make(chan error, 1)}
 	c.Env = append(append(os.Environ(), roleVar+"=croft"), env...)
-	// A file, not a pipe: what lives on although it should not must not hang the test.
+	// A file, not a pipe: a process that survives by mistake must not hang the
+	// test.
 	log, err := os.CreateTemp(t.TempDir(), "log")
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +316,7 @@ func (c *caller) start() *caller {
 	return c
 }
 
-// exit waits for its end and returns its exit code, -1 if it was killed.
+// exit waits for croft's end and returns its exit code, or -1 if it was killed.
 func (c *caller) exit() int {
 	c.t.Helper()
 	select {
@@ -300,7 +328,7 @@ func (c *caller) exit() int {
 	}
 }
 
-// said is what croft and its command have written so far.
+// said returns the output of croft and its command so far.
 func (c *caller) said() string {
 	text, err := os.ReadFile(c.log.Name())
 	if err != nil {
@@ -316,7 +344,7 @@ func (c *caller) signal(sig syscall.Signal) {
 	}
 }
 
-// wardenOf is the warden above a command.
+// wardenOf returns the warden of a command.
 func wardenOf(t *testing.T, command proc) proc {
 	t.Helper()
 	w, ok := readProc(command.parent)
@@ -333,5 +361,5 @@ func signalProc(t *testing.T, p proc, sig syscall.Signal) {
 	}
 }
 
-// forever is a piece of shell that does nothing until it is killed.
+// forever is a shell script that does nothing until it is killed.
 const forever = "while :; do sleep 1000; done"

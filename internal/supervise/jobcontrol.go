@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopped makes croft and its command one job: what stops the command from the terminal stops croft, too, so that the
-// shell gets its prompt back and fg continues both. (Meanwhile nobody renews anything; that is as it should be.)
+// stopped makes croft and its command one job. A stop from the terminal stops
+// croft, too, so that the shell gets its prompt back and fg continues both.
+// Meanwhile croft renews no lease, which is right: the command does not run.
 func (c *Child) stopped(sig syscall.Signal) {
 	wantsTerminal := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	if !wantsTerminal && sig != syscall.SIGTSTP {
@@ -23,8 +24,11 @@ func (c *Child) stopped(sig syscall.Signal) {
 		return
 	}
 	if c.aside || orphaned() {
-		// No shell would ever continue us, or the command alone. Then the system lets nobody be stopped from the terminal; the command only was because
-		// its own parent is in the session. It gets what the system gives to a stopped group that loses its shell.
+		// No shell would ever continue croft, or the command alone. In such a
+		// case the system itself stops no process from the terminal. It stopped
+		// the command only because the command's own parent is in the session.
+		// So undo the stop. A command that wanted the terminal also gets
+		// SIGHUP, as a stopped group does when it loses its shell.
 		c.mu.Unlock()
 		if wantsTerminal {
 			_ = c.body.signal(syscall.SIGHUP)
@@ -38,13 +42,14 @@ func (c *Child) stopped(sig syscall.Signal) {
 	if sig == syscall.SIGTSTP {
 		signal.Ignore(sig)
 		if lent {
-			// The rest of our job (a pipeline, a script) did not get the terminal's signal: it was not in the foreground.
+			// The rest of our job (a pipeline, a script) was not in the
+			// foreground, so it did not get the terminal's signal.
 			_ = unix.Kill(0, sig)
 		}
 	}
 	stopSelf(sig)
 	// Here croft sleeps until it is continued.
-	if sig == syscall.SIGTSTP {
+	if sig == syscall.SIGTSTP && c.passesStop {
 		signal.Notify(c.signals, sig)
 	}
 	c.continued()
@@ -69,7 +74,7 @@ func (c *Child) resume() {
 	c.wake()
 }
 
-// wake continues the command, unless it is frozen; then Thaw will.
+// wake continues the command, unless it is frozen. Then Thaw continues it.
 func (c *Child) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +84,7 @@ func (c *Child) wake() {
 	}
 }
 
-// orphaned says whether nobody in this session could continue our group.
+// orphaned reports whether no process in this session could continue our group.
 func orphaned() bool {
 	parent := unix.Getppid()
 	session, err := unix.Getsid(0)

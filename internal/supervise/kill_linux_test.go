@@ -12,7 +12,7 @@ import (
 )
 
 func TestKillEndsTheWholeProcessGroup(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`sh -c '%s%s' & sh -c '%s%s' | sh -c '%s%s' & %s wait`,
 		y.sign("background"), forever, y.sign("writer"), forever, y.sign("reader"), forever, y.sign("main")))
 	family := []proc{y.signed("background"), y.signed("writer"), y.signed("reader"), y.signed("main")}
@@ -29,7 +29,7 @@ func TestKillEndsTheWholeProcessGroup(t *testing.T) {
 }
 
 func TestKillReachesDescendantsThatLeftTheGroup(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`%s sh -c '%s%s'; setsid sh -c '%s%s & %s%s' & %s%s`,
 		as("daemon"), y.sign("daemon"), forever,
 		y.sign("session"), forever, y.sign("session2"), forever,
@@ -49,9 +49,11 @@ func TestKillReachesDescendantsThatLeftTheGroup(t *testing.T) {
 }
 
 func TestKillOutrunsATreeThatKeepsForking(t *testing.T) {
-	y := newYard(t)
-	// Comets: each process starts its successor, every other one in a new session, and ends. Nobody stays to be found twice, yet never
-	// more than a handful are alive: the machine has other things to do. Births are counted, and end by themselves if the test fails.
+	y := newNoteDir(t)
+	// Each process starts its successor, every other one in a new session, and
+	// ends. So no process is found twice, but only a handful live at a time, to
+	// spare the machine. The births are counted. They end by themselves if the
+	// test fails.
 	script := fmt.Sprintf(`
 		cat >%[1]s <<-'END'
 		echo x >>%[2]s
@@ -83,8 +85,9 @@ func TestKillOutrunsATreeThatKeepsForking(t *testing.T) {
 
 func TestKillLetsNobodyActOnTheDeathOfANeighbour(t *testing.T) {
 	for range 10 {
-		y := newYard(t)
-		// A shell that goes on when its child dies; a reader that takes the end of a pipe for the end of the data.
+		y := newNoteDir(t)
+		// The shell goes on when its child dies. The reader takes the end of a
+		// pipe for the end of the data.
 		c := start(t, fmt.Sprintf(`(sh -c '%s exec sleep 1000'; echo stale >%s) & (sh -c '%s exec sleep 1000' | (cat; echo stale >%s)) & wait; echo stale >%s`,
 			y.sign("child"), y.path("next-line"), y.sign("writer"), y.path("committed"), y.path("waited")))
 		y.signed("child")
@@ -99,7 +102,7 @@ func TestKillLetsNobodyActOnTheDeathOfANeighbour(t *testing.T) {
 }
 
 func TestWhatTheCommandLeavesBehindIsAliveUntilKill(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`sh -c '%s%s' & %s sh -c '%s%s'; exit 3`,
 		y.sign("background"), forever, as("daemon"), y.sign("daemon"), forever))
 	background, daemon := y.signed("background"), y.signed("daemon")
@@ -122,11 +125,11 @@ func TestWhatTheCommandLeavesBehindIsAliveUntilKill(t *testing.T) {
 	if status, err := c.Wait(); err != nil || status.ExitCode() != 3 {
 		t.Errorf("Kill changed the status to %v, %v", status, err)
 	}
-	kill(t, c) // again, and nothing happens
+	kill(t, c) // a second Kill does nothing
 }
 
 func TestKillEndsTheStoppedAndTheDeaf(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`trap "" TERM INT HUP; sh -c '%s kill -STOP $$; %s' & %s%s`, y.sign("stopped"), forever, y.sign("main"), forever))
 	stopped := y.signed("stopped")
 	y.await("the stop", func() bool { p, _ := readProc(stopped.pid); return p.stopped() })
@@ -141,7 +144,7 @@ func TestKillEndsTheStoppedAndTheDeaf(t *testing.T) {
 }
 
 func TestAProcessWhoseFirstThreadEndedIsNotTakenForDead(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, as("leaderless")+y.path("leaderless")+" & wait")
 	p := y.signed("leaderless")
 	if p.state != 'Z' || !p.alive() {
@@ -158,7 +161,7 @@ func TestAProcessWhoseFirstThreadEndedIsNotTakenForDead(t *testing.T) {
 }
 
 func TestTerminateReachesAllAndWaitsForNobody(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	const polite = `exec 2>/dev/null; trap "echo bye >%s; exit 0" TERM; %s while :; do sleep 0.02; done`
 	c := start(t, fmt.Sprintf("setsid sh -c '"+polite+"' & "+polite,
 		y.path("bye-session"), y.sign("session"), y.path("bye-main"), y.sign("main")))
@@ -178,7 +181,7 @@ func TestTerminateReachesAllAndWaitsForNobody(t *testing.T) {
 }
 
 func TestTheDeadAreReaped(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`i=0; while [ $i -lt 20 ]; do setsid sh -c 'sleep 0.01 & exit' & i=$((i+1)); done; wait; %s%s`, y.sign("main"), forever))
 	warden := wardenOf(t, y.signed("main"))
 	y.await("no zombies under the warden", func() bool {
@@ -200,7 +203,7 @@ func TestTheDeadAreReaped(t *testing.T) {
 }
 
 func TestKillGivesUpWithItsContextAndCanBeCalledAgain(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, y.sign("main")+forever)
 	main := y.signed("main")
 	over, cancel := context.WithCancel(context.Background())
@@ -217,7 +220,7 @@ func TestKillGivesUpWithItsContextAndCanBeCalledAgain(t *testing.T) {
 }
 
 func TestAllowForKillsWhenTheTimeIsUp(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`setsid sh -c '%s%s' & %s%s`, y.sign("session"), forever, y.sign("main"), forever))
 	session := y.signed("session")
 	y.signed("main")
@@ -236,9 +239,10 @@ func TestAllowForKillsWhenTheTimeIsUp(t *testing.T) {
 	awaitDeath(t, "session", session)
 }
 
-// TestACommandIsNeverWithoutItsLimit: whoever is stopped right after Start cannot set one.
+// TestACommandIsNeverWithoutItsLimit: a caller that is stopped right after
+// Start could not set one.
 func TestACommandIsNeverWithoutItsLimit(t *testing.T) {
-	for _, limit := range []time.Duration{100 * time.Millisecond, time.Nanosecond} { // the second is up before the command runs
+	for _, limit := range []time.Duration{100 * time.Millisecond, time.Nanosecond} { // the second ends before the command runs
 		c := startArgs(t, &Options{AllowFor: limit}, "sleep", "1000")
 		if status, err := c.Wait(); err != nil || status.Signal != syscall.SIGKILL || !status.Overdue {
 			t.Errorf("allowed for %s: %+v, %v", limit, status, err)

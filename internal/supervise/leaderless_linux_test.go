@@ -15,8 +15,9 @@ func init() {
 	}
 }
 
-// leaderless becomes a process whose first thread has ended while another goes on: /proc shows it as a zombie.
-// It writes its pid into the file it is given and then sleeps.
+// leaderless makes a process whose first thread has ended while another goes
+// on: /proc shows it as a zombie. It writes its pid into the file named in its
+// argument, and then sleeps.
 func leaderless() {
 	go func() {
 		runtime.LockOSThread()
@@ -32,6 +33,8 @@ func leaderless() {
 		_ = os.Rename(name+".new", name)
 		select {}
 	}()
-	// This thread alone. As a call that the scheduler knows of: it takes back what the thread ran on, or with one processor nothing would run any more.
+	// End only this thread. unix.Syscall tells the scheduler, which gives the
+	// thread's processor to others. With one processor nothing would run
+	// otherwise.
 	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 }

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawn starts a command as a shell would: it looks it up in PATH, runs a script without #! by the shell, and tells
-// "not found" from "found, but cannot be executed".
+// spawn starts a command as a shell would. It looks it up in PATH, runs a
+// script without #! by the shell, and tells "not found" from "found, but cannot
+// be executed".
 func spawn(args []string, attr *syscall.ProcAttr) (int, *StartError) {
 	name := args[0]
 	path, failed := find(name, attr.Env)
@@ -33,11 +34,14 @@ func spawn(args []string, attr *syscall.ProcAttr) (int, *StartError) {
 	return pid, nil
 }
 
-// find returns the file that name stands for. A file in PATH that may not be executed is passed over, but
-// remembered: if nothing better comes, that is the answer.
+// find returns the file that name stands for. It skips a file in PATH that may
+// not be executed. If it finds no other, the error is about that file.
 func find(name string, env []string) (string, *StartError) {
 	if name == "" {
-		return "", &StartError{Name: name, Code: CodeNotFound, Why: "the command is empty; name a program after --", Err: syscall.ENOENT}
+		return "", &StartError{
+			Name: name, Code: CodeNotFound,
+			Why: "the command is empty; name a program after --", Err: syscall.ENOENT,
+		}
 	}
 	if strings.Contains(name, "/") {
 		if err := runnable(name); err != nil {
@@ -56,7 +60,8 @@ func find(name string, env []string) (string, *StartError) {
 		if err == nil {
 			return file, nil
 		}
-		// What cannot even be looked at, in a folder closed to this user, is not known to be there.
+		// A file in a folder closed to this user cannot be seen, so it does not
+		// count as found.
 		if _, hidden := os.Stat(file); refused == nil && !missing(err) && hidden == nil {
 			refused = explain(name, file, err)
 		}
@@ -82,11 +87,11 @@ func runnable(file string) error {
 	if info.IsDir() {
 		return syscall.EISDIR
 	}
-	// Asked of the system, because mode bits do not know about ACLs or noexec mounts.
+	// Ask the system: mode bits know nothing of ACLs or noexec mounts.
 	return unix.Access(file, unix.X_OK)
 }
 
-// explain turns the error of looking up or executing file into words.
+// explain makes a StartError of the error in looking up or executing file.
 func explain(name, file string, err error) *StartError {
 	e := &StartError{Name: name, Code: CodeNotExecutable, Err: err}
 	_, statErr := os.Stat(file)
@@ -99,7 +104,8 @@ func explain(name, file string, err error) *StartError {
 	case errors.Is(err, syscall.EISDIR):
 		e.Why = file + " is a directory; name a program in it"
 	case errors.Is(err, syscall.EACCES):
-		e.Why = fmt.Sprintf("permission denied: %s is not executable for this user; chmod +x it, or run it by its interpreter", file)
+		e.Why = fmt.Sprintf("permission denied: %s is not executable for this user; "+
+			"chmod +x it, or run it by its interpreter", file)
 	case errors.Is(err, syscall.ENOEXEC):
 		e.Why = file + " is not a program for this system; rebuild it, or start a script with #!"
 	case errors.Is(err, syscall.E2BIG):
@@ -114,7 +120,8 @@ func explain(name, file string, err error) *StartError {
 	return e
 }
 
-// searchPath is the PATH of the command's own environment, or the one C libraries fall back to.
+// searchPath is the PATH of the command's own environment. Without one it is
+// the path that C libraries use by default.
 func searchPath(env []string) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if value, ok := strings.CutPrefix(env[i], "PATH="); ok {
@@ -124,8 +131,8 @@ func searchPath(env []string) string {
 	return "/bin:/usr/bin"
 }
 
-// isText says whether a file the kernel does not know how to run may be a script: a program for
-// another machine, fed to a shell, would do who knows what.
+// isText reports whether a file that the kernel cannot run may be a script. A
+// shell must not run a program for another machine: that could do anything.
 func isText(file string) bool {
 	f, err := os.Open(file)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 
 // Options say how a command is run. A nil *Options means all defaults.
 type Options struct {
-	// Env is the command's whole environment; of several values for one name the last counts.
-	// Nil means the caller's own. The command is looked up in this environment's PATH.
+	// Env is the command's whole environment. If a name occurs twice, the last
+	// value counts. Nil means the caller's own environment. The command is
+	// looked up in this environment's PATH.
 	Env []string
 
 	// Dir is the command's working directory. Empty means the caller's own.
@@ -17,33 +18,38 @@ type Options struct {
 
 	// Scratch is a file or folder that is of no use once the command is over.
 	// The caller removes it in the end. If the caller is killed while the
-	// command runs, the warden does, on Linux. Empty means none.
+	// command runs, the warden does, if there is one. Empty means none.
 	Scratch string
 
-	// AllowFor lets the command run until so long after the call of Start, as [Child.AllowFor] does, with no moment in which there is no
-	// limit yet. Zero means that there is none.
+	// AllowFor limits how long the command may run, counted from the call of
+	// Start, as [Child.AllowFor] does. The limit applies from the first moment.
+	// Without a warden there is no limit. Zero means no limit.
 	AllowFor time.Duration
 
-	// Stdin, Stdout and Stderr are handed to the command as they are, not copied through pipes,
-	// so that a terminal stays a terminal. Nil means the null device.
+	// Stdin, Stdout and Stderr are handed to the command as they are, so that a
+	// terminal stays a terminal. Nil means the null device.
 	Stdin, Stdout, Stderr *os.File
 
-	// Aside is for a command that is one of several under a caller that works on by itself: the signals that the caller gets are its own
-	// and are not passed on, the terminal is never lent, and a command that is stopped does not stop the caller.
+	// Aside is for one of several commands under a caller that goes on with its
+	// own work. The caller keeps its signals and its terminal, and a command
+	// that is stopped does not stop the caller.
 	Aside bool
 
 	// GroupWillDo is for a library, whose program may not call [MaybeWarden].
-	// There the command runs without a warden, as on other Unix systems: its
-	// process group is all that is signalled and killed.
+	// Without that call the command runs without a warden, as on other Unix
+	// systems. Only its process group is signalled and killed. AllowFor does
+	// nothing, so the caller must call Kill in time. If the caller is killed,
+	// the command goes on and Scratch stays.
 	GroupWillDo bool
 
-	// MayContinue is asked whenever the caller's process was continued (SIGCONT) and the command is about to be
-	// continued with it. If it says no, a stopped command stays stopped until Thaw or Kill. It runs on
-	// a goroutine of this package and must not block for long. Nil means always.
+	// MayContinue is called when the caller's process was continued (SIGCONT),
+	// before the command is continued with it. If it returns false, a stopped
+	// command stays stopped until Thaw or Kill. It runs on a goroutine of this
+	// package and must not block for long. Nil means always.
 	MayContinue func() bool
 }
 
-// environ returns the environment the command gets.
+// environ returns the command's environment.
 func (o *Options) environ() []string {
 	env := o.Env
 	if env == nil {
@@ -55,7 +61,8 @@ func (o *Options) environ() []string {
 	return lastOfEach(env)
 }
 
-// lastOfEach keeps the last value of every name: most programs read the first they find, and callers append.
+// lastOfEach keeps the last value of every name. Callers append to overwrite,
+// but most programs read the first value that they find.
 func lastOfEach(env []string) []string {
 	seen := make(map[string]bool, len(env))
 	kept := make([]string, 0, len(env))

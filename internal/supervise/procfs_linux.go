@@ -12,11 +12,12 @@ type proc struct {
 	pid, parent int
 	state       byte // as in proc(5): R, S, D, T, t, Z, …
 	threads     int
-	start       uint64 // clock ticks since boot; with the pid it names a process for good
+	start       uint64 // clock ticks since boot; pid and start identify a process for good
 }
 
-// alive says whether the process can still run anything. A zombie is dead, unless it is only the first thread that
-// ended: then the others go on under a leader shown as Z.
+// alive reports whether the process can still run anything. A zombie is dead,
+// unless only its first thread has ended. Then the other threads go on under a
+// leader shown as Z.
 func (p proc) alive() bool {
 	switch p.state {
 	case 'X', 'x':
@@ -27,10 +28,10 @@ func (p proc) alive() bool {
 	return true
 }
 
-// stopped says whether the process is seen to be stopped, by a signal or by a debugger.
+// stopped reports whether the process is stopped, by a signal or by a debugger.
 func (p proc) stopped() bool { return p.state == 'T' || p.state == 't' }
 
-// readProc reads one process; ok is false if there is none.
+// readProc reads one process. ok is false if there is none.
 func readProc(pid int) (p proc, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -39,8 +40,9 @@ func readProc(pid int) (p proc, ok bool) {
 	return parseStat(text)
 }
 
-// parseStat reads proc_pid_stat(5). The name in parentheses may hold anything, parentheses and line breaks too, so the
-// fields are counted from the last one.
+// parseStat reads proc_pid_stat(5). The name in parentheses may contain
+// anything, also parentheses and line breaks. So it counts the fields from the
+// last parenthesis.
 func parseStat(text []byte) (proc, bool) {
 	open, closing := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || closing < open {
@@ -68,11 +70,24 @@ func parseStat(text []byte) (proc, bool) {
 	return p, true
 }
 
-// family is the children of every process, in the order of their pids.
+// ignoredMask returns the signals that this process ignores by the system's
+// account: bit 0 is signal 1. Without /proc it returns none.
+func ignoredMask() uint64 {
+	text, _ := os.ReadFile("/proc/self/status")
+	_, field, _ := bytes.Cut(text, []byte("\nSigIgn:\t"))
+	field, _, _ = bytes.Cut(field, []byte("\n"))
+	mask, err := strconv.ParseUint(string(field), 16, 64)
+	if err != nil {
+		return 0
+	}
+	return mask
+}
+
+// family maps every process to its children.
 type family map[int][]proc
 
-// readFamily looks at every process there is. It is no snapshot: processes come and go while it reads. Whoever must find
-// all of a tree reads again until nothing new comes.
+// readFamily reads all processes. It is not a snapshot: processes come and go
+// while it reads. To find a whole tree, read again until nothing new appears.
 func readFamily() (family, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -96,13 +111,15 @@ func readFamily() (family, error) {
 	return children, nil
 }
 
-// below lists the descendants of root, parents before their children, without root and without skipped subtrees.
+// below lists the descendants of root, parents before their children. It leaves
+// out root itself, and the subtrees of skip.
 func (f family) below(root int, skip map[int]bool) []proc {
 	var found []proc
 	seen := map[int]bool{root: true}
 	for next := []int{root}; len(next) > 0; next = next[1:] {
 		for _, p := range f[next[0]] {
-			// A pid can change hands while the table is read; never walk in a circle.
+			// A pid may be reused while the table is read, so guard against
+			// cycles.
 			if skip[p.pid] || seen[p.pid] {
 				continue
 			}

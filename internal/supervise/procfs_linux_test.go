@@ -32,7 +32,7 @@ func FuzzParseStat(f *testing.F) {
 	f.Add(")(")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
-		// Whatever a process calls itself, the answer is a whole process or none.
+		// For any process name, the answer is a whole process or none.
 		if p, ok := parseStat([]byte(text)); ok == (p == proc{}) {
 			t.Errorf("%q: %+v, %v", text, p, ok)
 		}
@@ -41,7 +41,7 @@ func FuzzParseStat(f *testing.F) {
 
 func TestTheWalkGoesFromParentsToChildrenAndSkipsOthers(t *testing.T) {
 	f := family{}
-	for _, e := range [][2]int{{1, 2}, {1, 3}, {2, 4}, {4, 5}, {3, 6}, {6, 7}, {9, 10}, {5, 2}} { // the last makes a circle
+	for _, e := range [][2]int{{1, 2}, {1, 3}, {2, 4}, {4, 5}, {3, 6}, {6, 7}, {9, 10}, {5, 2}} { // the last makes a cycle
 		f[e[0]] = append(f[e[0]], proc{pid: e[1], parent: e[0]})
 	}
 	if got, want := pids(f.below(1, map[int]bool{6: true})), []int{2, 3, 4, 5}; !reflect.DeepEqual(got, want) {
@@ -50,7 +50,8 @@ func TestTheWalkGoesFromParentsToChildrenAndSkipsOthers(t *testing.T) {
 }
 
 func TestASignalIsNeverSentToARecycledPid(t *testing.T) {
-	// This process, but of another birth: the signal must not arrive, or there is no more test.
+	// This process, but with another start time. If the signal arrived, it
+	// would kill the test.
 	p, ok := readProc(os.Getpid())
 	if !ok {
 		t.Fatal("no self")

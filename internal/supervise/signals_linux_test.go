@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -14,8 +15,8 @@ func TestSignalsToCroftReachTheCommandsGroup(t *testing.T) {
 		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "ALRM": syscall.SIGALRM, "WINCH": syscall.SIGWINCH, "CONT": syscall.SIGCONT,
 	} {
 		t.Run(name, func(t *testing.T) {
-			y := newYard(t)
-			// Not in the background: there a shell has SIGINT and SIGQUIT ignored.
+			y := newNoteDir(t)
+			// Not in the background: there a shell ignores SIGINT and SIGQUIT.
 			c := newCaller(t, fmt.Sprintf(`trap "echo x >>%[1]s" %[5]s; %[2]s sh -c 'trap "echo x >>%[3]s; exit" %[5]s; %[4]s while :; do sleep 0.02; done' | cat; exit 5`,
 				y.path("main-heard"), y.sign("main"), y.path("child-heard"), y.sign("child"), name))
 			c.start()
@@ -33,7 +34,7 @@ func TestSignalsToCroftReachTheCommandsGroup(t *testing.T) {
 }
 
 func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := newCaller(t, y.sign("main")+forever).start()
 	y.signed("main")
 	c.signal(syscall.SIGTERM)
@@ -43,11 +44,11 @@ func TestACommandThatDiesOfAPassedOnSignalGivesItsCode(t *testing.T) {
 }
 
 func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	c := newCaller(t, fmt.Sprintf(`trap "echo x >>%s" TERM; %s while [ ! -e %s ]; do sleep 0.02; done; exit 5`, y.path("heard"), y.sign("main"), y.path("go")), "ASIDE=1")
 	c.start()
 	y.signed("main")
-	c.signal(syscall.SIGTERM) // which ends who does not expect it
+	c.signal(syscall.SIGTERM) // it ends a caller that does not catch it
 	if code := c.exit(); code == 5 {
 		t.Errorf("exit %d: the caller did not get its signal", code)
 	}
@@ -56,11 +57,12 @@ func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
 	}
 }
 
-// ordinary are the signals below the C library's own: what is started through posix_spawn, by make for one, ignores signal 32 from birth.
+// ordinary are the signals below the C library's own. A process started by
+// posix_spawn, as make does, ignores signal 32 from birth.
 const ordinary = 1<<31 - 1
 
 func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	script := fmt.Sprintf("grep SigIgn /proc/self/status; %s read x; exit 0", y.sign("main"))
 	c := newCaller(t, script)
 	inner := c.Cmd
@@ -83,6 +85,54 @@ func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
 	if _, err := fmt.Sscanf(strings.TrimSpace(c.said()), "SigIgn: %x", &mask); err != nil || mask&ordinary != 1 {
 		t.Errorf("the command ignores %q; want SIGHUP and nothing else (%v)", c.said(), err)
 	}
+}
+
+// ignoredBy returns the signals that a process ignores: bit 0 is signal 1.
+func ignoredBy(t *testing.T, pid int) (mask uint64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, field, _ := strings.Cut(string(text), "SigIgn:")
+	if _, err := fmt.Sscanf(field, "%x", &mask); err != nil {
+		t.Fatal(err)
+	}
+	return mask & ordinary
+}
+
+// TestAStopIgnoredAtStartStaysIgnored: also after the command has stopped
+// itself, and croft with it.
+func TestAStopIgnoredAtStartStaysIgnored(t *testing.T) {
+	const stop = 1 << (syscall.SIGTSTP - 1)
+	y := newNoteDir(t)
+	d := inShell(t, true, fmt.Sprintf(`trap "" TSTP; $CROFT sh -c '%s exec env %s'; echo "stopped $?"; fg >/dev/null; echo "ended $?"`, y.sign("main"), as("stopper")))
+	main := y.signed("main")
+	croft := wardenOf(t, main).parent
+	check := func(when string) {
+		t.Helper()
+		if ignoredBy(t, croft)&stop == 0 || ignoredBy(t, main.pid)&stop == 0 {
+			t.Errorf("%s, croft ignores %x and the command %x; want SIGTSTP in both", when, ignoredBy(t, croft), ignoredBy(t, main.pid))
+		}
+	}
+	check("at first")
+	d.press("\n")
+	d.see("stopped 148")
+	d.see("back")
+	check("after the stop")
+	d.press("\n")
+	d.exit()
+	d.once("ended 6")
+}
+
+// stopper is a program that handles Ctrl-Z itself: it stops by SIGTSTP, even if
+// that was ignored when it started.
+func stopper() int {
+	_, _ = fmt.Scanln()
+	stopSelf(syscall.SIGTSTP)
+	fmt.Println("back")
+	_, _ = fmt.Scanln()
+	return 6
 }
 
 func TestTheCommandIgnoresAndBlocksNothing(t *testing.T) {

@@ -42,7 +42,7 @@ func TestACommandThatCannotBeStartedSaysWhyAsAShellWould(t *testing.T) {
 		testenv.WriteProgram(t, path, []byte(content), mode)
 		return path
 	}
-	closed := filepath.Join(dir, "closed") // nobody, not even root, can look into it
+	closed := filepath.Join(dir, "closed") // no user, not even root, can look into it
 	if err := os.Symlink(closed, closed); err != nil {
 		t.Fatal(err)
 	}
@@ -111,13 +111,14 @@ func TestAFailedStartLeavesNothingBehind(t *testing.T) {
 }
 
 func TestNothingStartsOnceTheContextIsOver(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 5 {
 		c, err := Start(ctx, []string{"/bin/sh", "-c", y.sign("ran") + forever}, nil)
 		if err == nil {
-			// It was quicker than the context; then it must be running and killable like any other.
+			// It started before the context ended. Then it must run, and Kill
+			// must end it as any other.
 			kill(t, c)
 			continue
 		}
@@ -125,7 +126,7 @@ func TestNothingStartsOnceTheContextIsOver(t *testing.T) {
 			t.Fatalf("Start = %v", err)
 		}
 	}
-	// Whatever came to run for a moment has been killed.
+	// If it ran for a moment, it has been killed.
 	if y.has("ran") {
 		text, _ := os.ReadFile(y.path("ran"))
 		var pid int
@@ -144,7 +145,7 @@ func TestAScriptWithoutAFirstLineIsRunByTheShell(t *testing.T) {
 	}
 }
 
-// output runs a command with its stdout in a pipe and returns what it wrote.
+// output runs a command with a pipe as its stdout, and returns its output.
 func output(t *testing.T, o Options, args ...string) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -191,7 +192,8 @@ func TestArgumentsEnvironmentAndDirectoryArriveUnchanged(t *testing.T) {
 	}
 }
 
-// TestTheStreamsMayComeInAnyOrder: one that has to be moved out of another's way does not end up where the warden's socket is.
+// TestTheStreamsMayComeInAnyOrder: a stream that must be moved out of another's
+// way does not replace the warden's socket.
 func TestTheStreamsMayComeInAnyOrder(t *testing.T) {
 	for name, o := range map[string]Options{
 		"errors to the output":      {Stderr: os.Stdout},
@@ -229,7 +231,8 @@ func TestTheCommandGetsTheRealStreams(t *testing.T) {
 }
 
 func TestThePipeEndsWithTheCommandNotWithTheWarden(t *testing.T) {
-	// output reads to the end of the pipe before Kill, so it would hang if the warden held the other end.
+	// output reads to the end of the pipe before Kill. It would hang if the
+	// warden held the other end.
 	if got := output(t, Options{}, "echo", "hi"); got != "hi\n" {
 		t.Errorf("got %q", got)
 	}

@@ -11,10 +11,11 @@ type Status struct {
 	Signal syscall.Signal // 0 if it exited
 	Core   bool           // it left a core dump
 
-	Overdue bool // its warden killed it, because the time given by AllowFor was up
+	Overdue bool // the warden killed it, because the time given by AllowFor was up
 }
 
-// ExitCode is the status as one number, as shells have it: the command's own code, or 128 + the signal.
+// ExitCode is the status as a shell's exit code: the command's own code, or 128
+// + the signal.
 func (s Status) ExitCode() int {
 	if s.Signal != 0 {
 		return 128 + int(s.Signal)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the controlling terminal and whether it is lent to the command's group. The nil *terminal is a process
-// without one. Not safe for concurrent use.
+// terminal is the controlling terminal, and whether it is lent to the command's
+// group. It is nil if the process has none. It is not safe for concurrent use.
 type terminal struct {
 	file  *os.File
 	own   int           // our process group
-	modes *unix.Termios // as they were when it was first lent
+	modes *unix.Termios // as they were before it was first lent
 	lent  bool          // the command's group is the foreground group, as far as we know
-	ever  bool          // it was, once
+	ever  bool          // it was lent before
 }
 
 // openTerminal returns the controlling terminal, or nil.
@@ -34,9 +34,10 @@ func (t *terminal) close() {
 	}
 }
 
-// lendAtOnce says whether the command should start in the foreground: if we are a foreground job of our own (leader of
-// it, so not part of a script) that reads from the terminal and does not write into a pipe, whose reader may
-// need the terminal more (less does).
+// lendAtOnce reports whether the command should start in the foreground. Croft
+// must be a foreground job that leads its own group, so it is not part of a
+// script. It must read from the terminal. It must not write into a pipe, whose
+// reader may need the terminal more (less does).
 func (t *terminal) lendAtOnce(stdin, stdout *os.File) bool {
 	if t == nil || stdin == nil || t.foreground() != t.own || t.own != os.Getpid() {
 		return false
@@ -56,7 +57,8 @@ func (t *terminal) lendAtOnce(stdin, stdout *os.File) bool {
 // noteLent notes that the command was started in the foreground.
 func (t *terminal) noteLent() { t.lent, t.ever = true, true }
 
-// foreground is the group that has the terminal; 0 if there is none.
+// foreground returns the foreground group of the terminal, or 0 if there is
+// none.
 func (t *terminal) foreground() int {
 	group, err := unix.IoctlGetInt(int(t.file.Fd()), unix.TIOCGPGRP)
 	if err != nil {
@@ -65,8 +67,9 @@ func (t *terminal) foreground() int {
 	return group
 }
 
-// lend gives the terminal to the command's group, if it is ours. It says whether that group has it now, which may
-// have been so before: the command may be stopped more than once for want of it until it has it.
+// lend gives the terminal to the command's group, if it belongs to our group.
+// It reports whether the command's group has it now. It may have had it before:
+// the command may be stopped more than once until it gets the terminal.
 func (t *terminal) lend(group int) bool {
 	if t == nil {
 		return false
@@ -86,7 +89,8 @@ func (t *terminal) lend(group int) bool {
 	return true
 }
 
-// lendAgain does so after we were stopped, if the command had it before. If the shell kept the terminal to itself (bg), it is no longer ours.
+// lendAgain lends the terminal after croft was stopped, if it was lent before.
+// If the shell kept the terminal (bg), it is no longer ours to lend.
 func (t *terminal) lendAgain(group int) {
 	if t == nil || !t.ever {
 		return
@@ -94,8 +98,10 @@ func (t *terminal) lendAgain(group int) {
 	t.lent = t.lend(group)
 }
 
-// takeBack makes our group the foreground group again, if we had lent the terminal, which it returns. A command that was killed had
-// no chance to restore the terminal's modes; a shell would do that for it, but the shell sees only our orderly exit.
+// takeBack makes our group the foreground group again, if the terminal was
+// lent, and reports whether it was. A command that was killed could not restore
+// the terminal's modes, so takeBack does. A shell would do that, but the shell
+// sees only our orderly exit.
 func (t *terminal) takeBack(killed bool) (lent bool) {
 	if t == nil || !t.lent {
 		return false

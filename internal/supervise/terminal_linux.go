@@ -14,8 +14,9 @@ const (
 	setModes = unix.TCSETS
 )
 
-// withoutTTOU does something to the terminal that the system would stop a background process for. The signal is
-// blocked, on this thread alone, rather than ignored: os/signal cannot take ignoring it back.
+// withoutTTOU runs do, for which the system would stop a background process by
+// SIGTTOU. It blocks the signal on this thread and does not ignore it, because
+// os/signal cannot undo ignoring.
 func withoutTTOU(do func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -29,16 +30,18 @@ func withoutTTOU(do func()) {
 	do()
 }
 
-// stopSelf stops this process by sig and returns when it has been continued, or at once if the system refuses because nobody
-// could continue it.
+// stopSelf stops this process by sig. It returns when the process has been
+// continued, or at once if the system refuses because nobody could continue it.
 //
-// The signal needs its default effect for that, which os/signal cannot give back once a signal was caught. It goes to
-// the calling thread, where it acts before the call returns; sent to the process, it might act on another thread
-// a moment later.
+// The signal needs its default effect for that, and os/signal cannot restore it
+// once a signal was caught. So stopSelf sets it by a system call. It sends the
+// signal to the calling thread, where it acts before the call returns. Sent to
+// the process, it might act on another thread a moment later.
 func stopSelf(sig syscall.Signal) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// All zero is the default on every architecture; what was there is kept unread. The kernel's struct has at most 32 bytes.
+	// All zeros mean the default on every architecture. The old value is saved
+	// without being read. The kernel's struct has at most 32 bytes.
 	var byDefault, before [64]byte
 	if sigaction(sig, &byDefault, &before) != 0 {
 		return
@@ -53,6 +56,7 @@ func sigaction(sig syscall.Signal, set, old *[64]byte) syscall.Errno {
 	case "mips", "mipsle", "mips64", "mips64le":
 		maskSize = 16
 	}
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), maskSize, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig),
+		uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), maskSize, 0, 0)
 	return errno
 }

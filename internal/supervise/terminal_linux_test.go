@@ -15,8 +15,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// desk is a pseudoterminal with a session on it, seen from the keyboard.
-type desk struct {
+// ttySession is a session on a pseudoterminal. The test types on its keyboard
+// and reads its screen.
+type ttySession struct {
 	t      *testing.T
 	master *os.File
 	cmd    *exec.Cmd
@@ -26,14 +27,15 @@ type desk struct {
 	screen strings.Builder
 }
 
-// sitDown starts a command as the leader of a session on a terminal of its own.
-func sitDown(t *testing.T, env []string, args ...string) *desk {
+// startSession starts a command as the leader of a session on a terminal of its
+// own.
+func startSession(t *testing.T, env []string, args ...string) *ttySession {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{t: t, master: os.NewFile(uintptr(fd), "ptmx"), done: make(chan struct{})}
+	d := &ttySession{t: t, master: os.NewFile(uintptr(fd), "ptmx"), done: make(chan struct{})}
 	t.Cleanup(func() { _ = d.master.Close() })
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
@@ -62,7 +64,7 @@ func sitDown(t *testing.T, env []string, args ...string) *desk {
 			d.mu.Lock()
 			d.screen.Write(buf[:n])
 			d.mu.Unlock()
-			if err != nil { // EIO when nobody has the other side open any more
+			if err != nil { // EIO when no process has the other side open any more
 				break
 			}
 		}
@@ -72,30 +74,32 @@ func sitDown(t *testing.T, env []string, args ...string) *desk {
 	return d
 }
 
-// alone is croft as the only job of a terminal session, running a script.
-func alone(t *testing.T, script string) *desk {
+// alone starts croft as the only job of a terminal session. Croft runs a
+// script.
+func alone(t *testing.T, script string) *ttySession {
 	t.Helper()
-	return sitDown(t, []string{roleVar + "=croft"}, self(), "/bin/sh", "-c", script)
+	return startSession(t, []string{roleVar + "=croft"}, self(), "/bin/sh", "-c", script)
 }
 
-// inShell is a shell with (or without) job control, running a script that calls croft. The scripts use $CROFT for it.
-func inShell(t *testing.T, jobs bool, script string) *desk {
+// inShell starts a shell, with or without job control, that runs a script. The
+// script calls croft as $CROFT.
+func inShell(t *testing.T, jobs bool, script string) *ttySession {
 	t.Helper()
 	args := []string{"/bin/sh", "-c", script}
 	if jobs {
 		args = []string{"/bin/sh", "-m", "-c", script}
 	}
-	return sitDown(t, []string{"CROFT=env " + roleVar + "=croft " + self()}, args...)
+	return startSession(t, []string{"CROFT=env " + roleVar + "=croft " + self()}, args...)
 }
 
-func (d *desk) seen() string {
+func (d *ttySession) seen() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.ReplaceAll(d.screen.String(), "\r", "")
 }
 
-// see waits until text has been on the screen.
-func (d *desk) see(text string) {
+// see waits until text is on the screen.
+func (d *ttySession) see(text string) {
 	d.t.Helper()
 	for end := time.Now().Add(patience); !strings.Contains(d.seen(), text); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -104,14 +108,14 @@ func (d *desk) see(text string) {
 	}
 }
 
-func (d *desk) press(keys string) {
+func (d *ttySession) press(keys string) {
 	d.t.Helper()
 	if _, err := d.master.WriteString(keys); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d *desk) exit() int {
+func (d *ttySession) exit() int {
 	d.t.Helper()
 	select {
 	case <-d.done:
@@ -122,8 +126,8 @@ func (d *desk) exit() int {
 	}
 }
 
-// once checks that something was seen one time.
-func (d *desk) once(text string) {
+// once checks that text is on the screen exactly once.
+func (d *ttySession) once(text string) {
 	d.t.Helper()
 	if n := strings.Count(d.seen(), text); n != 1 {
 		d.t.Errorf("saw %q %d times in %q", text, n, d.seen())
@@ -147,7 +151,7 @@ func TestACommandCanTalkToTheTerminal(t *testing.T) {
 }
 
 func TestTheCommandStartsInTheForeground(t *testing.T) {
-	// Fields 5 and 8 of its stat: its group, and the terminal's foreground group.
+	// Fields 5 and 8 of stat are its group and the terminal's foreground group.
 	d := alone(t, `set -- $(cat /proc/$$/stat); [ $5 = $8 ] && echo foreground; exit 0`)
 	d.exit()
 	d.once("foreground")
@@ -159,7 +163,7 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 	d.press(ctrlC)
 	d.see("<INT>")
 	d.press("one\n")
-	d.see("<one>") // the next key would throw away what has not been read
+	d.see("<one>") // the next key would discard unread input
 	d.press(ctrlBackslash)
 	d.see("<QUIT>")
 	d.press("two\n")
@@ -180,7 +184,8 @@ func TestCtrlCKillsAPlainCommand(t *testing.T) {
 }
 
 func TestCtrlCReachesTheCommandOnceInAScript(t *testing.T) {
-	// croft is not the leader of its group: the terminal's signals come to croft, and go on from there.
+	// croft is not the leader of its group. The terminal signals croft, and
+	// croft passes it on.
 	d := inShell(t, false, `trap 'echo "<script>"' INT; $CROFT sh -c 'trap "echo \"<INT>\"; exit 3" INT; echo ready; while :; do sleep 0.02; done'; echo "code $?"`)
 	d.see("ready")
 	d.press(ctrlC)
@@ -195,7 +200,7 @@ func TestACommandInAScriptGetsTheTerminalWhenItAsks(t *testing.T) {
 	d.see("ready")
 	d.press("hello\n")
 	d.see("got <hello>")
-	d.press("world\n") // and the script has it back
+	d.press("world\n") // the script has the terminal back
 	d.exit()
 	d.once("then <world>")
 }
@@ -222,7 +227,7 @@ func TestCtrlZStopsTheWholeJobAndFgContinuesIt(t *testing.T) {
 }
 
 func TestABackgroundJobThatReadsIsStoppedUntilFg(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	d := inShell(t, true, fmt.Sprintf(`$CROFT sh -c '%s read word; echo "got <$word>"; exit 6' & read go; fg >/dev/null; echo "ended $?"`, y.sign("main")))
 	main := y.signed("main")
 	croft := wardenOf(t, main).parent
@@ -262,7 +267,7 @@ func TestAKilledCommandLeavesTheTerminalAsItWas(t *testing.T) {
 }
 
 func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	testenv.WriteProgram(t, y.path("lost"), []byte("#!/no/such/interpreter\n"), 0o755)
 	d := inShell(t, true, fmt.Sprintf(`$CROFT %s 2>/dev/null; echo "code $?"; read word; echo "got <$word>"`, y.path("lost")))
 	d.see("code 126")
@@ -270,8 +275,8 @@ func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
 	d.exit()
 	d.once("got <hello>")
 
-	// Nor does croft itself find the terminal taken away.
-	d = sitDown(t, []string{roleVar + "=croft"}, self(), y.path("lost"))
+	// Croft itself also keeps the terminal.
+	d = startSession(t, []string{roleVar + "=croft"}, self(), y.path("lost"))
 	d.see("interpreter")
 	if code := d.exit(); code != 126 {
 		t.Errorf("exit %d", code)
@@ -279,7 +284,7 @@ func TestACommandThatFailsToStartLeavesTheTerminalAsItWas(t *testing.T) {
 }
 
 func TestHangingUpReachesTheCommand(t *testing.T) {
-	y := newYard(t)
+	y := newNoteDir(t)
 	d := alone(t, fmt.Sprintf(`trap 'echo x >%s; exit' HUP; %s while :; do sleep 0.02; done`, y.path("heard"), y.sign("main")))
 	main := y.signed("main")
 	_ = d.master.Close()

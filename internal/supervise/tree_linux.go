@@ -9,20 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree is everything that descends from one process, that process not included. Its methods are not safe for concurrent use.
+// tree is all descendants of one process, without that process itself. Its
+// methods are not safe for concurrent use.
 type tree struct {
-	// root names the process to look below, and its children that are none of ours. No root: nothing is left.
+	// root returns the process to look below, and its children that do not
+	// belong to the command. ok is false if nothing is left.
 	root func() (pid int, skip map[int]bool, ok bool)
-	// reap collects the dead that have become children of this process; nil if they are somebody else's.
+	// reap collects dead children of this process. It is nil if another process
+	// reaps them.
 	reap func(dead []proc)
 
-	frozen []proc // what freeze stopped, parents first
+	frozen []proc // the processes that freeze stopped, parents first
 }
 
-// freezeBeforeKill bounds how long kill tries to have everything stopped before it kills what it sees.
+// freezeBeforeKill bounds how long kill tries to stop everything before it
+// begins to kill.
 const freezeBeforeKill = time.Second
 
-// look lists the living, parents first.
+// look lists the living and the dead processes of the tree, parents first.
 func (t *tree) look() (living, dead []proc, err error) {
 	root, skip, ok := t.root()
 	if !ok {
@@ -42,12 +46,14 @@ func (t *tree) look() (living, dead []proc, err error) {
 	return living, dead, nil
 }
 
-// freeze stops everything, and remembers what it stopped: a process that was already stopped is for thaw to leave alone.
+// freeze stops everything. It remembers the processes that it stopped, so that
+// thaw leaves alone those that were stopped before.
 //
-// It is done when two walks in a row found nothing that moves. One is not enough: a fork that was under way when its
-// process was stopped still yields a child, which the next walk sees.
+// It is done when two walks in a row found nothing that moves. One walk is not
+// enough: a fork that was under way when its process was stopped still yields a
+// child. The next walk sees it.
 func (t *tree) freeze(ctx context.Context) error {
-	sent := make(map[proc]bool) // keyed by pid and start
+	sent := make(map[proc]bool) // by pid and start time
 	refused := make(map[int]bool)
 	var pause backoff
 	for quiet := 0; quiet < 2; {
@@ -61,8 +67,10 @@ func (t *tree) freeze(ctx context.Context) error {
 				continue
 			}
 			id := proc{pid: p.pid, start: p.start}
-			// A process in the kernel (D) that has its signal can do nothing more on its own, and one that waits for
-			// its vforked child stays there as long as the child is stopped. The other threads of a dead leader (Z) do not show.
+			// A process in the kernel (D) that has the signal can do nothing
+			// more on its own. If it waits for its vforked child, it waits as
+			// long as the child is stopped. The other threads of a dead leader
+			// (Z) cannot be seen.
 			settled := sent[id] && (p.state == 'D' || p.state == 'Z')
 			if settled {
 				continue
@@ -97,15 +105,17 @@ func (t *tree) freeze(ctx context.Context) error {
 	return nil
 }
 
-// thaw continues what freeze stopped, children first, so that no shell wakes up to find its job stopped.
+// thaw continues the processes that freeze stopped. Children come first, so
+// that no shell wakes up and finds its job stopped.
 func (t *tree) thaw() {
 	for i := len(t.frozen) - 1; i >= 0; i-- {
-		_ = send(t.frozen[i], syscall.SIGCONT) // gone, or it would not have let itself be stopped
+		_ = send(t.frozen[i], syscall.SIGCONT) // fails only if the process is gone: we were able to stop it
 	}
 	t.frozen = nil
 }
 
-// terminate asks everything to end. A stopped process cannot answer, so all are continued, too.
+// terminate asks everything to end. It also continues all processes, because a
+// stopped process cannot react.
 func (t *tree) terminate() error {
 	living, _, err := t.look()
 	if err != nil {
@@ -127,7 +137,7 @@ func (t *tree) terminate() error {
 	return nil
 }
 
-// kill ends everything and returns when a walk finds nobody alive.
+// kill kills everything. It returns when a walk finds nothing alive.
 func (t *tree) kill(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, freezeBeforeKill)
 	err := t.freeze(short)
@@ -164,7 +174,8 @@ func (t *tree) kill(ctx context.Context) error {
 	}
 }
 
-// send signals exactly the process that was seen, never one that got its pid afterwards. That it is gone is no error.
+// send signals exactly the process that was seen, never another that got its
+// pid afterwards. It is no error if the process is gone.
 func send(p proc, sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	switch {
@@ -175,7 +186,8 @@ func send(p proc, sig syscall.Signal) error {
 		}
 		err = unix.PidfdSendSignal(fd, sig, nil, 0)
 	case !errors.Is(err, unix.ESRCH):
-		// No pidfds: a kernel before 5.3, or a sandbox that hides them.
+		// The system has no pidfds: its kernel is older than 5.3, or a sandbox
+		// hides them.
 		if now, ok := readProc(p.pid); !ok || now.start != p.start {
 			return nil
 		}
@@ -195,7 +207,8 @@ func pids(ps []proc) []int {
 	return out
 }
 
-// backoff paces repeated walks: the first ones quickly, for the common small tree, later ones so as not to load the machine.
+// backoff paces repeated walks. The first follow quickly, because most trees
+// are small. Later ones are slow, to spare the machine.
 type backoff struct{ next time.Duration }
 
 func (b *backoff) wait(ctx context.Context) error {

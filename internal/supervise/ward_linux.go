@@ -15,13 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wardens are those of this process, so that orphans can be told from them.
+// wardens are the living wardens of this process. Other children may be
+// orphans.
 var wardens = struct {
 	sync.Mutex
 	pids map[int]bool
 }{pids: make(map[int]bool)}
 
-// ward is the caller's side: the command, seen past its warden.
+// ward is the caller's view of the warden and its command.
 type ward struct {
 	pid    int // of the command
 	warden *os.Process
@@ -31,15 +32,15 @@ type ward struct {
 	sending sync.Mutex
 	orders  *json.Encoder
 
-	walking sync.Mutex // held by whoever changes what tree remembers
+	walking sync.Mutex // protects the memory of tree: freeze, thaw, terminate
 	tree    tree
-	dying   context.Context // ends when there is no more point in a freeze
+	dying   context.Context // ends when a freeze has become pointless
 	die     context.CancelFunc
 
-	reaped  chan struct{} // the warden is dead, and clean is known
-	clean   bool          // it left by itself: nothing is alive
-	refused chan []int    // the last of what the warden may not kill
-	gone    chan struct{} // and its orphans are dead, or leftErr
+	reaped  chan struct{} // closed when the warden is dead; then clean is set
+	clean   bool          // the warden left by itself: nothing is alive
+	refused chan []int    // the last processes that the warden may not kill
+	gone    chan struct{} // closed when the warden's orphans are dead, too; then leftErr is set
 	leftErr error
 }
 
@@ -54,15 +55,19 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	if _, ok := readProc(os.Getpid()); !ok {
 		return nil, nil, errors.New("supervise: the process table cannot be read; mount /proc")
 	}
-	// From here on orphans of a killed warden come to this process.
+	// From here on the orphans of a killed warden become children of this
+	// process.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, nil, fmt.Errorf("supervise: this system does not let croft keep track of a command's descendants: %w", err)
+		return nil, nil, fmt.Errorf(
+			"supervise: this system does not let croft keep track of a command's descendants: %w", err)
 	}
-	start := order{Start: &spec{Args: toBytes(args), Env: toBytes(o.environ()), Scratch: []byte(o.Scratch), Foreground: foreground}}
+	start := order{Start: &spec{
+		Args: toBytes(args), Env: toBytes(o.environ()), Scratch: []byte(o.Scratch), Foreground: foreground,
+	}}
 	if o.AllowFor != 0 {
 		start.Until = max(sinceBoot()+o.AllowFor, 1)
 	}
-	w, err := engage(o)
+	w, err := startWarden(o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,7 +88,8 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	default:
 		err = ErrWardenLost
 	}
-	// Nothing may start late, either. What cannot be killed now is the warden's to kill, when it can.
+	// The command must not start late, either. Processes that cannot be killed
+	// now are left to the warden, which goes on trying.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if left := w.kill(bounded); left != nil {
@@ -92,8 +98,8 @@ func launch(ctx context.Context, args []string, o *Options, foreground bool) (bo
 	return nil, nil, err
 }
 
-// engage executes this program as a warden.
-func engage(o *Options) (*ward, error) {
+// startWarden executes this program as a warden.
+func startWarden(o *Options) (*ward, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)
@@ -123,10 +129,13 @@ func engage(o *Options) (*ward, error) {
 	w.dying, w.die = context.WithCancel(context.Background())
 	w.tree = tree{root: w.root}
 
-	wardens.Lock() // also so that no other warden inherits this one's socket
+	wardens.Lock() // also keeps other wardens from inheriting this one's socket
 	defer wardens.Unlock()
-	// Inherited under a number that is free here: the usual 3 may be a descriptor the command is meant to inherit. And one that stays free: when the streams are not in
-	// order, StartProcess moves them, in the new process, to the numbers just above the highest of them, whatever is there.
+	// The warden inherits the socket under a number that is free here. The
+	// usual 3 may be a descriptor that the command shall inherit. The number
+	// must also stay free: if the streams are not in order, StartProcess moves
+	// them, in the new process, to the numbers just above the highest of them,
+	// whatever is there.
 	highest := uintptr(2)
 	for _, f := range files {
 		highest = max(highest, f.Fd())
@@ -137,7 +146,8 @@ func engage(o *Options) (*ward, error) {
 		return nil, fmt.Errorf("supervise: no socket to the warden: %w", err)
 	}
 	defer unix.Close(far)
-	// /proc/self/exe, because the file may have been replaced by a newer version since.
+	// /proc/self/exe, because the file may have been replaced by a newer
+	// version.
 	w.warden, err = os.StartProcess("/proc/self/exe", []string{"warden", "of", strconv.Itoa(os.Getpid())}, &os.ProcAttr{
 		Dir:   o.Dir,
 		Env:   append(os.Environ(), wardenVar+"="+strconv.Itoa(far)),
@@ -152,16 +162,18 @@ func engage(o *Options) (*ward, error) {
 	return w, nil
 }
 
-// listen passes on what the warden reports, for as long as there is a warden, and cleans up behind it. The channel it returns holds
-// the first report, or is closed without one.
+// listen reads the warden's reports until the warden ends, and then cleans up
+// behind it. The channel that it returns yields the first report, or is closed
+// without one.
 func (w *ward) listen() <-chan report {
 	answer := make(chan report, 1)
 	ended := make(chan bool, 1)
 	go func() {
 		state, err := w.warden.Wait()
 		ended <- err == nil && state.Exited() && state.ExitCode() == 0
-		// All it had to say is in the socket by now; its end of file may be late if another process,
-		// forked at the wrong moment, inherited the other end.
+		// All its reports are in the socket now. The end of file may come late,
+		// if another process was forked at the wrong moment and inherited the
+		// other end.
 		_ = w.conn.SetReadDeadline(time.Now().Add(time.Second))
 	}()
 	go func() {
@@ -187,12 +199,12 @@ func (w *ward) listen() <-chan report {
 			case r.Refused != nil:
 				select {
 				case w.refused <- r.Refused:
-				default: // nobody has asked since the last time
+				default: // no Kill has read the last list yet
 				}
 			}
 		}
 		close(answer)
-		last := w.bury(<-ended)
+		last := w.cleanUp(<-ended)
 		switch {
 		case known:
 		case last != nil:
@@ -204,9 +216,11 @@ func (w *ward) listen() <-chan report {
 	return answer
 }
 
-// bury cleans up behind a dead warden: if it did not leave by itself, it left its children to this process. It
-// returns the status of the command, if the command was among them.
-func (w *ward) bury(clean bool) (last *syscall.WaitStatus) {
+// cleanUp tidies up behind a dead warden. If the warden did not leave by
+// itself, its children are now children of this process. cleanUp kills and
+// reaps them. It returns the status of the command, if the command was among
+// them.
+func (w *ward) cleanUp(clean bool) (last *syscall.WaitStatus) {
 	defer close(w.gone)
 	wardens.Lock()
 	delete(wardens.pids, w.warden.Pid)
@@ -232,8 +246,8 @@ func (w *ward) bury(clean bool) (last *syscall.WaitStatus) {
 	return last
 }
 
-// root is the warden while it lives. The orphans of a killed warden are children of this process: all
-// of them that are not wardens themselves.
+// root is the warden while it lives. The orphans of a killed warden are all
+// children of this process that are not wardens themselves.
 func (w *ward) root() (int, map[int]bool, bool) {
 	select {
 	case <-w.reaped:
@@ -256,7 +270,7 @@ func (w *ward) order(o order) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if w.orders.Encode(o) != nil {
-		return ErrOver // the warden is gone, or told to go
+		return ErrOver // the warden is gone, or Kill has told it to go
 	}
 	return nil
 }
@@ -286,12 +300,13 @@ func (w *ward) terminate() error {
 	return w.tree.terminate()
 }
 
-// kill has the warden kill: it is told by the end of the orders, as if this process had died, and it alone can tell for certain that nobody
-// is left. It goes on reporting, so its last words still come.
+// kill lets the warden kill. It closes its side of the socket, which the warden
+// reads as the death of this process. Only the warden can tell for certain that
+// nothing is left. The warden can still report until it ends.
 func (w *ward) kill(ctx context.Context) error {
 	w.die()
 	_ = w.conn.CloseWrite()
-	_ = w.warden.Signal(syscall.SIGCONT) // in case somebody stopped it
+	_ = w.warden.Signal(syscall.SIGCONT) // somebody may have stopped it
 	select {
 	case <-w.gone:
 		return w.leftErr
@@ -302,11 +317,12 @@ func (w *ward) kill(ctx context.Context) error {
 	}
 }
 
-// alive only looks, and so waits for nobody who walks.
+// alive only looks, so it does not wait for walking.
 func (w *ward) alive() []int {
 	living, _, _ := w.tree.look()
 	if len(living) == 0 {
-		// A warden that was killed this very moment has just passed its children on.
+		// If the warden was killed this very moment, its children have just
+		// become ours.
 		if p, ok := readProc(w.warden.Pid); !ok || !p.alive() {
 			<-w.reaped
 			living, _, _ = w.tree.look()

@@ -16,14 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wardenVar marks a process as a warden; its value is the number of the socket to its caller.
+// wardenVar marks a process as a warden. Its value is the descriptor of the
+// socket to the caller.
 const wardenVar = "CROFT_WARDEN_FD"
 
-// wardenReady is set once MaybeWarden was called: Start may execute this program again without starting a chain of copies.
+// wardenReady is set by MaybeWarden. Without that call, Start would begin an
+// endless chain of copies of this program.
 var wardenReady atomic.Bool
 
-// MaybeWarden turns this process into a warden, and does not return, if Start executed it as one; otherwise it does
-// nothing. A program that uses Start calls it first thing in main, before it looks at its arguments.
+// MaybeWarden turns this process into a warden, and does not return, if Start
+// executed it as one. Otherwise it does nothing. A program that uses Start must
+// call it first thing in main, before it looks at its arguments.
 func MaybeWarden() {
 	wardenReady.Store(true)
 	value, ok := os.LookupEnv(wardenVar)
@@ -35,19 +38,21 @@ func MaybeWarden() {
 		_, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "croft: %s=%q is set, but it is only for croft to set; unset it and try again\n", wardenVar, value)
+		fmt.Fprintf(os.Stderr, "croft: %s=%q is set, but it is only for croft to set; unset it and try again\n",
+			wardenVar, value)
 		os.Exit(2)
 	}
-	// The command's parent-death signal is tied to the thread that forks it. This goroutine never ends, nor does its thread.
+	// The command's parent-death signal is tied to the thread that forks it.
+	// This goroutine never ends, so its thread does not, either.
 	runtime.LockOSThread()
 	unix.CloseOnExec(fd)
 	_ = unix.SetNonblock(fd, true)
-	_ = os.WriteFile("/proc/self/comm", []byte("warden"), 0) // for ps; see the package comment about names
+	_ = os.WriteFile("/proc/self/comm", []byte("warden"), 0) // the name in ps; see the package comment
 	newWarden(os.NewFile(uintptr(fd), "caller")).serve()
 }
 
-// warden is the parent of the command. Everything but the fork happens on one goroutine, so that a signal is never
-// sent to a group whose leader has just been reaped.
+// warden is the parent of the command. Everything but the fork happens on one
+// goroutine. So it never signals a group whose leader has just been reaped.
 type warden struct {
 	caller *os.File
 	send   *json.Encoder
@@ -56,8 +61,8 @@ type warden struct {
 	tree   tree
 	main   int // the command's pid; 0 before it started and after it was reaped
 
-	overdue bool   // the time was up, and all were killed
-	scratch string // to remove at the end, or empty
+	overdue bool   // the time was up, and everything was killed
+	scratch string // the file or folder to remove at the end, or empty
 }
 
 func newWarden(caller *os.File) *warden {
@@ -70,14 +75,15 @@ func newWarden(caller *os.File) *warden {
 	w.tree.root = func() (int, map[int]bool, bool) { return os.Getpid(), nil, true }
 	signal.Notify(w.chld, syscall.SIGCHLD)
 
-	// A warden dies of nothing but SIGKILL. Caught, not ignored: what is ignored stays so in the command.
-	deaf := make(chan os.Signal, 1)
+	// Only SIGKILL ends a warden. Signals are caught and not ignored, because
+	// the command would inherit ignoring.
+	deaf, skip := make(chan os.Signal, 1), ignored()
 	for sig := syscall.Signal(1); sig < 32; sig++ {
 		switch sig {
 		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG,
 			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV:
 		default:
-			if !signal.Ignored(sig) {
+			if !skip[sig] {
 				signal.Notify(deaf, sig)
 			}
 		}
@@ -85,7 +91,7 @@ func newWarden(caller *os.File) *warden {
 	return w
 }
 
-// serve never returns.
+// serve reads the first order, starts the command, and never returns.
 func (w *warden) serve() {
 	receive := json.NewDecoder(w.caller)
 	var first order
@@ -106,10 +112,11 @@ func (w *warden) serve() {
 	started := make(chan report, 1)
 	go w.watch(started, first.Until)
 	started <- w.start(first.Start)
-	select {} // keeps the thread
+	select {} // keeps the thread alive
 }
 
-// start forks the command. It may take as long as a dead file server does not answer, hence not in watch.
+// start forks the command. It can hang for as long as a dead file server does
+// not answer, so watch does not call it.
 func (w *warden) start(s *spec) report {
 	args := toStrings(s.Args)
 	attr := &syscall.ProcAttr{
@@ -118,7 +125,11 @@ func (w *warden) start(s *spec) report {
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Foreground: s.Foreground, Ctty: 0, Pdeathsig: syscall.SIGKILL},
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return failed(&StartError{Code: CodeNotExecutable, Why: "this system does not let croft keep track of a command's descendants (PR_SET_CHILD_SUBREAPER)", Err: err})
+		return failed(&StartError{
+			Code: CodeNotExecutable,
+			Why:  "this system does not let croft keep track of a command's descendants (PR_SET_CHILD_SUBREAPER)",
+			Err:  err,
+		})
 	}
 	pid, err := spawn(args, attr)
 	if err != nil && s.Foreground && errors.Is(err, syscall.ENOTTY) {
@@ -128,7 +139,8 @@ func (w *warden) start(s *spec) report {
 	if err != nil {
 		return failed(err)
 	}
-	// The streams are the command's now. Held here they would keep a pipe open that everybody else has closed.
+	// The streams are the command's now. Here they would keep a pipe open that
+	// everybody else has closed.
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 		for fd := range 3 {
 			_ = unix.Dup3(int(null.Fd()), fd, 0)
@@ -144,15 +156,17 @@ func failed(e *StartError) report {
 	return report{Failed: f}
 }
 
-// A warden that finds the time to be up by more than lateBy stood still itself, as everything did: the machine slept, or the whole job was stopped. Then
-// its caller, who stood still with it, gets decideFor to say whether the command may go on. Until then nothing of it runs.
+// If the warden finds that the time was up more than lateBy ago, it has stood
+// still itself. The machine slept, or the whole job was stopped. The caller
+// stood still with it. So the caller gets decideFor to say whether the command
+// may go on. Until then the command is frozen.
 const (
 	lateBy    = 500 * time.Millisecond
 	decideFor = 5 * time.Second
 )
 
-// watch is the warden's life: it passes on orders, reaps, reports, and ends the command when the caller is gone or
-// the time is up.
+// watch is the warden's main loop. It passes on signals, reaps and reports. It
+// ends the command when the caller is gone or the time is up.
 func (w *warden) watch(started <-chan report, until time.Duration) {
 	var decide time.Duration
 	timer := time.NewTimer(0)
@@ -160,11 +174,11 @@ func (w *warden) watch(started <-chan report, until time.Duration) {
 		select {
 		case r := <-started:
 			w.main = r.Started
-			_ = w.send.Encode(r) // if the caller is gone, orders says so
+			_ = w.send.Encode(r) // if the caller is gone, orders is closed
 			w.reap()
 			started = nil
 		case <-w.chld:
-			if started == nil { // before, the first child is not known by name
+			if started == nil { // before, reap does not know the command's pid
 				w.reap()
 			}
 		case o, ok := <-w.orders:
@@ -185,7 +199,7 @@ func (w *warden) watch(started <-chan report, until time.Duration) {
 		case <-timer.C:
 			switch now := sinceBoot(); {
 			case until == 0:
-			case started != nil: // nobody is known by name yet; a start that takes so long is followed by the end
+			case started != nil: // the command's pid is not known yet: kill it once it is
 				timer.Reset(50 * time.Millisecond)
 			case now < until:
 				timer.Reset(min(until-now, time.Second)) // Go's timers stop while the machine sleeps
@@ -194,30 +208,33 @@ func (w *warden) watch(started <-chan report, until time.Duration) {
 			case decide == 0 && now-until > lateBy:
 				decide = now + decideFor
 				short, cancel := context.WithTimeout(context.Background(), freezeBeforeKill)
-				_ = w.tree.freeze(short) // what cannot be stopped is killed soon, as far as it can be
+				_ = w.tree.freeze(short) // processes that cannot be stopped are killed soon, if possible
 				cancel()
 				w.reap()
 				timer.Reset(0)
 			default:
-				decide = now // once is enough
+				decide = now // wait for a decision only once
 				w.overdue = true
 				_ = w.tree.kill(context.Background())
 				w.reap()
-				timer.Reset(time.Second) // for what could not be killed, or came since
+				timer.Reset(time.Second) // for processes that could not be killed, or are new
 			}
 		}
 	}
 }
 
-// signal sends to the command's group, or to the command alone if it moved to another group.
+// signal sends sig to the command's group, or to the command alone if it has
+// moved to another group.
 func (w *warden) signal(sig syscall.Signal) {
 	if errors.Is(unix.Kill(-w.main, sig), unix.ESRCH) {
 		_ = unix.Kill(w.main, sig)
 	}
 }
 
-// reap collects all who have died or stopped, and reports those events of the command itself. It says whether there are no children left at
-// all, dead or alive; since every orphan becomes a child of this process, that means that there are no descendants.
+// reap collects all children that have died or stopped, and reports the events
+// of the command itself. It returns true if this process has no children at
+// all, dead or alive. Every orphan becomes a child of this process, so then
+// there are no descendants.
 func (w *warden) reap() (none bool) {
 	for {
 		var status syscall.WaitStatus
@@ -240,14 +257,15 @@ func (w *warden) reap() (none bool) {
 	}
 }
 
-// leave kills whatever there is, and exits when the kernel says that there is nothing. What the command needed goes with it: whoever made it may
-// not be there to remove it.
+// leave kills everything, and exits when the kernel says that nothing is left.
+// It also removes the scratch file, because the caller may be dead.
 func (w *warden) leave() {
 	var pause backoff
 	for !w.reap() {
 		var left *SurvivorsError
 		if err := w.tree.kill(context.Background()); errors.As(err, &left) {
-			// Others' processes. Stay with them, in case they come within reach.
+			// They belong to another user. Stay, in case they can be killed
+			// later.
 			_ = w.send.Encode(report{Refused: left.PIDs})
 			time.Sleep(time.Second)
 		} else {

@@ -7,32 +7,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What caller and warden say to each other: a stream of JSON objects each way over one socket. The command travels
-// here and not in the warden's arguments, so that killing the command by name (pkill -f) leaves the warden standing.
+// Caller and warden exchange a stream of JSON objects each way over one socket.
+// The command is sent here and not in the warden's arguments. So killing the
+// command by name (pkill -f) leaves the warden alive.
 
-// order is what the caller tells the warden; one field is set, or Start and Until.
+// order is a message from the caller to the warden. One field is set, or Start
+// and Until.
 type order struct {
-	Start  *spec          `json:",omitempty"` // always the first order
+	Start  *spec          `json:",omitempty"` // always in the first order, and only there
 	Signal syscall.Signal `json:",omitempty"` // for the command's process group
-	Until  time.Duration  `json:",omitempty"` // since boot; when it has passed, kill
+	Until  time.Duration  `json:",omitempty"` // since boot; then the warden kills the command
 }
 
-// spec is the command. Bytes, because arguments need not be UTF-8.
+// spec is the command. It has bytes, because arguments need not be UTF-8.
 type spec struct {
 	Args, Env  [][]byte
 	Scratch    []byte `json:",omitempty"`
 	Foreground bool   // the group becomes the foreground group of the terminal on stdin
 }
 
-// report is what the warden tells the caller.
+// report is a message from the warden to the caller. The first has Started or
+// Failed.
 type report struct {
-	Started int                `json:",omitempty"` // the command's pid; or
-	Failed  *failure           `json:",omitempty"` // there is none. One of the two is always the first report
+	Started int                `json:",omitempty"` // the command's pid
+	Failed  *failure           `json:",omitempty"` // why it did not start
 	Stopped syscall.Signal     `json:",omitempty"`
-	Refused []int              `json:",omitempty"` // told to kill all, it may not kill these
+	Refused []int              `json:",omitempty"` // processes that the warden may not kill
 	Exited  bool               `json:",omitempty"`
 	Status  syscall.WaitStatus `json:",omitempty"` // with Exited
-	Overdue bool               `json:",omitempty"` // with Exited: killed because its time was up
+	Overdue bool               `json:",omitempty"` // with Exited: the warden killed it because its time was up
 }
 
 // failure is a StartError on its way to the caller.
@@ -58,7 +61,8 @@ func toStrings(words [][]byte) []string {
 	return out
 }
 
-// sinceBoot is a clock that both processes share and that runs on while the machine sleeps.
+// sinceBoot reads a clock that both processes share. It goes on while the
+// machine sleeps.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

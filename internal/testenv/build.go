@@ -13,15 +13,20 @@ import (
 	"time"
 )
 
-// built remembers what this test binary has built.
+// built caches the results of Built.
 var built struct {
 	sync.Mutex
 	path map[string]string
 	why  map[string]error
 }
 
-// Built is a program of the module tools/NAME, built into .tools/bin when it is missing or out of date: the module's own (pkg is ".") or one that it pins (pkg is an import path). Servers that
-// tests need have modules of their own there, so that what they are made of is no dependency of Croft. It ends the test by Missing if the program cannot be built, and with -short, which promises tests without servers.
+// Built builds a program of the module tools/NAME into .tools/bin, if it is
+// missing or out of date, and returns its path. pkg is "." for the module's own
+// program, or the import path of one that it pins. Servers for tests have
+// modules of their own there, so that their dependencies are not Croft's.
+//
+// If the program cannot be built, Built ends the test with Missing. With -short
+// it skips the test: -short promises tests without servers.
 func Built(tb testing.TB, name, pkg string) string {
 	tb.Helper()
 	if testing.Short() {
@@ -54,7 +59,7 @@ func build(name, pkg string) (string, error) {
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}
-	// Several test binaries run at once, and all of them may want it now.
+	// Several test binaries run at once, and all may want it now.
 	unlock, err := lockFile(path + ".lock")
 	if err != nil {
 		return "", err
@@ -71,17 +76,17 @@ func build(name, pkg string) (string, error) {
 	return path, nil
 }
 
-// BuildPlain builds the tests of the package in the present folder, without
-// the race detector, into the file to. Processes of such a binary start four
-// times as fast. It serves where a test starts many of them and looks at what
-// they print. Go keeps the result in .tools/plain, under the same name, and
-// builds it again only when it is out of date.
+// BuildPlain builds the tests of the current package into the file to, without
+// the race detector. Processes of such a binary start four times as fast. It is
+// for tests that start many of them and check what they print. Go keeps the
+// result in .tools/plain, under the same name, and builds it again only when it
+// is out of date.
 //
-// The binary is built as a release is: with -trimpath, and without C. So
-// the scripts run what users run, and the test of tools/dist finds most of
-// what it builds in Go's build cache.
+// The binary is built like a release: with -trimpath, and without C. So the
+// scripts run what users run, and the test of tools/dist finds most packages in
+// Go's build cache.
 func BuildPlain(to string) error {
-	top, err := topWith("go.mod")
+	top, err := topWith("go.work")
 	if err != nil {
 		return err
 	}
@@ -102,7 +107,7 @@ func BuildPlain(to string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go test -c: %w: %s", err, tail(out, 400))
 	}
-	// The next run of the tests may build another one in its place.
+	// A hard link, because the next test run may replace the file.
 	if err := os.Link(path, to); err == nil {
 		return nil
 	}
@@ -113,7 +118,8 @@ func BuildPlain(to string) error {
 	return writeProgram(to, content, 0o755)
 }
 
-// topWith finds the folder, at or above the present one, that has a file in it. Tests run in the folder of their package.
+// topWith returns the nearest folder, at or above the current one, that has the
+// file. Tests run in the folder of their package.
 func topWith(file string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

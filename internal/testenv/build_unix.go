@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile waits until no other process has the lock. It goes with the process that holds it.
+// lockFile waits for an exclusive lock. The lock ends with the process at the
+// latest.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -10,14 +10,16 @@ import (
 	"testing"
 )
 
-// Child is a process that does one part of a test, and tells the test about it, line by line.
+// Child is a process that does one part of a test, and reports to the test in
+// lines.
 type Child struct {
 	Cmd *exec.Cmd
 	In  io.WriteCloser // its standard input
 	out *bufio.Scanner
 }
 
-// StartChild starts a child. It is killed when the test is over, if it still runs.
+// StartChild starts a child. If it still runs at the end of the test, it is
+// killed.
 func StartChild(tb testing.TB, cmd *exec.Cmd) *Child {
 	tb.Helper()
 	cmd.Stderr = os.Stderr
@@ -40,13 +42,13 @@ func StartChild(tb testing.TB, cmd *exec.Cmd) *Child {
 	return &Child{Cmd: cmd, In: in, out: bufio.NewScanner(out)}
 }
 
-// said begins the lines that are for the test, apart from what the testing package prints.
+// said begins the lines for the test, to tell them from the testing package's.
 const said = "child: "
 
-// Say tells the test something: it is for the child.
+// Say reports something to the test. The child calls it.
 func Say(words ...any) { fmt.Print(said, fmt.Sprintln(words...)) }
 
-// Hear is the next thing that the child says; nothing when it has ended.
+// Hear returns the next report of the child, "" if it has ended.
 func (c *Child) Hear() string {
 	for c.out.Scan() {
 		if text, ok := strings.CutPrefix(c.out.Text(), said); ok {
@@ -56,7 +58,7 @@ func (c *Child) Hear() string {
 	return ""
 }
 
-// Expect fails the test if that is not what the child says next.
+// Expect fails the test if the child's next report is another one.
 func (c *Child) Expect(tb testing.TB, want string) {
 	tb.Helper()
 	if got := c.Hear(); got != want {

@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SmallDisk mounts a small file system, with options as in "size=1m,nr_inodes=64", until the test is over. It ends the test by Missing where that is not allowed.
+// SmallDisk mounts a small file system until the test ends. options are like
+// "size=1m,nr_inodes=64". It ends the test with Missing if mounting is not
+// allowed.
 func SmallDisk(tb testing.TB, options string) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -26,7 +28,8 @@ func SmallDisk(tb testing.TB, options string) string {
 	return dir
 }
 
-// Fill uses up a disk's bytes or inodes, whichever end first. What it returns gives them back.
+// Fill uses up the bytes or the inodes of a disk. The function that it returns
+// frees them.
 func Fill(tb testing.TB, disk string) (empty func()) {
 	tb.Helper()
 	dir := filepath.Join(disk, "filler")

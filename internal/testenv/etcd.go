@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// EtcdMember is one member of an etcd cluster under test, in a process of its own. It can be killed, paused and run again.
+// EtcdMember is one member of an etcd cluster, in a process of its own. It can
+// be killed, paused and started again.
 type EtcdMember struct {
 	*Process
 	// Addr is host:port for clients.
@@ -27,23 +28,25 @@ type EtcdMember struct {
 	client *http.Client
 }
 
-// EtcdCluster is an etcd under test: one member or several.
+// EtcdCluster is an etcd cluster of one or several members.
 type EtcdCluster struct {
 	Members []*EtcdMember
 	prefix  string
 }
 
-// Prefix is what this test's keys begin with. On a shared cluster no other test has the same.
+// Prefix returns the beginning of this test's keys. On a shared cluster no
+// other test has the same.
 func (c *EtcdCluster) Prefix() string { return c.prefix }
 
-// Apart is the same cluster for one more user of it in a test, with a prefix of its own.
+// Apart returns the same cluster with another prefix, for one more user in the
+// same test.
 func (c *EtcdCluster) Apart() *EtcdCluster {
 	mine := *c
 	mine.prefix = fmt.Sprintf("%s%d/", c.prefix, sharedEtcd.tests.Add(1))
 	return &mine
 }
 
-// Addrs are the addresses of all members.
+// Addrs returns the addresses of all members.
 func (c *EtcdCluster) Addrs() []string {
 	addrs := make([]string, len(c.Members))
 	for i, m := range c.Members {
@@ -52,7 +55,8 @@ func (c *EtcdCluster) Addrs() []string {
 	return addrs
 }
 
-// URL names the cluster, and this test's part of it, as Croft does.
+// URL returns the URL of the cluster with this test's prefix, as Croft takes
+// it.
 func (c *EtcdCluster) URL() string {
 	return "etcd://" + strings.Join(c.Addrs(), ",") + "/" + c.prefix
 }
@@ -63,17 +67,20 @@ var sharedEtcd struct {
 	tests   atomic.Int64
 }
 
-// Etcd is the single member that all tests of the binary share: keep to keys that begin with Prefix, and leave its process and settings alone. It does not wait for its disk.
+// Etcd returns the single member that all tests of the binary share. Use only
+// keys that begin with Prefix, and leave its process and settings alone. It
+// does not sync to disk.
 func Etcd(tb testing.TB) *EtcdCluster {
 	tb.Helper()
-	if !diesWithUs { // nobody would stop it after the last test
+	if !diesWithUs { // nothing would stop it after the last test
 		return EtcdAlone(tb, "unsafe-no-fsync: true")
 	}
 	path := Built(tb, "etcd", ".")
 	sharedEtcd.Lock()
 	defer sharedEtcd.Unlock()
 	if sharedEtcd.cluster == nil || sharedEtcd.cluster.Members[0].gone() {
-		// It outlives this test, and so its folder, which goes with the binary's.
+		// It outlives this test, and so does its folder, which is in the
+		// binary's.
 		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "etcd-") //nolint:usetesting // see above
 		if err != nil {
 			tb.Fatalf("testenv: %v", err)
@@ -85,13 +92,16 @@ func Etcd(tb testing.TB) *EtcdCluster {
 	return &mine
 }
 
-// EtcdAlone is a single member of the test's own, with these settings added, or in the place of the usual ones: lines of etcd's configuration file ("quota-backend-bytes: 16777216").
+// EtcdAlone starts a single member for this test. settings are lines of etcd's
+// configuration file ("quota-backend-bytes: 16777216"). They are added, or
+// replace the usual ones.
 func EtcdAlone(tb testing.TB, settings ...string) *EtcdCluster {
 	tb.Helper()
 	return etcd(tb, 1, settings...)
 }
 
-// EtcdThree is a cluster of three members. It elects a leader anew within a second.
+// EtcdThree starts a cluster of three members. It elects a new leader within a
+// second.
 func EtcdThree(tb testing.TB, settings ...string) *EtcdCluster {
 	tb.Helper()
 	return etcd(tb, 3, append([]string{"heartbeat-interval: 50", "election-timeout: 500"}, settings...)...)
@@ -111,7 +121,8 @@ func etcd(tb testing.TB, members int, settings ...string) *EtcdCluster {
 	return c
 }
 
-// startEtcd runs a cluster, with other ports if somebody else has taken one of those that were free.
+// startEtcd starts a cluster. If a port is taken meanwhile, it tries again with
+// other ports.
 func startEtcd(tb testing.TB, path string, folders []string, settings ...string) *EtcdCluster {
 	tb.Helper()
 	for {
@@ -128,10 +139,11 @@ func startEtcd(tb testing.TB, path string, folders []string, settings ...string)
 	}
 }
 
-// run starts all members and waits until each serves. It is false if a port was taken.
+// run starts all members and waits until each serves. It returns false if a
+// port was taken.
 func (c *EtcdCluster) run(tb testing.TB) bool {
 	tb.Helper()
-	for _, m := range c.Members { // none is ready before most are there
+	for _, m := range c.Members { // no member is ready before a majority runs
 		if err := m.Process.run(); err != nil {
 			tb.Fatalf("testenv: starting etcd: %v", err)
 		}
@@ -139,7 +151,7 @@ func (c *EtcdCluster) run(tb testing.TB) bool {
 	taken := false
 	for _, m := range c.Members {
 		Eventually(tb, "etcd is ready", func() error {
-			for _, m := range c.Members { // one that is missing may be why another is not ready
+			for _, m := range c.Members { // a missing member may keep another from being ready
 				taken = taken || m.gone() && strings.Contains(m.Output(), "address already in use")
 			}
 			if taken {
@@ -154,13 +166,13 @@ func (c *EtcdCluster) run(tb testing.TB) bool {
 	return !taken
 }
 
-// Restart runs a killed member again, with what it has kept on disk.
+// Restart starts a killed member again, with its data on disk.
 func (m *EtcdMember) Restart(tb testing.TB) {
 	tb.Helper()
 	m.Run(tb, m.Ready)
 }
 
-// Ready says nil when the member serves and knows a leader.
+// Ready returns nil when the member serves and knows a leader.
 func (m *EtcdMember) Ready() error {
 	text, err := m.ask(http.MethodGet, "/health", "")
 	if err == nil && !strings.Contains(text, `"health":"true"`) {
@@ -185,7 +197,7 @@ func after(text, mark string) string {
 	return rest
 }
 
-// Leader finds the member that leads.
+// Leader waits for a leader and returns it.
 func (c *EtcdCluster) Leader(tb testing.TB) *EtcdMember {
 	tb.Helper()
 	var leader *EtcdMember
@@ -215,7 +227,8 @@ func (m *EtcdMember) ask(method, path, body string) (string, error) {
 	return string(text), err
 }
 
-// newEtcd writes the configuration of a cluster, one member for each folder.
+// newEtcd writes the configuration of a cluster with one member for each
+// folder.
 func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *EtcdCluster {
 	tb.Helper()
 	c := &EtcdCluster{prefix: "test/"}
@@ -226,18 +239,24 @@ func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *
 		ring = append(ring, fmt.Sprintf("m%d=http://%s", i, peer))
 	}
 	for i, folder := range folders {
-		m := &EtcdMember{Addr: loopback(FreePort(tb)), scheme: "http", client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-		if slices.ContainsFunc(settings, func(line string) bool { return strings.HasPrefix(line, "client-transport-security:") }) {
+		m := &EtcdMember{Addr: loopback(FreePort(tb)), scheme: "http", client: &http.Client{
+			Transport: &http.Transport{DisableKeepAlives: true},
+		}}
+		if slices.ContainsFunc(settings, func(line string) bool {
+			return strings.HasPrefix(line, "client-transport-security:")
+		}) {
 			m.secure()
 		}
 		client := m.scheme + "://" + m.Addr
 		lines := []string{
-			fmt.Sprintf("name: m%d", i), "data-dir: " + filepath.Join(folder, "data"), "log-level: error", "log-outputs: [stderr]",
+			fmt.Sprintf("name: m%d", i), "data-dir: " + filepath.Join(folder, "data"),
+			"log-level: error", "log-outputs: [stderr]",
 			"listen-client-urls: " + client, "advertise-client-urls: " + client,
 			"listen-peer-urls: " + peers[i], "initial-advertise-peer-urls: " + peers[i],
-			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new", fmt.Sprintf("initial-cluster-token: %q", ring[0]),
+			"initial-cluster: " + strings.Join(ring, ","), "initial-cluster-state: new",
+			fmt.Sprintf("initial-cluster-token: %q", ring[0]),
 		}
-		lines = slices.DeleteFunc(lines, func(line string) bool { // the test's own word counts
+		lines = slices.DeleteFunc(lines, func(line string) bool { // the test's settings replace these
 			name, _, _ := strings.Cut(line, ":")
 			return slices.ContainsFunc(settings, func(own string) bool { return strings.HasPrefix(own, name+":") })
 		})
@@ -246,14 +265,18 @@ func newEtcd(tb testing.TB, path string, folders []string, settings ...string) *
 		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 			tb.Fatalf("testenv: %v", err)
 		}
-		m.Process = &Process{name: "etcd", command: func() *exec.Cmd { return exec.Command(path, "--config-file", file) }}
+		m.Process = &Process{name: "etcd", command: func() *exec.Cmd {
+			return exec.Command(path, "--config-file", file)
+		}}
 		c.Members = append(c.Members, m)
 	}
 	return c
 }
 
-// secure lets the checks of a member that speaks TLS trust any certificate: they only ask whether it is up.
+// secure makes the health checks of a TLS member accept any certificate: they
+// only ask whether it is up.
 func (m *EtcdMember) secure() {
 	m.scheme = "https"
-	m.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+	transport := m.client.Transport.(*http.Transport)
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 }

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// GCSServer is a Google Cloud Storage under test: fake-gcs-server in a process of its own.
+// GCSServer is a server of the Google Cloud Storage API: fake-gcs-server, in a
+// process of its own.
 type GCSServer struct {
 	*Process
 	// Endpoint is its address as STORAGE_EMULATOR_HOST takes it: http://host:port.
@@ -23,13 +24,16 @@ var sharedGCS struct {
 	buckets      atomic.Int64
 }
 
-// GCS is the server that all tests of the binary share: keep to buckets of one's own. It evaluates ifGenerationMatch on uploads and no other condition.
+// GCS returns the server that all tests of the binary share. Each test needs
+// buckets of its own. The server evaluates ifGenerationMatch on uploads, and no
+// other condition.
 func GCS(tb testing.TB) *GCSServer {
 	tb.Helper()
 	return shareGCS(tb, &sharedGCS.plain)
 }
 
-// GCSExact is such a server with a front that evaluates every condition, on the generation and the metageneration, whatever the operation.
+// GCSExact returns a shared server that evaluates ifGenerationMatch and
+// ifMetagenerationMatch on every operation that changes an object.
 func GCSExact(tb testing.TB) *GCSServer {
 	tb.Helper()
 	return shareGCS(tb, &sharedGCS.exact, "-exact")
@@ -37,7 +41,7 @@ func GCSExact(tb testing.TB) *GCSServer {
 
 func shareGCS(tb testing.TB, shared **GCSServer, settings ...string) *GCSServer {
 	tb.Helper()
-	if !diesWithUs { // nobody would stop it after the last test
+	if !diesWithUs { // nothing would stop it after the last test
 		return GCSAlone(tb, settings...)
 	}
 	path := Built(tb, "gcs", ".")
@@ -51,7 +55,9 @@ func shareGCS(tb testing.TB, shared **GCSServer, settings ...string) *GCSServer 
 	return *shared
 }
 
-// GCSAlone is a server of the test's own. With "-keep", FOLDER it is as GCSExact, and keeps everything when it is killed; with "-root", FOLDER as far as fake-gcs-server does that by itself.
+// GCSAlone starts a server for this test. With "-keep", FOLDER it is like
+// GCSExact, and loses nothing when it is killed. With "-root", FOLDER it keeps
+// what fake-gcs-server keeps by itself.
 func GCSAlone(tb testing.TB, settings ...string) *GCSServer {
 	tb.Helper()
 	s := newGCS(tb, Built(tb, "gcs", "."), settings...)
@@ -70,12 +76,12 @@ func newGCS(tb testing.TB, path string, settings ...string) *GCSServer {
 	}
 }
 
-// Ready says nil when the server answers.
+// Ready returns nil when the server answers.
 func (s *GCSServer) Ready() error {
 	return s.expect(http.MethodGet, "/_internal/healthcheck", "")
 }
 
-// Restart runs a killed server again, on the same port.
+// Restart starts a killed server again, on the same port.
 func (s *GCSServer) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Run(tb, s.Ready)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestAKilledGCSKeepsEverything that it has answered: content and metadata, with the generation and metageneration they had, so that conditions hold or fail as before.
+// The server must keep content and metadata, with their generations and
+// metagenerations, so that conditions hold or fail as before.
 func TestAKilledGCSKeepsEverything(t *testing.T) {
 	t.Parallel()
 	s := GCSAlone(t, "-keep", t.TempDir())

@@ -51,7 +51,10 @@ func Impostors(t *testing.T, calls map[string]Call) {
 	}
 	const child = "CROFT_TEST_IMPOSTORS"
 	if os.Getenv(child) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.short", "-test.timeout=10m")
+		cmd := exec.CommandContext(
+			t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.short",
+			"-test.timeout=10m",
+		)
 		cmd.Env = append(os.Environ(), child+"=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
@@ -72,15 +75,17 @@ func Impostors(t *testing.T, calls map[string]Call) {
 		} {
 			impostor := startTLS(t, certificate)
 			err := impostor.call(t, call)
-			if refused, received := impostor.refused.Load(), impostor.received.Load(); err == nil || refused == 0 || received != 0 {
-				t.Errorf("%s, a certificate %s: the client said %v; the server was refused %d times and received %d bytes",
+			if refused, received := impostor.refused.Load(), impostor.received.Load(); err == nil ||
+				refused == 0 || received != 0 {
+				t.Errorf("%s, a certificate %s: the client said %v; the server was refused %d times and "+
+					"received %d bytes",
 					name, what, err, refused, received)
 			}
 		}
 	}
 }
 
-// authority issues certificates. Nobody trusts it but a test.
+// authority issues certificates. Only the test trusts it.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -125,7 +130,7 @@ func (a *authority) trust(tb testing.TB) {
 		tb.Fatalf("testenv: %v", err)
 	}
 	for name, value := range map[string]string{"SSL_CERT_FILE": file, "SSL_CERT_DIR": folder} {
-		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // parallel tests may call this, in a process of their own
+		if err := os.Setenv(name, value); err != nil { //nolint:usetesting // parallel tests call it
 			tb.Fatalf("testenv: %v", err)
 		}
 	}
@@ -149,7 +154,7 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// tlsServer counts what clients tell it. It answers nothing.
+// tlsServer counts the bytes that clients send. It never answers.
 type tlsServer struct {
 	listener net.Listener
 	config   *tls.Config
@@ -166,7 +171,7 @@ func startTLS(tb testing.TB, certificate tls.Certificate) *tlsServer {
 	}
 	s := &tlsServer{listener: l, config: &tls.Config{
 		Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"http/1.1", "h2"}, // gRPC speaks with no server that does not offer h2
+		NextProtos: []string{"http/1.1", "h2"}, // gRPC clients refuse servers without h2
 	}}
 	tb.Cleanup(func() { _ = l.Close() })
 	s.open.Go(func() {
@@ -182,8 +187,8 @@ func startTLS(tb testing.TB, certificate tls.Certificate) *tlsServer {
 }
 
 // call lets a client call the server, and waits until all connections are over.
-// On a busy machine a client may give up before the handshake is decided: it
-// calls again.
+// On a busy machine a client may give up before the handshake is decided. Then
+// it calls again.
 func (s *tlsServer) call(tb testing.TB, call Call) error {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -197,8 +202,8 @@ func (s *tlsServer) call(tb testing.TB, call Call) error {
 	return err
 }
 
-// serve counts what the client says in plain text, or after the handshake, and
-// hangs up after the first of it.
+// serve counts the bytes that the client sends in plain text, or after the
+// handshake. It hangs up after the first of them.
 func (s *tlsServer) serve(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(Patience))
@@ -224,7 +229,7 @@ func (s *tlsServer) serve(conn net.Conn) {
 	s.received.Add(int64(n))
 }
 
-// peeked is a connection whose first bytes have been looked at.
+// peeked is a connection whose first bytes have been read ahead.
 type peeked struct {
 	net.Conn
 	r *bufio.Reader
@@ -232,8 +237,8 @@ type peeked struct {
 
 func (p *peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// acceptTLS answers a client of PostgreSQL, which asks in plain text whether
-// the server speaks TLS. It reports whether the client has asked that.
+// acceptTLS answers a PostgreSQL client, which asks in plain text whether the
+// server speaks TLS. It reports whether the client has asked.
 func (p *peeked) acceptTLS() bool {
 	const question = "\x00\x00\x00\x08\x04\xd2\x16\x2f"
 	got, err := p.r.Peek(len(question))

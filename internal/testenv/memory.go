@@ -5,7 +5,9 @@ import (
 	"testing"
 )
 
-// Memory is a fresh folder on a file system in memory, where there is one: for tests that make thousands of files, or are about something else than the disk. It is removed at the end.
+// Memory returns a fresh folder on a file system in memory, if there is one. It
+// is for tests that make thousands of files, or do not test the disk. It is
+// removed at the end.
 func Memory(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "croft-test-") //nolint:usetesting // not where the test's own folders are

@@ -6,14 +6,15 @@ import (
 	"github.com/croft-dev/croft/internal/link"
 )
 
-// Network is a bad network before a server. It is fair while it is not asked to lose anything.
+// Network is a network to a server that can be made bad. It loses nothing until
+// it is told to.
 type Network struct {
-	Addr string // where the server is to be found over it
+	Addr string // address of the server over this network
 	tb   testing.TB
 	link *link.Link
 }
 
-// NewNetwork leads to the server at an address, until the test is over.
+// NewNetwork makes a network to the server at an address, until the test ends.
 func NewNetwork(tb testing.TB, addr string) *Network {
 	tb.Helper()
 	l, err := link.New(func() string { return addr })
@@ -24,20 +25,24 @@ func NewNetwork(tb testing.TB, addr string) *Network {
 	return &Network{Addr: l.Addr(), tb: tb, link: l}
 }
 
-// LoseRequests does something whose requests do not reach the server: connections break when one comes.
+// LoseRequests runs do while no request reaches the server: connections break
+// when a request comes.
 func (n *Network) LoseRequests(do func()) { n.during(link.Deaf, do) }
 
-// LoseReplies does something while nothing that the server says reaches a client: connections break when it speaks.
+// LoseReplies runs do while no reply reaches a client: connections break when
+// the server answers.
 func (n *Network) LoseReplies(do func()) { n.during(link.Cut, do) }
 
 func (n *Network) during(kind link.Kind, do func()) {
 	n.link.Set(link.Weather{Kind: kind})
 	defer n.link.Set(link.Weather{})
 	do()
-	n.link.BreakAll() // what is still on its way is lost, too
+	n.link.BreakAll() // bytes in flight are lost, too
 }
 
-// LoseReply does something that the server does, too, and that nobody is told of: what the server says is kept back until arrived says that it has done what reached it, and then connections break, until the client has given up.
+// LoseReply runs do, whose requests reach the server while its replies do not.
+// It holds the replies back until arrived returns nil, which says that the
+// server has acted. Then connections break until do returns.
 func (n *Network) LoseReply(do func(), arrived func() error) {
 	n.tb.Helper()
 	n.link.Set(link.Weather{Kind: link.Mute})

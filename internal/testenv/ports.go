@@ -11,8 +11,12 @@ import (
 	"testing"
 )
 
-// FreePort is a port of the loopback interface for this test binary alone, until it ends: a server that is killed finds it again. Test binaries run side by side, and the system would give a port
-// that is free for a moment to the next connection that somebody opens. So the port comes from below those that the system gives away, and is marked as taken for other test binaries.
+// FreePort returns a port of the loopback interface, for this test binary alone
+// until it ends. So a server that is killed finds its port again.
+//
+// Test binaries run side by side, and the system gives any free port to the
+// next connection. So FreePort chooses below the ports that the system gives
+// away, and marks the port as taken for other test binaries.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	port, err := freePort()
@@ -41,7 +45,8 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("no free port between %d and %d in %d tries: %w", lowest, highest, tries, err)
 }
 
-// anyPort listens on a port for a moment, to see whether it is free; 0 is one of the system's choice.
+// anyPort listens on a port for a moment, to see whether it is free. 0 lets the
+// system choose one.
 func anyPort(port int) (int, error) {
 	l, err := net.Listen("tcp", loopback(port))
 	if err != nil {
@@ -51,7 +56,7 @@ func anyPort(port int) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// firstGivenAway is the lowest port that the system gives to whoever asks for any.
+// firstGivenAway returns the lowest port that the system gives away by itself.
 func firstGivenAway() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {

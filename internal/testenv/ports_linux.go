@@ -6,16 +6,19 @@ import (
 	"sync"
 )
 
-// reservable says that ports can be marked as taken.
+// reservable says that reserve works on this system.
 const reservable = true
 
-// reserved keeps the marks of this process: one that nothing refers to any more would be closed.
+// reserved keeps the marks of this process from being closed by the garbage
+// collector.
 var reserved struct {
 	sync.Mutex
 	marks []net.Listener
 }
 
-// reserve marks a port as this process's until it ends, by a name that belongs to the network, as the port does, and leaves no file behind. It says false when another has the mark.
+// reserve marks a port as taken by this process until it ends. It returns false
+// if another process has the mark. The mark is an abstract socket: it belongs
+// to the network namespace, as the port does, and leaves no file behind.
 func reserve(port int) bool {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@croft-test-port-" + strconv.Itoa(port), Net: "unix"})
 	if err != nil {

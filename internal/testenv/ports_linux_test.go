@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestAPortBelongsToOneTestBinary: neither another test binary nor a connection that somebody opens gets it while its server is down.
+// While its server is down, the port must go neither to another test binary nor
+// to a connection.
 func TestAPortBelongsToOneTestBinary(t *testing.T) {
 	first := firstGivenAway()
 	seen := map[int]bool{}

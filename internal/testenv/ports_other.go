@@ -2,7 +2,7 @@
 
 package testenv
 
-// reservable says that ports can be marked as taken.
+// reservable says that reserve works on this system.
 const reservable = false
 
 func reserve(int) bool { return false }

@@ -19,14 +19,15 @@ import (
 	"time"
 )
 
-// PostgresServer is a real PostgreSQL server on a loopback port, in a temporary folder, run by a user that is not root. It ends with the test
-// binary, however that ends.
+// PostgresServer is a real PostgreSQL server on a loopback port, in a temporary
+// folder. Its user is not root. It ends with the test binary, however that
+// ends.
 type PostgresServer struct {
 	bin, dir string
 	port     int
-	as       []string // what a command is prefixed with to run as the server's user
+	as       []string // prefix of commands that run as the server's user
 	log      string
-	warden   io.Writer // tells the process that cleans up which server runs
+	cleaner  io.Writer // tells the process that cleans up which server runs
 
 	mu        sync.Mutex
 	cmd       *exec.Cmd // nil while it is down
@@ -40,8 +41,9 @@ var sharedPostgres struct {
 	err    error
 }
 
-// Postgres is the server that all tests of this binary share; it is started by the first. Each test takes a [PostgresServer.Database] of its own. Where
-// PostgreSQL cannot be had the test is skipped, or fails if CI=true.
+// Postgres returns the server that all tests of this binary share. The first
+// test starts it. Each test needs a [PostgresServer.Database] of its own. If
+// PostgreSQL is missing, the test is skipped, or fails with CI=true.
 func Postgres(tb testing.TB) *PostgresServer {
 	tb.Helper()
 	withServers(tb)
@@ -56,7 +58,8 @@ func Postgres(tb testing.TB) *PostgresServer {
 	return sharedPostgres.server
 }
 
-// NewPostgres starts a server for one test alone, which may kill it. extra are further options of the server, as "name=value".
+// NewPostgres starts a server for one test alone, which may kill it. extra are
+// more settings, as "name=value".
 func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
 	tb.Helper()
 	withServers(tb)
@@ -68,12 +71,16 @@ func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
 	return s
 }
 
-// Standby starts a server that follows s asynchronously and takes no changes, and waits until it has all that s has.
+// Standby starts a server that follows s asynchronously and takes no changes.
+// It waits until the standby has everything that s has.
 func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	tb.Helper()
 	standby, err := newPostgres()
 	if err == nil {
-		args := []string{"-D", filepath.Join(standby.dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync"}
+		args := []string{
+			"-D", filepath.Join(standby.dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
+			"-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync",
+		}
 		var out []byte
 		if out, err = standby.command("pg_basebackup", args...).CombinedOutput(); err != nil {
 			err = fmt.Errorf("pg_basebackup: %w: %s", err, out)
@@ -86,7 +93,10 @@ func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	}
 	tb.Cleanup(standby.stop)
 	Eventually(tb, "the standby catches up", func() error {
-		if s.Query(tb, "postgres", "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn = pg_current_wal_lsn()") != "1" {
+		if s.Query(
+			tb, "postgres",
+			"SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND replay_lsn = pg_current_wal_lsn()",
+		) != "1" {
 			return errors.New("it lags")
 		}
 		return nil
@@ -94,7 +104,7 @@ func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	return standby
 }
 
-// errNoServer is matched where the server is not installed and cannot be.
+// errNoServer matches errors of a server that is not installed and cannot be.
 var errNoServer = errors.New("PostgreSQL is not installed")
 
 func noPostgres(tb testing.TB, err error) {
@@ -105,7 +115,7 @@ func noPostgres(tb testing.TB, err error) {
 	tb.Fatalf("testenv: %v", err)
 }
 
-// withServers keeps the promise of -short.
+// withServers skips the test with -short, which promises tests without servers.
 func withServers(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -113,12 +123,12 @@ func withServers(tb testing.TB) {
 	}
 }
 
-// URL is the address of a database of the server.
+// URL returns the address of a database of the server.
 func (s *PostgresServer) URL(database string) string {
 	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", s.Addr(), database)
 }
 
-// Addr is the server's host and port.
+// Addr returns the server's host and port.
 func (s *PostgresServer) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // Database makes an empty database and returns its URL.
@@ -129,10 +139,10 @@ func (s *PostgresServer) Database(tb testing.TB) string {
 	return s.URL(name)
 }
 
-// logins keeps tests from changing the server's list of users at once.
+// logins keeps tests from changing pg_hba.conf at the same time.
 var logins sync.Mutex
 
-// Login makes an empty database and a user for it who needs a password, and
+// Login makes an empty database and a user for it who needs a password. It
 // returns a URL with both. Other users still need none.
 func (s *PostgresServer) Login(tb testing.TB, password string) string {
 	tb.Helper()
@@ -154,7 +164,9 @@ func (s *PostgresServer) Login(tb testing.TB, password string) string {
 	Eventually(tb, "the server asks for the password", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
-		if exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "-X", "-w", "-d", bare, "-c", "SELECT 1").Run() == nil {
+		if exec.CommandContext(
+			ctx, filepath.Join(s.bin, "psql"), "-X", "-w", "-d", bare, "-c", "SELECT 1",
+		).Run() == nil {
 			return errors.New("it lets the user in without one")
 		}
 		return nil
@@ -162,25 +174,30 @@ func (s *PostgresServer) Login(tb testing.TB, password string) string {
 	return strings.Replace(bare, name+"@", name+":"+password+"@", 1)
 }
 
-// Query runs SQL as the superuser in a database and returns what psql prints.
+// Query runs SQL as the superuser in a database, and returns psql's output.
 func (s *PostgresServer) Query(tb testing.TB, database, sql string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.URL(database), "-c", sql).CombinedOutput()
+	out, err := exec.CommandContext(
+		ctx, filepath.Join(s.bin, "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d",
+		s.URL(database), "-c", sql,
+	).CombinedOutput()
 	if err != nil {
 		tb.Fatalf("testenv: psql: %v: %s", err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
-// Kill ends the server with SIGKILL, as a crash does. What was confirmed is still there after Start.
+// Kill ends the server with SIGKILL, like a crash. After Start, all confirmed
+// changes are still there.
 func (s *PostgresServer) Kill(tb testing.TB) {
 	tb.Helper()
 	s.end(os.Kill)
 }
 
-// stop ends the server at once, but lets it give back what the system keeps for it: memory that is shared outlives a killed server.
+// stop ends the server at once, but lets it free its shared memory. The shared
+// memory of a killed server stays.
 func (s *PostgresServer) stop() { s.end(abandon) }
 
 func (s *PostgresServer) end(by os.Signal) {
@@ -197,10 +214,10 @@ func (s *PostgresServer) end(by os.Signal) {
 		<-s.exited
 	}
 	s.cmd = nil
-	_, _ = fmt.Fprintln(s.warden)
+	_, _ = fmt.Fprintln(s.cleaner)
 }
 
-// Start starts a server that was killed again, on the same port and with the same data.
+// Start starts a killed server again, on the same port and with the same data.
 func (s *PostgresServer) Start(tb testing.TB) {
 	tb.Helper()
 	if err := s.start(); err != nil {
@@ -223,7 +240,8 @@ func startPostgres(extra ...string) (*PostgresServer, error) {
 	return s, nil
 }
 
-// newPostgres makes a folder for a server, which goes with the test binary.
+// newPostgres makes a folder for a server. The folder is removed when the test
+// binary ends.
 func newPostgres() (*PostgresServer, error) {
 	bin, err := postgresBin()
 	if err != nil {
@@ -248,13 +266,16 @@ func newPostgres() (*PostgresServer, error) {
 // init makes the cluster.
 func (s *PostgresServer) init(extra []string) error {
 	data := filepath.Join(s.dir, "data")
-	if out, err := s.command("initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C").CombinedOutput(); err != nil {
+	if out, err := s.command(
+		"initdb", "-D", data, "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8",
+		"--locale=C",
+	).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	conf := append([]string{
 		"listen_addresses='127.0.0.1'", "unix_socket_directories=''", "max_connections=400", "shared_buffers=64MB",
-		"fsync=off",                       // nothing here outlives a power cut; a killed server loses nothing by it
-		"dynamic_shared_memory_type=mmap", // in the server's own folder: elsewhere it would outlive a killed server
+		"fsync=off",                       // a killed server loses nothing by it; a power cut would
+		"dynamic_shared_memory_type=mmap", // in the server's folder: elsewhere it outlives a killed server
 		"timezone='UTC'",
 	}, extra...)
 	f, err := os.OpenFile(filepath.Join(data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
@@ -265,7 +286,9 @@ func (s *PostgresServer) init(extra []string) error {
 	return errors.Join(err, f.Close())
 }
 
-// guardDir starts the process that outlives this one by a moment: when the pipe to it closes it stops the server, gives back the memory that one which was killed had shared, named in the seventh line of its file, and removes the folder.
+// guardDir starts a process that cleans up after this one. When the pipe to it
+// closes, it stops the server, frees the shared memory of a killed server, and
+// removes the folder. The seventh line of postmaster.pid names that memory.
 func (s *PostgresServer) guardDir() error {
 	const script = `trap '' INT TERM
 while read -r line; do pid=$line; done
@@ -281,7 +304,7 @@ rm -rf -- "$1"`
 	if err != nil {
 		return err
 	}
-	s.warden = pipe
+	s.cleaner = pipe
 	return cmd.Start()
 }
 
@@ -299,7 +322,7 @@ func (s *PostgresServer) asUser(name string) error {
 	return nil
 }
 
-// command is one of the server's programs, run as the server's user.
+// command returns a command that runs one of the server's programs as its user.
 func (s *PostgresServer) command(name string, args ...string) *exec.Cmd {
 	argv := append(slices.Clone(s.as), append([]string{filepath.Join(s.bin, name)}, args...)...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -307,8 +330,9 @@ func (s *PostgresServer) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start runs the server until it answers. Another process may take the port first, and what a killed server left behind takes a moment to end: so it
-// tries more than once.
+// start runs the server until it answers. It tries more than once: another
+// process may take the port first, and the remains of a killed server take a
+// moment to end.
 func (s *PostgresServer) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,7 +367,7 @@ func (s *PostgresServer) tryStart() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(s.warden, cmd.Process.Pid)
+	_, _ = fmt.Fprintln(s.cleaner, cmd.Process.Pid)
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -352,7 +376,7 @@ func (s *PostgresServer) tryStart() error {
 	for giveUp := time.Now().Add(Patience); time.Now().Before(giveUp); {
 		select {
 		case <-exited:
-			_, _ = fmt.Fprintln(s.warden)
+			_, _ = fmt.Fprintln(s.cleaner)
 			return errors.New("it ended at once")
 		default:
 		}
@@ -364,12 +388,13 @@ func (s *PostgresServer) tryStart() error {
 	}
 	_ = cmd.Process.Kill()
 	<-exited
-	_, _ = fmt.Fprintln(s.warden)
+	_, _ = fmt.Fprintln(s.cleaner)
 	return errors.New("it did not answer within a minute")
 }
 
-// ready reports whether the process pid is a server that takes connections, by what it writes into its own folder: whoever answers on the port may be another. Until then
-// the file may be missing, or be one that a killed server has left.
+// ready reports whether the process pid is a server that takes connections. It
+// reads that from the server's folder, because another server may answer on the
+// port. The file may be missing at first, or be from a killed server.
 func (s *PostgresServer) ready(pid int) bool {
 	text, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
 	if err != nil {
@@ -383,7 +408,8 @@ func (s *PostgresServer) ready(pid int) bool {
 	return state == "ready" || state == "standby"
 }
 
-// postgresBin finds the folder of the newest installed server, and installs one where that is possible.
+// postgresBin returns the folder of the newest installed server, and installs
+// one where that is possible.
 func postgresBin() (string, error) {
 	find := func() string {
 		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")

@@ -10,8 +10,10 @@ import (
 	"testing"
 )
 
-// TestNothingIsLeftOfPostgres when a test binary has ended: neither folders nor memory that was shared, whether a server was running then, was stopped, or was killed and never came back. The system has room for a few
-// thousand pieces of such memory, and no server starts when they are used up.
+// When a test binary has ended, no folder and no shared memory may be left. A
+// server may then be running, stopped, or killed and never restarted. The
+// system has only a few thousand pieces of shared memory. When they are used
+// up, no server starts.
 func TestNothingIsLeftOfPostgres(t *testing.T) {
 	const starts = "CROFT_TEST_STARTS_POSTGRES"
 	if os.Getenv(starts) != "" {
@@ -24,7 +26,7 @@ func TestNothingIsLeftOfPostgres(t *testing.T) {
 		}
 		return
 	}
-	Postgres(t) // or nothing is to be seen here
+	Postgres(t) // skips the test if there is none
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), starts+"=yes")
 	child := StartChild(t, cmd)
@@ -49,7 +51,8 @@ func TestNothingIsLeftOfPostgres(t *testing.T) {
 	}
 }
 
-// shared is the id of the memory that a server shares, as the server writes it into its folder.
+// shared returns the id of a server's shared memory, as the server writes it
+// into its folder.
 func shared(t *testing.T, s *PostgresServer) string {
 	text, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Process is a server under test. It dies with the test binary, however that ends (on Linux), and can be killed, stopped in its tracks and started again.
+// Process is a server under test. It can be killed, paused and started again.
+// On Linux it dies with the test binary, however that ends.
 type Process struct {
 	name    string
 	command func() *exec.Cmd
@@ -23,7 +24,9 @@ type Process struct {
 	said *output
 }
 
-// Start starts a process and waits until ready says nil. command is called for every start, also for those of Restart. The process is stopped when the test ends.
+// Start starts a process and waits until ready returns nil. It calls command
+// for every start, also after a restart. The process is stopped when the test
+// ends.
 func Start(tb testing.TB, name string, command func() *exec.Cmd, ready func() error) *Process {
 	tb.Helper()
 	p := &Process{name: name, command: command}
@@ -32,7 +35,8 @@ func Start(tb testing.TB, name string, command func() *exec.Cmd, ready func() er
 	return p
 }
 
-// Run starts the process again after it was killed, and waits until ready says nil.
+// Run starts the process again after it was killed, and waits until ready
+// returns nil.
 func (p *Process) Run(tb testing.TB, ready func() error) {
 	tb.Helper()
 	if err := p.run(); err != nil {
@@ -55,7 +59,8 @@ func (p *Process) Run(tb testing.TB, ready func() error) {
 	tb.Fatalf("testenv: %s is not ready after %s: %v\n%s", p.name, Patience, err, p.Output())
 }
 
-// run starts the process from a thread that lives as long: the kernel's promise that a child dies with its parent means the parent's thread.
+// run starts the process from a thread that lives as long. The kernel kills a
+// child when the thread that started it ends, not when its process does.
 func (p *Process) run() error {
 	cmd, said, done := p.command(), &output{}, make(chan struct{})
 	cmd.Stdout, cmd.Stderr = said, said
@@ -82,14 +87,14 @@ func (p *Process) run() error {
 	return nil
 }
 
-// Pid is the process's id.
+// Pid returns the process id.
 func (p *Process) Pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd.Process.Pid
 }
 
-// Output is the end of what the process has said.
+// Output returns the end of the process's output.
 func (p *Process) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +104,7 @@ func (p *Process) Output() string {
 	return p.said.String()
 }
 
-// Kill ends the process with no chance to save anything, and waits until it is gone.
+// Kill ends the process with SIGKILL, and waits until it is gone.
 func (p *Process) Kill() {
 	if p.gone() {
 		return
@@ -108,12 +113,13 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end, and kills it if it does not. It may be called at any time and twice.
+// Stop asks the process to end, and kills it if it does not within 10 seconds.
+// It may be called at any time, and twice.
 func (p *Process) Stop() {
 	if p.gone() {
 		return
 	}
-	p.Resume() // one that is stopped hears nothing
+	p.Resume() // a paused process does not react
 	_ = p.cmd.Process.Signal(terminate)
 	select {
 	case <-p.done:
@@ -122,7 +128,8 @@ func (p *Process) Stop() {
 	}
 }
 
-// Pause stops the process in its tracks, as a machine that hangs: connections stay open and nothing answers.
+// Pause stops the process, like a machine that hangs: connections stay open,
+// and nothing answers.
 func (p *Process) Pause(tb testing.TB) {
 	tb.Helper()
 	if err := p.signal(pause); err != nil {
@@ -157,7 +164,7 @@ func (p *Process) gone() bool {
 	}
 }
 
-// output keeps the last of what a process says.
+// output keeps the end of a process's output.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

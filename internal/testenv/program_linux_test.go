@@ -12,15 +12,15 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestNoProcessIsForkedWhileAProgramIsWritten: a process forked in that time
-// would hold the file open, and the program could not be executed. The program
-// is a pipe here, so that the test knows when it is half written.
+// A process forked in that time would hold the file open, and the program could
+// not be executed. The program is a pipe here, so that the test knows when it
+// is half written.
 func TestNoProcessIsForkedWhileAProgramIsWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	content := bytes.Repeat([]byte("x"), 1<<20) // more than a pipe takes at once
+	content := bytes.Repeat([]byte("x"), 1<<20) // more than fits into a pipe
 	for name, c := range map[string]struct {
 		write func()
 		forks bool
@@ -33,7 +33,7 @@ func TestNoProcessIsForkedWhileAProgramIsWritten(t *testing.T) {
 			defer close(written)
 			c.write()
 		}()
-		r, err := os.Open(path) // waits until it is open for writing
+		r, err := os.Open(path) // waits until the writer has opened it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestNoProcessIsForkedWhileAProgramIsWritten(t *testing.T) {
 	}
 }
 
-// TestAWrittenProgramHasItsModeAndRuns over an older one as well.
+// It must also replace an older program.
 func TestAWrittenProgramHasItsModeAndRuns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	for _, said := range []string{"one, and more", "two"} {

@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// RedisServer is a Redis under test. Its process can be killed, paused and run again.
+// RedisServer is a Redis server. Its process can be killed, paused and started
+// again.
 type RedisServer struct {
 	*Process
 	// Addr is host:port.
@@ -26,10 +27,11 @@ type RedisServer struct {
 	port   int
 }
 
-// Prefix is what this test's keys begin with. On a shared server no other test has the same.
+// Prefix returns the beginning of this test's keys. On a shared server no other
+// test has the same.
 func (s *RedisServer) Prefix() string { return s.prefix }
 
-// URL names the server as clients do.
+// URL returns the server's URL, as clients take it.
 func (s *RedisServer) URL() string { return "redis://" + s.Addr + "/0" }
 
 var sharedRedis struct {
@@ -38,17 +40,19 @@ var sharedRedis struct {
 	tests  atomic.Int64
 }
 
-// Redis is the Redis that all tests of the binary share: keep to keys that begin with Prefix, and leave its process and settings alone.
+// Redis returns the server that all tests of the binary share. Use only keys
+// that begin with Prefix, and leave its process and settings alone.
 func Redis(tb testing.TB) *RedisServer {
 	tb.Helper()
-	if !diesWithUs { // nobody would stop it after the last test
+	if !diesWithUs { // nothing would stop it after the last test
 		return RedisAlone(tb)
 	}
 	path := Program(tb, "redis-server", "redis-server")
 	sharedRedis.Lock()
 	defer sharedRedis.Unlock()
 	if sharedRedis.server == nil || sharedRedis.server.gone() {
-		// It outlives this test, and so its folder; without persistence it writes nothing there.
+		// It outlives this test, and so does its folder. It writes nothing
+		// there.
 		s := newRedis(tb, path, filepath.Dir(os.Args[0]), "--save", "", "--appendonly", "no")
 		s.Run(tb, s.Ready)
 		sharedRedis.server = s
@@ -58,7 +62,8 @@ func Redis(tb testing.TB) *RedisServer {
 	return &mine
 }
 
-// RedisAlone is a Redis of the test's own, with its own folder and these settings added ("--appendonly", "yes"). It keeps nothing on disk unless told to.
+// RedisAlone starts a server for this test, in a folder of its own, with more
+// settings ("--appendonly", "yes"). By default it keeps nothing on disk.
 func RedisAlone(tb testing.TB, settings ...string) *RedisServer {
 	tb.Helper()
 	path := Program(tb, "redis-server", "redis-server")
@@ -68,7 +73,8 @@ func RedisAlone(tb testing.TB, settings ...string) *RedisServer {
 	return s
 }
 
-// RedisPair is a primary with a replica that is in step with it when the function returns.
+// RedisPair starts a primary and a replica, and waits until the replica is in
+// step.
 func RedisPair(tb testing.TB, settings ...string) (primary, replica *RedisServer) {
 	tb.Helper()
 	primary = RedisAlone(tb, append([]string{"--repl-diskless-sync-delay", "0"}, settings...)...)
@@ -83,19 +89,24 @@ func RedisPair(tb testing.TB, settings ...string) (primary, replica *RedisServer
 	return primary, replica
 }
 
-// RedisCluster is a cluster of primaries that share the slots among them.
+// RedisCluster starts a cluster of primaries that share the slots.
 func RedisCluster(tb testing.TB, nodes int) []*RedisServer {
 	tb.Helper()
 	servers := make([]*RedisServer, nodes)
 	for i := range servers {
 		bus := FreePort(tb)
-		servers[i] = RedisAlone(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "60000")
+		servers[i] = RedisAlone(
+			tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus),
+			"--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "60000",
+		)
 		first, last := i*slots/nodes, (i+1)*slots/nodes-1
 		if _, err := servers[i].Ask("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last)); err != nil {
 			Missing(tb, "this Redis makes no cluster of this kind (%v); install Redis 7 or newer", err)
 		}
 		if i > 0 {
-			if _, err := servers[0].Ask("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(servers[i].port), strconv.Itoa(bus)); err != nil {
+			if _, err := servers[0].Ask(
+				"CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(servers[i].port), strconv.Itoa(bus),
+			); err != nil {
 				tb.Fatalf("testenv: joining the cluster: %v", err)
 			}
 		}
@@ -103,7 +114,9 @@ func RedisCluster(tb testing.TB, nodes int) []*RedisServer {
 	for _, s := range servers {
 		Eventually(tb, "the cluster is whole", func() error {
 			info, err := s.Ask("CLUSTER", "INFO")
-			if err == nil && (!strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(nodes))) {
+			if err == nil &&
+				(!strings.Contains(info, "cluster_state:ok") ||
+					!strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(nodes))) {
 				err = errors.New("not yet")
 			}
 			return err
@@ -112,10 +125,10 @@ func RedisCluster(tb testing.TB, nodes int) []*RedisServer {
 	return servers
 }
 
-// slots is how many a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
-// Promote makes a replica the primary, as a failover does.
+// Promote makes a replica the primary, like a failover.
 func (s *RedisServer) Promote(tb testing.TB) {
 	tb.Helper()
 	if _, err := s.Ask("REPLICAOF", "NO", "ONE"); err != nil {
@@ -123,7 +136,8 @@ func (s *RedisServer) Promote(tb testing.TB) {
 	}
 }
 
-// Restart runs a killed server again, on the same port and with what it has kept on disk.
+// Restart starts a killed server again, on the same port and with its data on
+// disk.
 func (s *RedisServer) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Run(tb, s.Ready)
@@ -133,18 +147,25 @@ func newRedis(tb testing.TB, path, folder string, settings ...string) *RedisServ
 	tb.Helper()
 	s := &RedisServer{port: FreePort(tb), prefix: "test:"}
 	s.Addr = loopback(s.port)
-	args := append([]string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", folder, "--daemonize", "no", "--protected-mode", "no"}, settings...)
+	args := append(
+		[]string{
+			"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", folder, "--daemonize",
+			"no", "--protected-mode", "no",
+		},
+		settings...,
+	)
 	s.Process = &Process{name: "redis-server", command: func() *exec.Cmd { return exec.Command(path, args...) }}
 	return s
 }
 
-// Ready says nil when the server answers.
+// Ready returns nil when the server answers.
 func (s *RedisServer) Ready() error {
 	_, err := s.Ask("PING")
 	return err
 }
 
-// Ask sends one command on a connection of its own and returns the first line of a simple answer, or a whole text.
+// Ask sends one command on a connection of its own. It returns the first line
+// of a simple answer, or a whole text.
 func (s *RedisServer) Ask(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()

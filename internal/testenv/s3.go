@@ -13,29 +13,34 @@ import (
 	"time"
 )
 
-// S3Server is an S3 under test: versitygw, whose conditional writes are real. Its process can be killed, paused and run again.
+// S3Server is an S3 server: versitygw, which has real conditional writes. Its
+// process can be killed, paused and started again.
 type S3Server struct {
 	*Process
-	// Endpoint is its URL; Bucket is there already.
+	// Endpoint is the server's URL. Bucket exists already.
 	Endpoint, Bucket string
 	// AccessKey and SecretKey may do everything.
 	AccessKey, SecretKey string
 	prefix               string
 }
 
-// Region is what requests to the server are signed for.
+// Region returns the region that requests must be signed for.
 func (s *S3Server) Region() string { return "us-east-1" }
 
-// Prefix is what this test's objects begin with, without a slash at its end. On a shared server no other test has the same.
+// Prefix returns the beginning of this test's objects, without a slash at its
+// end. On a shared server no other test has the same.
 func (s *S3Server) Prefix() string { return s.prefix }
 
-// URL names a place under the test's prefix as users do.
+// URL returns the URL of a path under the test's prefix, as users write it.
 func (s *S3Server) URL(path string) string {
-	u := url.URL{Scheme: "s3", Host: s.Bucket, Path: "/" + s.prefix + path, RawQuery: url.Values{"endpoint": {s.Endpoint}, "region": {s.Region()}}.Encode()}
+	u := url.URL{
+		Scheme: "s3", Host: s.Bucket, Path: "/" + s.prefix + path,
+		RawQuery: url.Values{"endpoint": {s.Endpoint}, "region": {s.Region()}}.Encode(),
+	}
 	return u.String()
 }
 
-// Credentials are what clients of other processes find in their environment.
+// Credentials returns the environment variables for clients in other processes.
 func (s *S3Server) Credentials() []string {
 	return []string{"AWS_ACCESS_KEY_ID=" + s.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s.SecretKey}
 }
@@ -46,17 +51,20 @@ var sharedS3 struct {
 	tests  atomic.Int64
 }
 
-// S3 is the S3 that all tests of the binary share: keep to objects that begin with Prefix, and leave its process alone.
+// S3 returns the server that all tests of the binary share. Use only objects
+// that begin with Prefix, and leave its process alone.
 func S3(tb testing.TB) *S3Server {
 	tb.Helper()
-	if !diesWithUs { // nobody would stop it after the last test
+	if !diesWithUs { // nothing would stop it after the last test
 		return S3Alone(tb)
 	}
 	path := builtS3(tb)
 	sharedS3.Lock()
 	defer sharedS3.Unlock()
 	if sharedS3.server == nil || sharedS3.server.gone() {
-		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "s3-") //nolint:usetesting // it outlives this test, and goes with the binary
+		// It outlives this test, and so does its folder, which is in the
+		// binary's.
+		folder, err := os.MkdirTemp(filepath.Dir(os.Args[0]), "s3-") //nolint:usetesting // see above
 		if err != nil {
 			tb.Fatalf("testenv: %v", err)
 		}
@@ -69,7 +77,7 @@ func S3(tb testing.TB) *S3Server {
 	return &mine
 }
 
-// S3Alone is an S3 of the test's own.
+// S3Alone starts a server for this test.
 func S3Alone(tb testing.TB) *S3Server {
 	tb.Helper()
 	path := builtS3(tb)
@@ -84,7 +92,8 @@ func builtS3(tb testing.TB) string {
 	return Built(tb, "versitygw", ".")
 }
 
-// newS3 makes a server that keeps objects in a folder. A folder in that is a bucket.
+// newS3 makes a server that keeps its objects in a folder. Each folder in it is
+// a bucket.
 func newS3(tb testing.TB, path, folder string) *S3Server {
 	tb.Helper()
 	s := &S3Server{Bucket: "croft-test", AccessKey: "croft", SecretKey: "not a secret", prefix: "test"}
@@ -105,13 +114,14 @@ func newS3(tb testing.TB, path, folder string) *S3Server {
 	return s
 }
 
-// Restart runs a killed server again, on the same port and with what it has kept on disk.
+// Restart starts a killed server again, on the same port and with its data on
+// disk.
 func (s *S3Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Run(tb, s.Ready)
 }
 
-// Ready says nil when the server answers, be it that it refuses.
+// Ready returns nil when the server answers, even with a refusal.
 func (s *S3Server) Ready() error {
 	client := http.Client{Timeout: 5 * time.Second}
 	response, err := client.Get(s.Endpoint)

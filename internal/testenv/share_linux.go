@@ -45,8 +45,9 @@ func Share(tb testing.TB, mounts int) (served string, mounted []string) {
 	port := FreePort(tb)
 	Start(tb, "sshd", func() *exec.Cmd {
 		return exec.Command(sshd, "-D", "-e", "-f", "/dev/null", "-p", strconv.Itoa(port), "-h", host,
-			"-o", "ListenAddress=127.0.0.1", "-o", "AuthorizedKeysFile="+user+".pub", "-o", "StrictModes=no", "-o", "PermitRootLogin=yes", "-o", "UsePAM=no",
-			"-o", "PidFile=none", "-o", "Subsystem=sftp internal-sftp")
+			"-o", "ListenAddress=127.0.0.1", "-o", "AuthorizedKeysFile="+user+".pub",
+			"-o", "StrictModes=no", "-o", "PermitRootLogin=yes", "-o", "UsePAM=no", "-o", "PidFile=none",
+			"-o", "Subsystem=sftp internal-sftp")
 	}, func() error {
 		conn, err := net.DialTimeout("tcp", loopback(port), Patience)
 		if err != nil {

@@ -1,7 +1,19 @@
-// Package testenv gives tests the real servers they need: on free ports of the loopback interface, in temporary folders, gone when the test is.
+// Package testenv gives tests real servers: on free ports of the loopback
+// interface, in temporary folders, and only for the time of the test.
 //
-// A program that is missing is installed where that can be done without asking (as root on Debian). Where it cannot, the tests that need it are skipped, loudly; under
-// CI=true they fail, because a promise nobody has checked is none.
+// If a program is missing, testenv installs it where it may (as root on
+// Debian). Otherwise it skips the tests that need it, with a message. With
+// CI=true these tests fail instead, because an unchecked promise is no promise.
+//
+// Some servers are shared by all tests of a binary. A mutex guards each shared
+// server, and the first test starts it. A shared server outlives its first test
+// and dies with the binary. Each test uses keys, buckets or databases of its
+// own.
+//
+// Each server process has a goroutine that starts it and waits for it
+// ([Process]). The goroutine keeps its thread: on Linux the kernel kills the
+// server when that thread ends, so no server outlives the test binary.
+// Process.mu guards the current process, which changes with a restart.
 package testenv
 
 import (
@@ -15,10 +27,12 @@ import (
 	"time"
 )
 
-// Patience bounds everything that a server must do soon: start, stop, answer. It is a bound on hanging, not on speed.
+// Patience is the limit for everything that a server must do soon: start, stop,
+// answer. It detects hanging, not slowness.
 const Patience = time.Minute
 
-// Missing says that a test cannot have what it needs: a failure under CI=true, otherwise a skip that says why.
+// Missing ends a test that cannot have what it needs. With CI=true the test
+// fails, otherwise it is skipped with the reason.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	why := fmt.Sprintf(format, args...)
@@ -28,15 +42,18 @@ func Missing(tb testing.TB, format string, args ...any) {
 	tb.Skipf("testenv: NOT CHECKED: %s", why)
 }
 
-// programs remembers what was looked for, so that a test binary installs nothing twice.
+// programs caches the results of Program, so that a test binary installs
+// nothing twice.
 var programs struct {
 	sync.Mutex
 	found map[string]string
 	why   map[string]error
 }
 
-// Program finds a program on the PATH or in one of some folders, and installs its Debian package if it is in none. It ends the test by Missing if the
-// program cannot be had, and with -short, which promises tests without servers.
+// Program finds a program on the PATH or in one of the folders, and installs
+// its Debian package if it is in none. If the program cannot be had, it ends
+// the test with Missing. With -short it skips the test: -short promises tests
+// without servers.
 func Program(tb testing.TB, name, debianPackage string, folders ...string) string {
 	tb.Helper()
 	if testing.Short() {
@@ -94,8 +111,8 @@ func install(debianPackage string) error {
 	if err := aptGet("install", "-y", "--no-install-recommends", debianPackage); err == nil {
 		return nil
 	}
-	// A fresh container has no lists of packages, and old lists name packages
-	// that are gone.
+	// A fresh container has no package lists, and old lists name packages that
+	// are gone.
 	if err := aptGet("update"); err != nil {
 		return err
 	}
@@ -105,7 +122,8 @@ func install(debianPackage string) error {
 func aptGet(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// Another test binary may be installing the same at this moment.
+	// Another test binary may install the same package now, so wait for the
+	// lock.
 	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=240"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -116,9 +134,9 @@ func aptGet(args ...string) error {
 
 func tail(out []byte, most int) []byte { return out[max(0, len(out)-most):] }
 
-// Eventually tries something until it succeeds, and fails the test with its last
-// error when Patience is over. It tries less and less often: a try may be many
-// requests, and the tests beside this one need the processor.
+// Eventually repeats try until it succeeds. When Patience is over, it fails the
+// test with the last error. It tries less and less often: a try may be many
+// requests, and other tests need the processor.
 func Eventually(tb testing.TB, what string, try func() error) {
 	tb.Helper()
 	var err error

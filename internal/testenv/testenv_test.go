@@ -18,7 +18,7 @@ func ask(t *testing.T, s *testenv.RedisServer, args ...string) string {
 	return answer
 }
 
-// TestTheSharedServerIsOneAndTestsAreApart: starting one server for each test would cost more than the tests.
+// Starting a server for each test would take longer than the tests.
 func TestTheSharedServerIsOneAndTestsAreApart(t *testing.T) {
 	one, two := testenv.Redis(t), testenv.Redis(t)
 	if one.Addr != two.Addr || one.Prefix() == two.Prefix() {
@@ -30,7 +30,8 @@ func TestTheSharedServerIsOneAndTestsAreApart(t *testing.T) {
 	}
 }
 
-// TestAKilledServerComesBack with what it had on disk and on the same port, which is what clients reconnect to.
+// A restarted server has its data from disk, and the same port, so that clients
+// reconnect.
 func TestAKilledServerComesBack(t *testing.T) {
 	s := testenv.RedisAlone(t, "--appendonly", "yes", "--appendfsync", "always")
 	ask(t, s, "SET", "k", "kept")
@@ -44,7 +45,7 @@ func TestAKilledServerComesBack(t *testing.T) {
 	}
 }
 
-// TestAPairReplicates and a promoted replica takes writes.
+// The replica gets the primary's writes, and takes writes when promoted.
 func TestAPairReplicates(t *testing.T) {
 	primary, replica := testenv.RedisPair(t)
 	ask(t, primary, "SET", "k", "1")
@@ -59,7 +60,7 @@ func TestAPairReplicates(t *testing.T) {
 	ask(t, replica, "SET", "k", "2")
 }
 
-// TestOutputIsKept so that a server that does not start can say why.
+// A server that does not start must be able to say why.
 func TestOutputIsKept(t *testing.T) {
 	testenv.Program(t, "sh", "dash")
 	p := testenv.Start(t, "sh", func() *exec.Cmd { return exec.Command("sh", "-c", "echo here I am; exec sleep 600") }, func() error { return nil })
@@ -71,7 +72,8 @@ func TestOutputIsKept(t *testing.T) {
 	})
 }
 
-// TestAPostgresServerIsItsOwn: one that cannot have its port is not taken for the one that has it.
+// If a server cannot have its port, the server that has it must not be taken
+// for it.
 func TestAPostgresServerIsItsOwn(t *testing.T) {
 	one, two := testenv.NewPostgres(t), testenv.NewPostgres(t)
 	for _, s := range []*testenv.PostgresServer{one, two} {

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// room is how many keys may wait in a listener's channel: as many as a large
-// batch of acts has, because stores tell of them in one go. Those that find it
-// full are dropped: they are hints.
+// room is how many keys may wait in a listener's channel. Stores tell of a
+// whole batch of acts at once, so it is as large as a large batch. If the
+// channel is full, further keys are dropped: they are only hints.
 const room = 1024
 
 // Acts tells listeners on which keys operators have acted. The zero Acts is
-// ready to use.
+// ready to use. It is safe for concurrent use.
 type Acts struct {
 	mu        sync.Mutex
 	listeners map[chan string]struct{}
@@ -53,8 +53,7 @@ func (a *Acts) Tell(key string) {
 	}
 }
 
-// End closes the channels of all listeners: no more is told. Others may listen
-// afterwards.
+// End closes the channels of all listeners. New listeners may follow.
 func (a *Acts) End() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,8 +62,8 @@ func (a *Acts) End() {
 	}
 }
 
-// remove closes the channel of a listener, once. The caller holds the mutex, so
-// that nobody is telling it something.
+// remove closes a listener's channel, once. The caller holds the mutex, so that
+// nobody sends to it.
 func (a *Acts) remove(c chan string) {
 	if _, listens := a.listeners[c]; listens {
 		delete(a.listeners, c)

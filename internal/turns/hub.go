@@ -12,71 +12,72 @@ import (
 )
 
 const (
-	// keptFor is how long a subscription outlives its last waiter, keptMost how
-	// many do.
+	// keptFor is how long a subscription outlives its last waiter. keptMost
+	// limits how many subscriptions without waiters there are.
 	keptFor  = 10 * time.Second
 	keptMost = 1000
-	// errandFor bounds how long entering or leaving a line may take.
-	errandFor = 10 * time.Second
+	// lineTimeout limits how long entering or leaving a line may take.
+	lineTimeout = 10 * time.Second
 )
 
 var (
-	// ErrEnded is what Watch returns once the hub has ended.
+	// ErrEnded is returned by Watch and Listen once the hub has ended.
 	ErrEnded = errors.New("the store is closed")
 	errBroke = errors.New("the connection for hints has just been lost; ask again")
 )
 
-// Driver is what a backend brings. The hub makes one call of Subscribe or
+// Driver connects a hub with a server. The hub makes one call of Subscribe or
 // Unsubscribe at a time.
 type Driver interface {
-	// Subscribe begins to pass on what the server says about a key. The driver
-	// calls Hub.Opened as soon as nothing more can be missed.
+	// Subscribe begins to pass on the server's messages about a key. The driver
+	// calls Hub.Opened as soon as no later message can be missed.
 	Subscribe(ctx context.Context, key string) error
-	// Unsubscribe ends that. It may be called after Hub.Broke, Hub.Lose and
-	// Hub.End, and of a key that is not subscribed to any more.
+	// Unsubscribe ends that. The hub may call it after Hub.Broke, Hub.Lose and
+	// Hub.End, and for a key that is no longer subscribed to.
 	Unsubscribe(key string)
 }
 
-// Liner is a driver of a server that keeps those who wait for a key in a line.
+// Liner is a driver of a server that keeps lines.
 type Liner interface {
 	Driver
 	// Enter puts the store into the line of a key, or keeps its place there. It
 	// reports whether there was room.
 	Enter(ctx context.Context, key string) (placed bool, err error)
-	// StepOut takes the store out of the lines of keys. It is a kindness to
-	// others: nothing depends on it.
+	// StepOut takes the store out of the lines of keys. It only saves others a
+	// wait: nothing depends on it.
 	StepOut(ctx context.Context, keys []string)
 }
 
-// Hub has the lines of the keys that somebody waits for through one store.
+// Hub has the Lines of all keys that callers of one store wait for. It is safe
+// for concurrent use.
 type Hub struct {
 	// Kept is how long the hub keeps a subscription after its last waiter has
-	// left. A store that had the key often waits for it again soon. It may be 0.
-	// Change it before the first Watch.
+	// left. A store that had the key often waits for it again soon. It may be
+	// 0. Change it only before the first Watch.
 	Kept time.Duration
 
 	driver Driver
-	liner  Liner // nil if there are no lines
+	liner  Liner // nil if the server keeps no lines
 	clk    clock.Clock
 	order  sync.Mutex   // held while subscribing and unsubscribing
-	waited atomic.Int64 // keys that somebody waits for
+	waited atomic.Int64 // number of keys that somebody waits for
 
 	mu    sync.Mutex
 	keys  map[string]*entry
 	ended bool
-	work  sync.WaitGroup // what runs in the background
+	work  sync.WaitGroup // goroutines in the background
 }
 
-// entry is a key that is subscribed to.
+// entry is a key or topic that is subscribed to.
 type entry struct {
 	Line
 	key    string
-	plain  bool          // it has no line
-	acts   Acts          // who listens to it, if it is a topic
+	plain  bool          // it is a topic, or the server keeps no lines
+	acts   Acts          // the listeners, if it is a topic
 	opened chan struct{} // closed when messages come, or never will
 	open   bool
-	err    error       // why they never will
-	timer  *time.Timer // until the line is due
+	err    error       // why messages never will come
+	timer  *time.Timer // until the Line is due
 	unused *time.Timer // until the subscription ends
 }
 
@@ -87,16 +88,16 @@ func NewHub(d Driver) *Hub {
 	return h
 }
 
-// Watch returns a channel that receives when the key may be had. It returns when
-// nothing more can be missed. The channel is closed when ctx ends, or when hints
-// do not come any more.
+// Watch returns a channel that receives when the key may be free. From when
+// Watch returns, no message is missed. The channel is closed when ctx ends, or
+// when no more hints come.
 func (h *Hub) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	_, c, err := h.watch(ctx, key, h.liner == nil)
 	return c, err
 }
 
-// Listen returns a channel of keys on which operators have acted, as Acted tells
-// them. topic is what to subscribe to instead of a key.
+// Listen returns a channel of the keys on which operators have acted, as Acted
+// tells them. topic is the name to subscribe to.
 func (h *Hub) Listen(ctx context.Context, topic string) (<-chan string, error) {
 	e, _, err := h.watch(ctx, topic, true)
 	if err != nil {
@@ -122,7 +123,9 @@ func (h *Hub) Acted(topic, key string) {
 func (h *Hub) watch(ctx context.Context, key string, plain bool) (*entry, <-chan struct{}, error) {
 	c := make(chan struct{}, 1)
 	joined := make(chan *entry, 1)
-	if !h.begin(func() { joined <- h.join(ctx, key, plain, c) }) { // a server that hangs keeps nobody else
+	// In the background: a server that hangs must not delay this caller beyond
+	// ctx.
+	if !h.begin(func() { joined <- h.join(ctx, key, plain, c) }) {
 		return nil, nil, ErrEnded
 	}
 	var e *entry
@@ -142,7 +145,7 @@ func (h *Hub) watch(ctx context.Context, key string, plain bool) (*entry, <-chan
 	}
 }
 
-// begin runs something in the background, unless the hub has ended.
+// begin runs a function in the background, unless the hub has ended.
 func (h *Hub) begin(run func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,7 +155,7 @@ func (h *Hub) begin(run func()) bool {
 	return !h.ended
 }
 
-// join adds a waiter, and subscribes to its key if it is the first.
+// join adds a waiter, and subscribes to the key if it is the first waiter.
 func (h *Hub) join(ctx context.Context, key string, plain bool, c chan struct{}) *entry {
 	h.order.Lock()
 	defer h.order.Unlock()
@@ -183,8 +186,8 @@ func (h *Hub) join(ctx context.Context, key string, plain bool, c chan struct{})
 	return e
 }
 
-// subscribe subscribes to a key, and forgets it if that fails. The hub may have
-// lost the key meanwhile: then nobody else would end the subscription.
+// subscribe subscribes to a key. If that fails, it forgets the key. If the hub
+// has dropped the key meanwhile, it unsubscribes, because nobody else would.
 func (h *Hub) subscribe(ctx context.Context, e *entry) {
 	err := h.driver.Subscribe(ctx, e.key)
 	h.mu.Lock()
@@ -198,8 +201,8 @@ func (h *Hub) subscribe(ctx context.Context, e *entry) {
 	}
 }
 
-// leave ends one wait. With the last of a key the store steps out of the line,
-// and the subscription ends some time after.
+// leave ends one wait. After the last wait for a key, the store steps out of
+// the line, and the subscription ends some time later.
 func (h *Hub) leave(e *entry, c chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -234,8 +237,9 @@ func (h *Hub) forget(e *entry) {
 	}
 }
 
-// Watches reports whether somebody waits for a key, so that an acquire asks for
-// a place in line. It costs next to nothing while nobody waits for any.
+// Watches reports whether somebody waits for a key. Then an acquire should ask
+// for a place in the line. While nobody waits for any key, it costs next to
+// nothing.
 func (h *Hub) Watches(key string) bool {
 	if h.waited.Load() == 0 {
 		return false
@@ -246,8 +250,8 @@ func (h *Hub) Watches(key string) bool {
 	return e != nil && e.open && e.Ask()
 }
 
-// Refused takes note of an acquire that was refused. inLine says that the server
-// has put this store into the line.
+// Refused notes that an acquire was refused. inLine says that the server has
+// put this store into the line.
 func (h *Hub) Refused(key string, inLine bool) {
 	if !inLine {
 		return
@@ -265,7 +269,8 @@ func (h *Hub) Refused(key string, inLine bool) {
 	h.setTimer(e)
 }
 
-// Placed reports whether the store counts on a place in the line of a key.
+// Placed reports whether the store believes that it has a place in the line of
+// a key.
 func (h *Hub) Placed(key string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -273,25 +278,26 @@ func (h *Hub) Placed(key string) bool {
 	return e != nil && h.clk.Now() < e.until
 }
 
-// Granted takes note of an acquire that was granted.
+// Granted notes that an acquire was granted.
 func (h *Hub) Granted(key string) {
 	if h.waited.Load() > 0 {
 		h.tell(key, (*Line).Granted)
 	}
 }
 
-// Changed passes on that a key may have changed.
+// Changed says that a key may have changed.
 func (h *Hub) Changed(key string) { h.tell(key, func(l *Line, _ clock.Instant) { l.Changed() }) }
 
-// Freed passes on that a key is free, and whether it is this store's turn.
+// Freed says that a key is free. mine says that the server has named this
+// store.
 func (h *Hub) Freed(key string, mine bool) {
 	h.tell(key, func(l *Line, now clock.Instant) { l.Freed(now, mine, rand.Float64()) })
 }
 
-// Taken passes on that a key has been granted.
+// Taken says that a key was granted to somebody.
 func (h *Hub) Taken(key string) { h.tell(key, (*Line).Taken) }
 
-// tell tells a line something.
+// tell gives a Line an event.
 func (h *Hub) tell(key string, what func(l *Line, now clock.Instant)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -301,7 +307,8 @@ func (h *Hub) tell(key string, what func(l *Line, now clock.Instant)) {
 	}
 }
 
-// setTimer lets a line tick when it is due. The caller holds the mutex.
+// setTimer sets the timer of a Line to when it is due. The caller holds the
+// mutex.
 func (h *Hub) setTimer(e *entry) {
 	stop(&e.timer)
 	due := e.Due()
@@ -311,7 +318,7 @@ func (h *Hub) setTimer(e *entry) {
 	e.timer = time.AfterFunc(due.Sub(h.clk.Now()), func() { h.tick(e) })
 }
 
-// tick lets time pass for a line.
+// tick gives a Line a Tick.
 func (h *Hub) tick(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -324,16 +331,18 @@ func (h *Hub) tick(e *entry) {
 	h.setTimer(e)
 }
 
-// enter enters the line of a key, in the background. The caller holds the mutex.
+// enter enters the line of a key, in the background. The caller holds the
+// mutex.
 func (h *Hub) enter(e *entry) {
 	h.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), errandFor)
+		ctx, cancel := context.WithTimeout(context.Background(), lineTimeout)
 		defer cancel()
 		placed, err := h.liner.Enter(ctx, e.key)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		stepOut := e.Entered(h.clk.Now(), placed && err == nil)
-		if stepOut || err != nil && !e.Waited() { // an error leaves open whether it entered
+		// After an error the store may be in the line or not.
+		if stepOut || err != nil && !e.Waited() {
 			h.stepOut(e.key)
 		}
 		if h.keys[e.key] == e {
@@ -349,15 +358,15 @@ func (h *Hub) stepOut(key string) {
 		return
 	}
 	h.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), errandFor)
+		ctx, cancel := context.WithTimeout(context.Background(), lineTimeout)
 		defer cancel()
 		h.liner.StepOut(ctx, []string{key})
-		h.tell(key, (*Line).Displaced) // somebody may wait again
+		h.tell(key, (*Line).Displaced) // somebody may wait again by now
 	})
 }
 
-// Opened says that messages about a key come from now on. If they had come
-// before, they have come back: some may have been missed.
+// Opened says that messages about a key come from now on. If it is called
+// again, the messages had stopped meanwhile, and some may have been missed.
 func (h *Hub) Opened(key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -371,7 +380,7 @@ func (h *Hub) Opened(key string) {
 	}
 }
 
-// Keys lists the keys that are subscribed to.
+// Keys lists the subscribed keys: those with waiters, and those without.
 func (h *Hub) Keys() (waited, unused []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -385,8 +394,8 @@ func (h *Hub) Keys() (waited, unused []string) {
 	return waited, unused
 }
 
-// Lose says that no more messages about a key, or a topic, come. It ends all
-// waits for it.
+// Lose says that no more messages about a key or topic come. It ends all waits
+// for it.
 func (h *Hub) Lose(key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -395,14 +404,16 @@ func (h *Hub) Lose(key string) {
 	}
 }
 
-// InOrder runs something while nobody subscribes or unsubscribes.
+// InOrder runs a function while no call of Subscribe or Unsubscribe is under
+// way.
 func (h *Hub) InOrder(run func()) {
 	h.order.Lock()
 	defer h.order.Unlock()
 	run()
 }
 
-// Broke says that no more messages come. It ends all waits; others may begin.
+// Broke says that no more messages come at all. It ends all waits. New ones may
+// begin.
 func (h *Hub) Broke() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -411,8 +422,8 @@ func (h *Hub) Broke() {
 	}
 }
 
-// drop forgets a key, and ends all waits for it. It reports whether the store
-// may have a place in line. The caller holds the mutex.
+// drop forgets a key and ends all waits for it. It reports whether the store
+// may have a place in the line. The caller holds the mutex.
 func (h *Hub) drop(e *entry, why error) (placed bool) {
 	stop(&e.timer)
 	stop(&e.unused)
@@ -428,9 +439,9 @@ func (h *Hub) drop(e *entry, why error) (placed bool) {
 	return e.End()
 }
 
-// End ends all waits, for good, and steps out of all lines. Before that it waits
-// for what runs in the background, which may be entering one. It returns when ctx
-// ends at the latest.
+// End ends all waits for good, and steps out of all lines. First it waits for
+// the goroutines in the background, which may be entering a line. It returns
+// when ctx ends, at the latest.
 func (h *Hub) End(ctx context.Context) {
 	h.mu.Lock()
 	h.ended = true

@@ -13,15 +13,15 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// server is a driver that notes what it is told.
+// server is a driver that records its calls.
 type server struct {
 	hub    *Hub
 	fail   error
 	mute   bool          // it does not say that a subscription is open
-	during func()        // what happens while it subscribes
-	slow   time.Duration // of stepping out
-	late   time.Duration // of entering
-	lost   error         // the answer to entering, if it is lost
+	during func()        // runs while it subscribes
+	slow   time.Duration // how long stepping out takes
+	late   time.Duration // how long entering takes
+	lost   error         // the error of entering, if its answer is lost
 
 	mu    sync.Mutex
 	calls []string
@@ -58,7 +58,7 @@ func (s *server) StepOut(_ context.Context, keys []string) {
 	s.note("step out %v", keys)
 }
 
-// want checks what the server was told since the last time.
+// want checks the calls since the last want.
 func (s *server) want(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -70,7 +70,7 @@ func (s *server) want(t *testing.T, want ...string) {
 	s.calls = nil
 }
 
-// subscribed reports what the last call about a key was.
+// subscribed reports whether the last call about a key was Subscribe.
 func (s *server) subscribed(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func TestAKeyIsSubscribedToOnceAndKeptForAWhile(t *testing.T) {
 		time.Sleep(keptFor - time.Second)
 		again, cancel := context.WithCancel(t.Context())
 		watch(again, t, h, "a")
-		s.want(t) // it is subscribed to
+		s.want(t) // it is already subscribed to
 		h.Refused("a", true)
 		cancel()
 		s.want(t, "step out [a]")
@@ -132,7 +132,7 @@ func TestAKeyIsSubscribedToOnceAndKeptForAWhile(t *testing.T) {
 	})
 }
 
-// TestASubscriptionNeedNotBeKept: it ends at once, unless somebody else waits.
+// TestASubscriptionNeedNotBeKept: with Kept 0 it ends with its last waiter.
 func TestASubscriptionNeedNotBeKept(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		h.Kept = 0
@@ -150,8 +150,8 @@ func TestASubscriptionNeedNotBeKept(t *testing.T) {
 	})
 }
 
-// TestWhoComesBackAsASubscriptionEndsIsWoken, whichever was first.
-func TestWhoComesBackAsASubscriptionEndsIsWoken(t *testing.T) {
+// TestAWaiterThatComesAsASubscriptionEndsIsWoken: whichever comes first.
+func TestAWaiterThatComesAsASubscriptionEndsIsWoken(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		h.Kept = 0
 		for range 1000 {
@@ -189,7 +189,7 @@ func TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsIsInLine(t *testing.T) {
+func TestAStoreWithWaitersIsInLine(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		if h.Watches("a") {
 			t.Error("nobody waits")
@@ -204,14 +204,15 @@ func TestWhoWaitsIsInLine(t *testing.T) {
 		s.want(t, "enter a")
 		h.Freed("a", false)
 		time.Sleep(2 * Grace)
-		<-c // nobody came
+		<-c // no store took the key
 		h.Freed("a", true)
 		<-c
 		h.Granted("a")
 	})
 }
 
-// TestAnAnswerThatComesTooLateLeavesNobodyInLine.
+// TestAnAnswerThatComesTooLateLeavesNobodyInLine: nobody waits any more when
+// the refusal says that the store is in the line.
 func TestAnAnswerThatComesTooLateLeavesNobodyInLine(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		h.Refused("a", true)
@@ -219,7 +220,8 @@ func TestAnAnswerThatComesTooLateLeavesNobodyInLine(t *testing.T) {
 	})
 }
 
-// The server may have put the store into the line although its answer is lost.
+// TestALostAnswerLeavesNobodyInLine: the server may have put the store into the
+// line although its answer is lost.
 func TestALostAnswerLeavesNobodyInLine(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.lost, s.late = errors.New("no answer"), time.Second
@@ -248,7 +250,8 @@ func TestASubscriptionThatFailsIsTold(t *testing.T) {
 	})
 }
 
-// TestAServerThatSaysNothingKeepsACallerNoLongerThanItsContext.
+// TestAServerThatSaysNothingKeepsACallerNoLongerThanItsContext: Watch returns
+// when ctx ends.
 func TestAServerThatSaysNothingKeepsACallerNoLongerThanItsContext(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.mute = true
@@ -309,7 +312,8 @@ func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
 	})
 }
 
-// TestAHubThatHasEndedIsNotLeftInALineItWasEntering.
+// TestAHubThatHasEndedIsNotLeftInALineItWasEntering: End waits for the entry,
+// and then steps out.
 func TestAHubThatHasEndedIsNotLeftInALineItWasEntering(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.late = 10 * time.Millisecond
@@ -321,7 +325,7 @@ func TestAHubThatHasEndedIsNotLeftInALineItWasEntering(t *testing.T) {
 	})
 }
 
-// TestATopicHasNoLine: nobody enters it, and it can be lost alone.
+// TestATopicHasNoLine: nobody enters it, and it can be lost without the keys.
 func TestATopicHasNoLine(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		c := watch(t.Context(), t, h, "a")
@@ -348,9 +352,9 @@ func TestATopicHasNoLine(t *testing.T) {
 	})
 }
 
-// TestWhoComesBackWhileItStepsOutDoesNotCountOnAPlace: the store was in line
-// again before it stepped out.
-func TestWhoComesBackWhileItStepsOutDoesNotCountOnAPlace(t *testing.T) {
+// TestSteppingOutEndsBeliefInANewPlace: the store got a new place before the
+// step out of the old one was carried out.
+func TestSteppingOutEndsBeliefInANewPlace(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.slow = 10 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())

@@ -7,31 +7,34 @@ import (
 )
 
 const (
-	// Grace is how long the others give the one whose turn it is. Up to half of
-	// it is added at random, so that they do not all ask at once.
+	// Grace is how long the other stores leave a free key to the store that the
+	// server has named. Up to half of it is added at random, so that they do
+	// not all ask at once.
 	Grace = 100 * time.Millisecond
 	// enterAfter is how long a store waits for an acquire to put it into the
-	// line before it enters on its own.
+	// line before it enters by itself.
 	enterAfter = 50 * time.Millisecond
 	// placeLasts is how long a store believes in its place. Servers believe in
-	// it for longer. The store enters again when refreshAt has passed.
+	// it for longer. The store enters again after refreshAt.
 	placeLasts = 10 * time.Second
 	refreshAt  = 8 * time.Second
-	// tryAgain is when a store enters again that has found no place: the line
-	// was full, or the key unknown. Every further pause is twice as long, up to
+	// tryAgain is the pause after a store has found no place, because the line
+	// was full or the key unknown. Every further pause is twice as long, up to
 	// refreshAt.
 	tryAgain = time.Second
 )
 
-// Line is one store's part in the line of one key. Make it with newLine.
+// Line is one store's view of the line of one key. newLine makes one.
 type Line struct {
-	waiters  map[chan struct{}]struct{}
-	placed   bool          // the store may have a place: it has asked for one
-	until    clock.Instant // it counts on its place until then; 0 if on none
+	waiters map[chan struct{}]struct{}
+	// The store may have a place, because it has asked for one.
+	placed   bool
+	until    clock.Instant // it believes in its place until then; 0: it has none
 	enter    clock.Instant // when to enter, or Never
-	entering bool          // that is under way
-	pause    time.Duration // since it entered in vain; 0 if it did not
-	grace    clock.Instant // when to wake though it is another's turn, or Never
+	entering bool          // an Enter is under way
+	pause    time.Duration // the pause after it found no place; 0: it has not tried
+	// When to wake the waiters though another store was named, or Never.
+	grace clock.Instant
 }
 
 func newLine() Line {
@@ -41,8 +44,8 @@ func newLine() Line {
 // Waited reports whether somebody waits.
 func (l *Line) Waited() bool { return len(l.waiters) > 0 }
 
-// Join adds a waiter. Its channel has room for one wake-up, which stands for any
-// number of changes.
+// Join adds a waiter. Its channel has room for one wake-up, which stands for
+// any number of changes.
 func (l *Line) Join(now clock.Instant, c chan struct{}) {
 	l.waiters[c] = struct{}{}
 	if now >= l.until {
@@ -50,8 +53,9 @@ func (l *Line) Join(now clock.Instant, c chan struct{}) {
 	}
 }
 
-// Leave takes a waiter out and closes its channel, once. If it was the last, and
-// the store may have a place in line, stepOut says to give that up.
+// Leave removes a waiter and closes its channel, once. stepOut is true if it
+// was the last waiter and the store may have a place in the line: then leave
+// the line.
 func (l *Line) Leave(c chan struct{}) (stepOut bool) {
 	if _, waits := l.waiters[c]; !waits {
 		return false
@@ -67,15 +71,15 @@ func (l *Line) Leave(c chan struct{}) (stepOut bool) {
 }
 
 // Ask says that an acquire is about to be sent. It reports whether the acquire
-// is to ask for a place in line.
+// should ask for a place in the line.
 func (l *Line) Ask() bool {
 	l.placed = l.placed || l.Waited()
 	return l.Waited()
 }
 
 // Refused says that the server has refused an acquire. inLine says that it has
-// put the store into the line. If nobody waits any more, stepOut says to leave
-// the line again.
+// put the store into the line. stepOut is true if nobody waits any more: then
+// leave the line.
 func (l *Line) Refused(now clock.Instant, inLine bool) (stepOut bool) {
 	if inLine && l.Waited() {
 		l.inLine(now)
@@ -90,7 +94,7 @@ func (l *Line) Granted(now clock.Instant) {
 	l.Displaced(now)
 }
 
-// Displaced says that the store has no place in line any more.
+// Displaced says that the store no longer has a place in the line.
 func (l *Line) Displaced(now clock.Instant) {
 	l.until, l.pause = 0, 0
 	if l.Waited() {
@@ -98,8 +102,9 @@ func (l *Line) Displaced(now clock.Instant) {
 	}
 }
 
-// Entered says that the store has tried to enter the line on its own, and
-// whether it has a place now. What happened before that was perhaps not told.
+// Entered says that the store has tried to enter the line by itself. inLine
+// says whether it has a place now. Without a place before, it may have missed
+// changes. stepOut is true if nobody waits any more: then leave the line.
 func (l *Line) Entered(now clock.Instant, inLine bool) (stepOut bool) {
 	l.entering = false
 	switch {
@@ -117,7 +122,7 @@ func (l *Line) Entered(now clock.Instant, inLine bool) (stepOut bool) {
 	return false
 }
 
-// inLine notes a place.
+// inLine notes that the store has a place.
 func (l *Line) inLine(now clock.Instant) {
 	l.placed, l.until, l.enter, l.pause = true, now.Add(placeLasts), now.Add(refreshAt), 0
 }
@@ -126,12 +131,11 @@ func (l *Line) enterSoon(now clock.Instant) {
 	l.enter = min(l.enter, now.Add(max(enterAfter, l.pause)))
 }
 
-// Changed says that the key may have changed, and that the server has named
-// nobody.
+// Changed says that the key may have changed. The server has named nobody.
 func (l *Line) Changed() { l.wake() }
 
-// Freed says that the key is free, and whether the server has named this store.
-// Up to half of the grace is added by random, from 0 up to 1.
+// Freed says that the key is free. mine says that the server has named this
+// store. random, from 0 up to 1, lengthens the grace by up to half.
 func (l *Line) Freed(now clock.Instant, mine bool, random float64) {
 	switch {
 	case mine:
@@ -144,16 +148,16 @@ func (l *Line) Freed(now clock.Instant, mine bool, random float64) {
 	}
 }
 
-// Taken says that the key has been granted to somebody. A store that stands in
-// the line hears of the end of that, too, and wakes nobody.
+// Taken says that the key was granted to somebody. A store in the line will
+// also hear when it is free again, and wakes nobody now.
 func (l *Line) Taken(now clock.Instant) {
 	if l.grace = clock.Never; now >= l.until {
 		l.wakeUnplaced(now)
 	}
 }
 
-// wakeUnplaced tells all who wait, though the store has no place in line. It
-// asks for one: a server need not tell of a key that nobody stands in line for.
+// wakeUnplaced wakes all waiters of a store without a place, and asks for a
+// place. A server may be silent about a key whose line is empty.
 func (l *Line) wakeUnplaced(now clock.Instant) {
 	l.wake()
 	if l.Waited() {
@@ -161,7 +165,7 @@ func (l *Line) wakeUnplaced(now clock.Instant) {
 	}
 }
 
-// Due is when Tick has something to do, or Never.
+// Due returns when Tick has something to do, or Never.
 func (l *Line) Due() clock.Instant {
 	if l.entering {
 		return l.grace
@@ -169,7 +173,7 @@ func (l *Line) Due() clock.Instant {
 	return min(l.grace, l.enter)
 }
 
-// Tick says that time has passed. It reports whether the store is to enter the
+// Tick says that time has passed. It reports whether the store must enter the
 // line now.
 func (l *Line) Tick(now clock.Instant) (enter bool) {
 	if now >= l.grace {
@@ -183,7 +187,7 @@ func (l *Line) Tick(now clock.Instant) (enter bool) {
 }
 
 // End closes the channels of all waiters. It reports whether the store may have
-// a place in line.
+// a place in the line.
 func (l *Line) End() (placed bool) {
 	placed = l.placed
 	for c := range l.waiters {
@@ -193,7 +197,7 @@ func (l *Line) End() (placed bool) {
 	return placed
 }
 
-// wake tells all who wait.
+// wake wakes all waiters.
 func (l *Line) wake() {
 	l.grace = clock.Never
 	for c := range l.waiters {

@@ -7,7 +7,7 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// stepped is a line with one waiter, stepped by hand.
+// stepped is a Line with one waiter, driven by hand.
 type stepped struct {
 	*testing.T
 	Line
@@ -20,7 +20,7 @@ func newStepped(t *testing.T) *stepped {
 	return s
 }
 
-// inLineAt lets the server put the store into the line.
+// inLineAt puts the store into the line.
 func (s *stepped) inLineAt(now time.Duration) *stepped {
 	s.Ask()
 	if s.Refused(clock.Instant(now), true) {
@@ -44,13 +44,13 @@ func (s *stepped) wantWoken(want bool, when string) {
 
 const ms = clock.Instant(time.Millisecond)
 
-func TestTheNamedIsWokenAtOnce(t *testing.T) {
+func TestTheNamedStoreIsWokenAtOnce(t *testing.T) {
 	s := newStepped(t).inLineAt(0)
 	s.Freed(ms, true, 0)
 	s.wantWoken(true, "named")
 }
 
-func TestTheOthersGiveTheNamedAMoment(t *testing.T) {
+func TestTheOtherStoresWaitAMomentForTheNamedOne(t *testing.T) {
 	for _, random := range []float64{0, 0.99} {
 		s := newStepped(t).inLineAt(0)
 		s.Freed(ms, false, random)
@@ -59,7 +59,7 @@ func TestTheOthersGiveTheNamedAMoment(t *testing.T) {
 		if due < ms.Add(Grace) || due > ms.Add(Grace*3/2) {
 			t.Errorf("due after %s", time.Duration(due))
 		}
-		s.Freed(50*ms, false, 0) // who hears it again does not begin anew
+		s.Freed(50*ms, false, 0) // hearing it again does not restart the grace
 		if s.Due() != due {
 			t.Errorf("put off until %s", time.Duration(s.Due()))
 		}
@@ -73,8 +73,8 @@ func TestTheOthersGiveTheNamedAMoment(t *testing.T) {
 	s.wantWoken(false, "it was taken")
 }
 
-// TestWhoHasNoPlaceIsWokenByEverything: it may be the only one that waits.
-func TestWhoHasNoPlaceIsWokenByEverything(t *testing.T) {
+// TestAStoreWithoutAPlaceIsWokenByEverything: perhaps no other store waits.
+func TestAStoreWithoutAPlaceIsWokenByEverything(t *testing.T) {
 	s := newStepped(t)
 	s.Freed(ms, false, 0)
 	s.wantWoken(true, "freed for another")
@@ -87,8 +87,8 @@ func TestWhoHasNoPlaceIsWokenByEverything(t *testing.T) {
 	s.wantWoken(true, "changed")
 }
 
-// TestWhoDoesNotAskEntersOnItsOwn, and keeps its place.
-func TestWhoDoesNotAskEntersOnItsOwn(t *testing.T) {
+// TestAStoreThatDoesNotAskEntersByItself: and keeps its place.
+func TestAStoreThatDoesNotAskEntersByItself(t *testing.T) {
 	s := newStepped(t)
 	if s.Due() != clock.Instant(enterAfter) || s.Tick(s.Due()-1) || !s.Tick(s.Due()) {
 		t.Fatalf("it does not enter after %s", enterAfter)
@@ -107,7 +107,7 @@ func TestWhoDoesNotAskEntersOnItsOwn(t *testing.T) {
 	s.wantWoken(false, "its place was kept all the time")
 }
 
-func TestWhoFindsTheLineFullTriesAgain(t *testing.T) {
+func TestAStoreThatFindsTheLineFullTriesAgain(t *testing.T) {
 	s := newStepped(t)
 	s.Tick(s.Due())
 	s.Entered(60*ms, false)
@@ -119,8 +119,8 @@ func TestWhoFindsTheLineFullTriesAgain(t *testing.T) {
 	}
 }
 
-// TestWhoWasNamedEntersAgain, unless its acquire does so first.
-func TestWhoWasNamedEntersAgain(t *testing.T) {
+// TestANamedStoreEntersAgain: unless its acquire does so first.
+func TestANamedStoreEntersAgain(t *testing.T) {
 	s := newStepped(t).inLineAt(0)
 	s.Freed(ms, true, 0)
 	if s.Due() != ms.Add(enterAfter) {
@@ -161,9 +161,9 @@ func TestTheLastToLeaveStepsOut(t *testing.T) {
 	}
 }
 
-// TestWhoFindsTheLineFullTriesLessAndLess: each attempt costs the server two
-// requests, and hundreds may be too many for the line.
-func TestWhoFindsTheLineFullTriesLessAndLess(t *testing.T) {
+// TestAStoreThatFindsTheLineFullTriesLessAndLess: each attempt costs the server
+// two requests, and hundreds of stores may be too many for the line.
+func TestAStoreThatFindsTheLineFullTriesLessAndLess(t *testing.T) {
 	s := newStepped(t)
 	tries := 0
 	for s.Due() < clock.Instant(time.Minute) {
@@ -182,7 +182,7 @@ func TestWhoFindsTheLineFullTriesLessAndLess(t *testing.T) {
 	}
 }
 
-// TestAStoreEntersOnceAtATime, however often it is named: anybody who may
+// TestAStoreEntersOnceAtATime: however often it is named. Anybody who may
 // publish can name it, and an entry may take two seconds.
 func TestAStoreEntersOnceAtATime(t *testing.T) {
 	s := newStepped(t)

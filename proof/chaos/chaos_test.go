@@ -15,7 +15,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// slice is as much of chaos as every test run has. The command has more: go run ./proof/chaos/cmd.
+// slice returns the options of a short run, for every test run. For longer runs
+// use the command: go run ./proof/chaos/cmd.
 func slice(b Backend) Options {
 	o := Options{Backend: b, For: 5 * b.TTL, Clients: 8, Operators: 1, Keys: 3, Seed: uint64(time.Now().UnixNano())}
 	if testing.Short() {
@@ -24,13 +25,13 @@ func slice(b Backend) Options {
 	return o
 }
 
-// slots bounds how many runs go on at a time. A run mostly waits, so there are
-// more slots than processors; with many more, its processes starve and get
+// slots limits how many runs go on at a time. A run mostly waits, so there are
+// more slots than processors. With many more, its processes starve and get
 // nothing done.
 var slots = make(chan struct{}, 4)
 
-// onEach has a run on each backend, several at a time.
-// It returns when all runs are over.
+// onEach runs chaos on each backend, several at a time. It returns when all
+// runs are over.
 func onEach(t *testing.T, backends []Backend, set func(o *Options), judge func(t *testing.T, o Options, r *Report)) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -45,7 +46,7 @@ func onEach(t *testing.T, backends []Backend, set func(o *Options), judge func(t
 				set(&o)
 				r, err := Run(t.Context(), o)
 				if errors.Is(err, ErrMissing) {
-					t.Skip(err) // under CI=true it is another error
+					t.Skip(err) // with CI=true it is another error
 				}
 				if err != nil {
 					t.Fatalf("seed %d: %v", o.Seed, err)
@@ -62,8 +63,9 @@ func onEach(t *testing.T, backends []Backend, set func(o *Options), judge func(t
 	}
 }
 
-// TestNoLawIsBrokenUnderChaos on any backend: stopped, killed, cut off and confused as they are, clients lose no update and nobody's answer is wrong. It fails when a law is broken, when a client crashes,
-// and when something hangs; never because the machine is slow.
+// Clients must lose no update and get no wrong answer, on any backend. The test
+// fails if a law is broken, a client crashes or something hangs, but never
+// because the machine is slow.
 func TestNoLawIsBrokenUnderChaos(t *testing.T) {
 	t.Parallel()
 	onEach(t, Backends, func(*Options) {}, func(t *testing.T, _ Options, r *Report) {
@@ -71,14 +73,15 @@ func TestNoLawIsBrokenUnderChaos(t *testing.T) {
 	})
 }
 
-// TestWithoutGuardsUpdatesAreLost is the control: the same clients, the same
-// faults, no guards. It shows that the faults are hard enough for the other
-// test to mean something, and that a loss is seen. Each run ends at its first
-// loss. Here it runs on a store of files, on one behind a network, and on object
-// storage; `make proof` runs it on every backend.
+// TestWithoutGuardsUpdatesAreLost is the control: the same clients and faults,
+// but no guards. It shows that the faults are hard enough for the other test to
+// mean something, and that a loss is seen. Each run ends at its first loss. The
+// test runs on files, on a server and on object storage. `make proof` runs it
+// on every backend.
 func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 	t.Parallel()
-	// A run takes seconds, on a starved machine minutes. This bounds hanging.
+	// A run takes seconds, on a starved machine minutes. This limit finds
+	// hangs.
 	bare := func(o *Options) { o.Bare, o.For = true, 6*time.Minute }
 	var backends []Backend
 	for _, name := range []string{"sqlite", "redis", "s3"} {
@@ -109,7 +112,7 @@ func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 	})
 }
 
-// keepPage saves the timeline from the folder that goes with the run.
+// keepPage saves the timeline outside the run's folder, which is removed.
 func keepPage(t *testing.T, r *Report) string {
 	t.Helper()
 	f, err := os.CreateTemp("", "croft-chaos-*.html") //nolint:usetesting // it is to be looked at when the test is over

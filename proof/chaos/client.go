@@ -17,28 +17,29 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// asked is the variable by which a process learns that it is to be a client.
+// asked is the environment variable that makes a process a client.
 const asked = "CROFT_CHAOS_CLIENT"
 
-// brief is what a client is told.
+// brief is the job description of a client. The run passes it as JSON.
 type brief struct {
 	Backend string
 	Process string
-	// Owner is the same for a process and those that follow it when it is killed.
+	// Owner stays the same when a process is killed and another follows.
 	Owner    string
 	Operator bool   // acts by hand
 	Folder   string // of the histories
 	Store    string
 	Site     string
-	Clients  int // how many there are beside operators
+	Clients  int // without operators
 	Keys     int
 	TTL      time.Duration
 	Seed     uint64
 	Guarded  bool
 }
 
-// ServeIfAsked makes this process one of the clients of a run, if a run has started it for that, and does not return then. Programs and test binaries that call Run
-// call it first.
+// ServeIfAsked turns this process into a client, if a run started it as one.
+// Then it does not return. Programs and test binaries that call Run must call
+// it first.
 func ServeIfAsked() {
 	text := os.Getenv(asked)
 	if text == "" {
@@ -60,7 +61,7 @@ func key(n int) string { return fmt.Sprintf("chaos/key-%02d", n) }
 
 func owner(n int) string { return fmt.Sprintf("c%02d", n) }
 
-// serve works until its input is closed.
+// serve works until stdin is closed.
 func (b brief) serve() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -85,15 +86,16 @@ func (b brief) serve() error {
 // worker is a client at work.
 type worker struct {
 	brief
-	rec    *history.Recorder
-	st     store.Store
-	client *croft.Client
-	places []place
-	random *rand.Rand
-	made   int // updates
+	rec       *history.Recorder
+	st        store.Store
+	client    *croft.Client
+	resources []resource
+	random    *rand.Rand
+	made      int // counts updates, to name them
 }
 
-// open opens all that the client needs. Servers may be down at the moment, so it tries until ctx ends; then it returns nil.
+// open opens the store and all resources. Servers may be down at the moment, so
+// it tries until ctx ends. Then it returns nil and no error.
 func (b brief) open(ctx context.Context) (*worker, error) {
 	backend, ok := Find(b.Backend)
 	if !ok {
@@ -106,9 +108,9 @@ func (b brief) open(ctx context.Context) (*worker, error) {
 	w := &worker{brief: b, rec: rec, random: rand.New(rand.NewPCG(b.Seed, 0))}
 	w.st, err = insist(ctx, func() (store.Store, error) { return store.Open(ctx, b.Store) })
 	for n := 0; n < b.Keys && err == nil; n++ {
-		var p place
-		p, err = insist(ctx, func() (place, error) { return backend.open(ctx, b.Site, key(n)) })
-		w.places = append(w.places, p)
+		var p resource
+		p, err = insist(ctx, func() (resource, error) { return backend.open(ctx, b.Site, key(n)) })
+		w.resources = append(w.resources, p)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -120,7 +122,7 @@ func (b brief) open(ctx context.Context) (*worker, error) {
 	return w, nil
 }
 
-// insist tries until it succeeds, ctx ends or patience does.
+// insist repeats try until it succeeds, ctx ends or patience is over.
 func insist[T any](ctx context.Context, try func() (T, error)) (T, error) {
 	giveUp := time.Now().Add(patience)
 	for {
@@ -134,19 +136,19 @@ func insist[T any](ctx context.Context, try func() (T, error)) (T, error) {
 
 func (w *worker) close() error {
 	err := w.client.Close()
-	if errors.Is(err, croft.ErrUnknown) { // a lease that lapses by itself
+	if errors.Is(err, croft.ErrUnknown) { // the lease lapses by itself
 		err = nil
 	}
-	for _, p := range w.places {
+	for _, p := range w.resources {
 		p.close()
 	}
 	return errors.Join(err, w.st.Close(), w.rec.Close())
 }
 
-// turn is one lease: some updates under it, and back it goes.
+// turn acquires one lease, makes some updates under it and releases it.
 func (w *worker) turn(ctx context.Context) {
 	n := w.random.IntN(w.Keys)
-	p := w.places[n]
+	p := w.resources[n]
 	o := &croft.LeaseOptions{TTL: w.TTL, WaitFor: 2 * w.TTL}
 	if w.Guarded {
 		o.Guards = []guard.Guard{w.guard(n)}
@@ -170,10 +172,11 @@ func (w *worker) turn(ctx context.Context) {
 			break
 		}
 	}
-	_ = lease.Release(context.WithoutCancel(ctx)) // if it cannot be given back it lapses
+	_ = lease.Release(context.WithoutCancel(ctx)) // if it fails, the lease lapses
 }
 
-// resume takes a lease up again that time has ended, or leaves it at that.
+// resume tries to resume a lease that ended by time, in half of the cases.
+// Otherwise it returns the lease's error.
 func (w *worker) resume(l *croft.Lease) (*croft.Lease, error) {
 	if w.random.IntN(2) == 0 {
 		return nil, l.Err()
@@ -183,20 +186,26 @@ func (w *worker) resume(l *croft.Lease) (*croft.Lease, error) {
 	return l.Resume(ctx)
 }
 
-// sure notes that the client holds the key, if it thinks so. The time is taken before it looks: who is stopped in between was right then.
+// sure records that the client holds the key, if the client thinks so. It takes
+// the time before it looks at the lease: a client that is stopped in between
+// was right at that time.
 func (w *worker) sure(l *croft.Lease) bool {
 	at := history.Now()
 	if l.Err() != nil {
 		return false
 	}
 	s := l.Stamp()
-	w.rec.Note(at, history.Call{Kind: history.Holds, Key: s.Key, Token: s.Token, Grant: s.Grant}, history.Result{Outcome: history.OK})
+	w.rec.Note(
+		at, history.Call{Kind: history.Holds, Key: s.Key, Token: s.Token, Grant: s.Grant},
+		history.Result{Outcome: history.OK},
+	)
 	return true
 }
 
-// update reads, thinks and writes, and reports whether to go on. Whether the lease is lost meanwhile it does not ask: whether its write counts is for the guard to say.
-// before is called before the write.
-func (w *worker) update(stamp fence.Stamp, p place, before func()) bool {
+// update reads, thinks and writes, and reports whether to go on. It does not
+// check the lease: the guard decides whether the write counts. It calls before
+// just before the write.
+func (w *worker) update(stamp fence.Stamp, p resource, before func()) bool {
 	prior, err := look(w.rec, stamp.Key, p, w.TTL)
 	if err != nil {
 		return false
@@ -205,7 +214,7 @@ func (w *worker) update(stamp fence.Stamp, p place, before func()) bool {
 	before()
 	w.made++
 	name := fmt.Sprintf("%s.%d", w.Process, w.made)
-	for range 3 { // a write whose outcome is not known is sent again: its number makes that safe
+	for range 3 { // the sequence number makes it safe to send a write of unknown outcome again
 		out := w.rec.Write(stamp, name, prior, func() error { return w.write(p, stamp, name) })
 		switch history.Admitted(out).Outcome {
 		case history.OK, history.Repeated:
@@ -219,7 +228,7 @@ func (w *worker) update(stamp fence.Stamp, p place, before func()) bool {
 	return false
 }
 
-func (w *worker) write(p place, stamp fence.Stamp, update string) error {
+func (w *worker) write(p resource, stamp fence.Stamp, update string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.TTL*3/2)
 	defer cancel()
 	if w.Guarded {
@@ -228,8 +237,8 @@ func (w *worker) write(p place, stamp fence.Stamp, update string) error {
 	return p.bare(ctx, update)
 }
 
-// look reads what a place holds.
-func look(rec *history.Recorder, key string, p place, within time.Duration) (string, error) {
+// look reads the content of a resource, and records that.
+func look(rec *history.Recorder, key string, p resource, within time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	id := rec.Begin(history.Call{Kind: history.Read, Key: key})
@@ -242,7 +251,8 @@ func look(rec *history.Recorder, key string, p place, within time.Duration) (str
 	return holds, err
 }
 
-// think takes a moment as a rule, and often most of a TTL: that is when things can happen.
+// think pauses for a moment, and in one of three cases for up to 3/4 of a TTL.
+// Faults do their harm in these pauses.
 func (w *worker) think() {
 	most := w.TTL / 8
 	if w.random.IntN(3) == 0 {

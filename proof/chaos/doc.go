@@ -1,6 +1,29 @@
-// Package chaos runs Croft's real clients, as processes of their own, on real servers, while processes are stopped and killed, connections delayed, cut and swallowed, servers
-// killed and failed over, several of these at once. What everybody saw goes through package history.
+// Package chaos runs Croft's real clients on real servers under faults. Every
+// client is a process of its own. Faults stop and kill clients, delay, cut or
+// swallow their connections, and kill servers or fail them over, several at
+// once. Package history records what every process saw, and checks it.
 //
-// Each client takes a lease, reads what the key's resource holds, thinks, writes what it made of it, and gives the lease back. It does not look whether it still has the lease
-// before it writes: that is what guards are for. Operators take keys from clients by hand, by the same calls as the command line. With guards no update may be lost; the same without them is the control, and must lose some.
+// Each client acquires a lease, reads the key's resource, waits a while, writes
+// an update made from what it read, and releases the lease. It does not check
+// its lease before it writes: the guards have to. Operators take keys from
+// clients by hand, with the calls that the command line makes. With guards no
+// update may be lost. The same run without guards is the control: it must lose
+// some.
+//
+// # Who runs what
+//
+//   - [Run] starts the servers and the clients. Its goroutine then fires the
+//     faults (storm.rage) and undoes them. It alone touches the list of faults
+//     to undo.
+//   - Each fault of a server runs on a goroutine of its own (storm.aside),
+//     because it takes a while. There is at most one at a time. storm.mu guards
+//     what both goroutines use.
+//   - Each client process has a goroutine that starts it and waits for it
+//     (member.start). member.done is closed when the process is gone.
+//   - A goroutine reads the histories once a second. It reports the progress,
+//     and ends the faults early if enough was seen (run.weather).
+//   - testbed.mu guards the servers' addresses: a failover changes them while
+//     clients connect.
+//   - The command runs several backends at once. command.mu guards what it
+//     prints.
 package chaos

@@ -7,17 +7,20 @@ import (
 	"github.com/croft-dev/croft/proof/history"
 )
 
-// drift watches whether the wall clock, by which most stores here tell the time, is set while they do. What is judged by time assumes that it is not.
+// drift notices when somebody sets the wall clock during a run. Most stores
+// here tell the time by it. The laws about time assume that nobody does.
 type drift struct {
 	seen    bool
-	lead    int64 // of the wall clock over the boot clock, when last looked at
+	lead    int64 // of the wall clock over the boot clock, at the last look
 	stepped bool
 }
 
-// step is more than a clock that is corrected little by little moves between two looks.
+// step is the largest change between two looks that is not a step. A clock that
+// is corrected gradually stays below it.
 const step = 20 * time.Millisecond
 
-// look compares the two clocks. They cannot be read at once, so the closest of a few readings counts; when even that is too far apart, nothing is learned.
+// look compares the two clocks. It cannot read both at once, so it takes the
+// closest of five readings. If even that is too far apart, it learns nothing.
 func (d *drift) look() {
 	closest, lead := int64(math.MaxInt64), int64(0)
 	for range 5 {

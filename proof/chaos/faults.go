@@ -8,27 +8,28 @@ import (
 	"github.com/croft-dev/croft/internal/link"
 )
 
-// fault is one thing that can be done to a run.
+// fault is one kind of fault.
 type fault struct {
 	name  string
-	often int // against the others, after each has been had once
-	// begin does it; nil if there was nobody to do it to.
+	often int // the weight in storm.pick, after each fault happened once
+	// begin begins the fault. It returns nil if there is no victim.
 	begin func(s *storm) (*effect, error)
 }
 
-// effect is what a fault has done.
+// effect says what a fault did, and how to undo it.
 type effect struct {
-	victim string // a client; "" if it is about a server
+	victim string // a client; "" if the victim is a server
 	lasts  time.Duration
-	undo   func() // nil if it undoes itself
+	undo   func() // nil if the fault undoes itself
 }
 
-// pauses are how long a client is stopped, in TTLs: not long enough to lose its lease, just long enough, and more than that.
+// pauses are how long a client is stopped, in TTLs: too short to lose its
+// lease, just long enough, and much longer.
 var pauses = []float64{0.5, 1.1, 3}
 
 func (s *storm) ttls(n float64) time.Duration { return time.Duration(n * float64(s.ttl)) }
 
-// clientFaults befall one client.
+// clientFaults returns the faults of a single client process.
 func clientFaults() []fault {
 	var list []fault
 	for _, n := range pauses {
@@ -46,7 +47,7 @@ func clientFaults() []fault {
 	}})
 }
 
-// linkFaults befall the way of one client to its servers.
+// linkFaults returns the faults of one client's links to the servers.
 func linkFaults() []fault {
 	var list []fault
 	bad := func(name string, often int, kind link.Kind, most func(s *storm) time.Duration) {
@@ -75,10 +76,11 @@ func linkFaults() []fault {
 	}})
 }
 
-// serverFaults befall the servers, one at a time; they take as long as they take.
-func serverFaults(g *ground) []fault {
+// serverFaults returns the faults of the servers. They happen one at a time,
+// and take as long as they take.
+func serverFaults(g *testbed) []fault {
 	var list []fault
-	// do begins something, waits for at most so many TTLs, and ends it.
+	// do adds a fault that begins, waits for at most that many TTLs, and ends.
 	do := func(name string, often int, most float64, begin, end func()) {
 		list = append(list, fault{name, often, func(s *storm) (*effect, error) {
 			down := s.upTo(s.ttls(most))
@@ -110,7 +112,7 @@ func serverFaults(g *ground) []fault {
 	return list
 }
 
-// stop halts a client for some time; nil is nobody.
+// stop pauses a client for some time. It does nothing if m is nil.
 func (s *storm) stop(m *member, lasts time.Duration) (*effect, error) {
 	if m == nil {
 		return nil, nil
@@ -118,10 +120,10 @@ func (s *storm) stop(m *member, lasts time.Duration) (*effect, error) {
 	return &effect{m.name, lasts, m.resume}, m.stop()
 }
 
-// anybody is a client, whatever its state.
+// anybody returns a random client, whatever its state.
 func (s *storm) anybody() *member { return s.fleet.members[s.random.IntN(len(s.fleet.members))] }
 
-// running is a client that is neither stopped nor dead, nil if there is none.
+// running returns a random client that is neither stopped nor dead, or nil.
 func (s *storm) running() *member {
 	start := s.random.IntN(len(s.fleet.members))
 	for i := range s.fleet.members {
@@ -133,7 +135,7 @@ func (s *storm) running() *member {
 	return nil
 }
 
-// upTo is a duration between a tenth of most and all of it.
+// upTo returns a random duration between a tenth of most and most.
 func (s *storm) upTo(most time.Duration) time.Duration {
 	return most/10 + time.Duration(s.random.Int64N(int64(most)*9/10))
 }

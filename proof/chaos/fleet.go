@@ -15,14 +15,16 @@ import (
 	"github.com/croft-dev/croft/internal/link"
 )
 
-// patience bounds what must happen some time. It is a bound on hanging, not on speed.
+// patience is the limit for everything that must happen in the end. It detects
+// hanging, not slowness.
 const patience = 5 * time.Minute
 
-// member is one client's place in the fleet: a process, followed by another when that is killed.
+// member is one client of the fleet. When its process is killed, another
+// follows.
 type member struct {
-	name  string // of the present process
+	name  string // of the current process
 	n     int
-	owner string // all processes of the member
+	owner string // the same for all processes of the member
 	lives int
 	links []*link.Link
 	fleet *fleet
@@ -31,21 +33,21 @@ type member struct {
 	stdin   io.Closer
 	said    *said
 	done    chan struct{} // closed when the process is gone
-	err     error         // how it ended, after done
+	err     error         // of Wait; read it after done is closed
 	stopped bool
-	doomed  bool // it was killed on purpose
+	doomed  bool // its end is expected, or was reported
 }
 
-// fleet is all clients of a run.
+// fleet is all clients and operators of a run.
 type fleet struct {
-	brief   brief // without what differs from client to client
-	ground  *ground
+	brief   brief // the fields that all clients share
+	testbed *testbed
 	members []*member
 }
 
 // launch starts the clients, and then the operators.
-func launch(b brief, g *ground, operators int) (*fleet, error) {
-	f := &fleet{brief: b, ground: g}
+func launch(b brief, g *testbed, operators int) (*fleet, error) {
+	f := &fleet{brief: b, testbed: g}
 	for n := range b.Clients + operators {
 		links, err := g.connect()
 		m := &member{n: n, owner: owner(n), fleet: f, links: links}
@@ -63,7 +65,7 @@ func launch(b brief, g *ground, operators int) (*fleet, error) {
 	return f, nil
 }
 
-// start runs the member's next process.
+// start starts the member's next process.
 func (m *member) start() error {
 	f := m.fleet
 	m.lives++
@@ -71,7 +73,7 @@ func (m *member) start() error {
 	m.name = fmt.Sprintf("%s-%d", m.owner, m.lives)
 	b.Process, b.Owner, b.Operator = m.name, m.owner, m.n >= b.Clients
 	b.Seed = b.Seed + uint64(m.n)<<32 + uint64(m.lives)
-	b.Store, b.Site = f.ground.reach(m.links)
+	b.Store, b.Site = f.testbed.reach(m.links)
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func (m *member) start() error {
 	}
 	m.said, m.done, m.doomed, m.stopped = &said{}, make(chan struct{}), false, false
 	m.cmd = exec.Command(self)
-	m.cmd.Env = append(append(os.Environ(), f.ground.env...), asked+"="+string(text), "GOMAXPROCS=2")
+	m.cmd.Env = append(append(os.Environ(), f.testbed.env...), asked+"="+string(text), "GOMAXPROCS=2")
 	m.cmd.Stdout, m.cmd.Stderr = m.said, m.said
 	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
 		return err
@@ -90,7 +92,7 @@ func (m *member) start() error {
 	dieTogether(m.cmd)
 	started := make(chan error, 1)
 	cmd, done := m.cmd, m.done
-	go func() { // a child dies with the thread that started it, so that has to live as long
+	go func() { // a child dies with the thread that started it, so keep that thread
 		runtime.LockOSThread()
 		err := cmd.Start()
 		started <- err
@@ -128,14 +130,14 @@ func (m *member) resume() {
 	_ = resumeProcess(m.cmd.Process)
 }
 
-// weather befalls all links of a client.
+// weather sets the weather on all links of the client.
 func (m *member) weather(w link.Weather) {
 	for _, l := range m.links {
 		l.Set(w)
 	}
 }
 
-// check notes a client that has ended by itself, which none should.
+// check returns an error, once, if the client ended by itself.
 func (m *member) check() error {
 	if !m.gone() || m.doomed {
 		return nil
@@ -148,7 +150,7 @@ func (m *member) check() error {
 	return fmt.Errorf("client %s ended by itself: %s: %s", m.name, why, m.said)
 }
 
-// finish asks all clients to end and waits for them.
+// finish asks all clients to end, and waits for them.
 func (f *fleet) finish() error {
 	var found []error
 	for _, m := range f.members {
@@ -165,19 +167,22 @@ func (f *fleet) finish() error {
 				found = append(found, fmt.Errorf("client %s ended badly: %w: %s", m.name, m.err, m.said))
 			}
 		case <-giveUp:
-			_ = quitProcess(m.cmd.Process) // it tells where it hangs
+			_ = quitProcess(m.cmd.Process) // it prints its stacks
 			select {
 			case <-m.done:
 			case <-time.After(10 * time.Second):
 			}
-			found = append(found, fmt.Errorf("client %s did not end within %s after all faults were over; it was here:\n%s", m.name, patience, m.said))
+			found = append(found, fmt.Errorf(
+				"client %s did not end within %s after all faults were over; it was here:\n%s",
+				m.name, patience, m.said,
+			))
 			giveUp = time.After(time.Second)
 		}
 	}
 	return errors.Join(found...)
 }
 
-// scuttle leaves nothing behind.
+// scuttle kills the remaining clients and closes all links.
 func (f *fleet) scuttle() {
 	for _, m := range f.members {
 		if m.cmd != nil && m.cmd.Process != nil && !m.gone() {
@@ -189,7 +194,7 @@ func (f *fleet) scuttle() {
 	}
 }
 
-// said keeps the end of what a process says.
+// said keeps the last 16 KiB of a process's output.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -10,8 +10,10 @@ import (
 	"github.com/croft-dev/croft/proof/history"
 )
 
-// judge is the client that comes when all is over: it takes every key once more, which must be possible, and reads what its resource holds. Its own way to the servers is always
-// fair. It opens everything before the faults begin, so that what has to be made on first use is there.
+// judge is the client that comes after all faults. It acquires every key once
+// more, which must succeed, and reads and writes its resource. No fault hits
+// its links. It opens everything before the faults begin, so that tables and
+// files exist by then.
 type judge struct {
 	*worker
 	links []*link.Link
@@ -20,12 +22,12 @@ type judge struct {
 func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
 	b.Process, b.Owner = "judge", "judge"
 	j := &judge{}
-	links, err := r.ground.connect()
+	links, err := r.testbed.connect()
 	if err != nil {
 		return nil, err
 	}
 	j.links = links
-	b.Store, b.Site = r.ground.reach(links)
+	b.Store, b.Site = r.testbed.reach(links)
 	if j.worker, err = b.open(ctx); err != nil {
 		return nil, err
 	}
@@ -41,13 +43,13 @@ func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {
 }
 
 func (j *judge) dismiss() {
-	_ = j.close() // what it held lapses
+	_ = j.close() // its leases lapse
 	for _, l := range j.links {
 		l.Close()
 	}
 }
 
-// ask takes every key in turn.
+// ask checks all keys, one after the other.
 func (j *judge) ask(ctx context.Context) error {
 	for n := range j.Keys {
 		if err := j.one(ctx, n); err != nil {
@@ -58,15 +60,15 @@ func (j *judge) ask(ctx context.Context) error {
 }
 
 func (j *judge) one(ctx context.Context, n int) error {
-	p := j.places[n]
+	p := j.resources[n]
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	// A long TTL: a machine that is slow now is no news.
+	// A long TTL, so that a slow machine is no failure.
 	o := &croft.LeaseOptions{TTL: patience, WaitFor: patience}
 	if j.Guarded {
 		o.Guards = []guard.Guard{j.guard(n)}
 	}
-	// What a connection that broke meanwhile says first is not the last word.
+	// The first call on a broken connection may fail, so insist.
 	lease, err := insist(ctx, func() (*croft.Lease, error) { return j.client.Acquire(ctx, key(n), o) })
 	if err != nil {
 		return err
@@ -103,15 +105,17 @@ func (j *judge) one(ctx context.Context, n int) error {
 	return lease.Release(ctx)
 }
 
-// applied writes down what the resource says was applied.
+// applied records the list of applied updates, if the resource keeps one.
 func (j *judge) applied(ctx context.Context, n int) error {
 	var known bool
 	updates, err := insist(ctx, func() (updates []string, err error) {
-		updates, known, err = j.places[n].applied(ctx)
+		updates, known, err = j.resources[n].applied(ctx)
 		return updates, err
 	})
 	if err == nil && known {
-		j.rec.Note(history.Now(), history.Call{Kind: history.Applied, Key: key(n)}, history.Result{Outcome: history.OK, Updates: updates})
+		j.rec.Note(history.Now(), history.Call{Kind: history.Applied, Key: key(n)}, history.Result{
+			Outcome: history.OK, Updates: updates,
+		})
 	}
 	return err
 }

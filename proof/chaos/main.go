@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 )
 
-// What the command ends with.
+// The exit statuses of the command.
 const (
 	exitLawful = 0
 	exitBroken = 1 // a law was broken, or the control lost nothing
@@ -27,7 +27,7 @@ const (
 	exitFailed = 3 // a run could not be carried through
 )
 
-// command is the program's own state.
+// command holds the flags and the state of the program.
 type command struct {
 	out, err   io.Writer
 	backends   []Backend
@@ -40,15 +40,15 @@ type command struct {
 	atOnce     int
 	folder     string
 	json       bool
-	terminal   bool // somebody looks at the progress
+	terminal   bool // progress goes to a terminal
 	told       time.Time
 	mu         sync.Mutex
-	shown      map[string]string // the last word on each run that goes on
+	shown      map[string]string // the last progress of each run in flight, by backend
 	broken     bool
 	incomplete bool
 }
 
-// Main is the program: it returns the exit status.
+// Main runs the program and returns the exit status.
 func Main(args []string, out, errs io.Writer) int {
 	c := &command{out: out, err: errs, shown: map[string]string{}}
 	if f, ok := errs.(*os.File); ok {
@@ -57,7 +57,7 @@ func Main(args []string, out, errs io.Writer) int {
 	if status, done := c.parse(args); done {
 		return status
 	}
-	// The servers are those of the tests, which ask whether tests are to be short.
+	// The servers come from the tests' environment, which asks for -test.short.
 	if !flag.Parsed() {
 		testing.Init()
 		_ = flag.CommandLine.Parse(nil)
@@ -75,19 +75,27 @@ func (c *command) parse(args []string) (status int, done bool) {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(c.err)
 	flags.Usage = func() {
-		c.say("Runs clients on real servers under faults, and holds what they saw against the laws.\n\nUsage: go run ./proof/chaos/cmd [flags]\n\n")
+		c.say("Runs clients on real servers under faults, and holds what they saw against the " +
+			"laws.\n\nUsage: go run ./proof/chaos/cmd [flags]\n\n")
 		flags.PrintDefaults()
-		c.say("\nExit status: 0 all laws held and every control lost updates, 1 not so, 2 usage, 3 a run could not be carried through.\n")
+		c.say("\nExit status: 0 all laws held and every control lost updates, 1 not so, 2 usage, 3 a run " +
+			"could not be carried through.\n")
 	}
 	backends := flags.String("backend", "all", "which, separated by commas: "+strings.Join(names, ", "))
 	flags.DurationVar(&c.span, "for", time.Minute, "how long faults go on, on each backend")
-	flags.DurationVar(&c.control, "control", 2*time.Minute, "how long at most the run without guards may take to lose an update; 0 leaves it out")
+	flags.DurationVar(
+		&c.control, "control", 2*time.Minute,
+		"how long at most the run without guards may take to lose an update; 0 leaves it out",
+	)
 	flags.Uint64Var(&c.seed, "seed", 0, "decides which faults come when; 0 takes the time")
 	flags.IntVar(&c.clients, "clients", 16, "client processes")
 	flags.IntVar(&c.operators, "operators", 2, "processes that take keys from clients by hand")
 	flags.IntVar(&c.keys, "keys", 10, "keys")
 	flags.IntVar(&c.atOnce, "at-once", 2, "backends at the same time")
-	flags.StringVar(&c.folder, "keep", "", "keep histories and timelines in this folder (default: a temporary one, kept if a law was broken)")
+	flags.StringVar(
+		&c.folder, "keep", "",
+		"keep histories and timelines in this folder (default: a temporary one, kept if a law was broken)",
+	)
 	flags.BoolVar(&c.json, "json", false, "print one JSON object for each run instead of the table")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -103,7 +111,8 @@ func (c *command) parse(args []string) (status int, done bool) {
 		return bad("%q is no flag", flags.Arg(0))
 	}
 	if c.span <= 0 || c.control < 0 || c.clients < 1 || c.operators < 0 || c.keys < 1 || c.atOnce < 1 {
-		return bad("--for, --clients, --keys and --at-once must be more than nothing, --control and --operators not less")
+		return bad("--for, --clients, --keys and --at-once must be more than nothing, --control and " +
+			"--operators not less")
 	}
 	for name := range strings.SplitSeq(*backends, ",") {
 		if b, ok := Find(name); ok {
@@ -120,7 +129,7 @@ func (c *command) parse(args []string) (status int, done bool) {
 	return 0, false
 }
 
-// pairOf is what a backend came to with and without guards.
+// pairOf has the results of one backend, with and without guards.
 type pairOf struct {
 	backend       Backend
 	guarded, bare *Report
@@ -168,7 +177,10 @@ func (c *command) run(ctx context.Context) int {
 // both runs a backend without and with guards.
 func (c *command) both(ctx context.Context, b Backend) pairOf {
 	p := pairOf{backend: b}
-	o := Options{Backend: b, Clients: c.clients, Operators: cmp.Or(c.operators, -1), Keys: c.keys, Seed: c.seed, Progress: c.progress}
+	o := Options{
+		Backend: b, Clients: c.clients, Operators: cmp.Or(c.operators, -1), Keys: c.keys,
+		Seed: c.seed, Progress: c.progress,
+	}
 	defer c.forget(b.Name)
 	if c.control > 0 {
 		o.Bare, o.For, o.Folder = true, c.control, filepath.Join(c.folder, b.Name+"-bare")
@@ -181,7 +193,7 @@ func (c *command) both(ctx context.Context, b Backend) pairOf {
 	return p
 }
 
-// conclude tells what is wrong as soon as it is known.
+// conclude reports violations as soon as a backend's runs are over.
 func (c *command) conclude(p pairOf) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +218,10 @@ func (c *command) conclude(p pairOf) {
 		}
 		if !r.Guarded && r.Lost == 0 {
 			c.broken = true
-			c.say("%s: the control lost no update in %s: the faults are too mild to show anything\n", r.Backend, r.Took.Round(time.Second))
+			c.say(
+				"%s: the control lost no update in %s: the faults are too mild to show anything\n",
+				r.Backend, r.Took.Round(time.Second),
+			)
 		}
 	}
 }

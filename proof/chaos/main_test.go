@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBadFlagsAreNamed, and nothing is started for them.
+// The message must name the flag, and nothing may be started.
 func TestBadFlagsAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string
@@ -31,7 +31,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// TestTheCommandReportsBothRuns as JSON, and ends with 0 where all is well.
+// With --json the command prints a report for each of both runs.
 func TestTheCommandReportsBothRuns(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer

@@ -11,10 +11,12 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// scheme is that of the targets by which records name the guards of places. An operator finds the guard behind one by its own way, so that what it raises is in its own history.
+// scheme is the URL scheme of the guards' targets in records. An operator opens
+// such a target with its own worker, so its own history has the raises.
 const scheme = "chaos"
 
-// named is a guard under a name that holds for all processes of a run. The place that it belongs to closes it.
+// named gives a guard a target that is the same in all processes of a run.
+// Close does nothing: the resource closes its guard.
 type named struct {
 	guard.Guard
 	target string
@@ -23,23 +25,25 @@ type named struct {
 func (n named) Target() string { return n.target }
 func (n named) Close() error   { return nil }
 
-// guard is the guard of a key's place, whose raises are recorded.
+// guard returns the guard of a key's resource, with its raises recorded.
 func (w *worker) guard(n int) guard.Guard {
-	return w.rec.NewGuard(named{w.places[n].guard(), fmt.Sprintf("%s://place/%d", scheme, n)})
+	return w.rec.NewGuard(named{w.resources[n].guard(), fmt.Sprintf("%s://place/%d", scheme, n)})
 }
 
-// guards makes the guards of all places known by their names, as the command line has those of all backends.
+// guards registers the guards of all resources under scheme, as the command
+// line does for all backends.
 func (w *worker) guards() {
 	guard.Register(scheme, func(_ context.Context, u *url.URL) (guard.Guard, error) {
 		n, err := strconv.Atoi(u.Path[1:])
-		if err != nil || n < 0 || n >= len(w.places) {
+		if err != nil || n < 0 || n >= len(w.resources) {
 			return nil, fmt.Errorf("there is no place %s", u.Path)
 		}
 		return w.guard(n), nil
 	})
 }
 
-// act does something to a key by hand, by what the command line's takeover and revoke use, whoever has it and whatever they are doing.
+// act does one operator's act on a key, whoever holds it. It makes the calls
+// that the command line's takeover, reserve and revoke make.
 func (w *worker) act(ctx context.Context) {
 	n := w.random.IntN(w.Keys)
 	allowed, err := guard.Allow(scheme + "://place")
@@ -53,20 +57,23 @@ func (w *worker) act(ctx context.Context) {
 			w.stepIn(ctx, t, n)
 		}
 	case 1:
-		_, _ = w.client.Reserve(ctx, key(n), owner(w.random.IntN(w.Clients)), h) // what came of it is in the history, as below
+		// The history has the outcome, here and below.
+		_, _ = w.client.Reserve(ctx, key(n), owner(w.random.IntN(w.Clients)), h)
 	default:
 		_, _ = w.client.Revoke(ctx, key(n), h)
 	}
 	w.rest(w.TTL)
 }
 
-// stepIn does what the holder did, and gives the key back or leaves it to lapse. Where the fence is not up an operator must not read, let alone write: the holder may still.
+// stepIn writes like a holder, and then releases the key or lets it lapse. If
+// the fence is not up, an operator must not even read: the old holder may still
+// write.
 func (w *worker) stepIn(ctx context.Context, t *croft.Transfer, n int) {
 	fenced := len(t.Raised) > 0 && !slices.ContainsFunc(t.Raised, func(r croft.Raise) bool { return r.Err != nil })
 	if fenced || !w.Guarded {
 		stamp := t.Deed.Stamp()
 		stamp.Seq = 1
-		w.update(stamp, w.places[n], func() {})
+		w.update(stamp, w.resources[n], func() {})
 	}
 	if w.random.IntN(2) == 0 {
 		_, _ = w.client.Release(context.WithoutCancel(ctx), t.Deed, false)

@@ -8,30 +8,35 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/croft-dev/croft/backend/gcs" // the stores that clients open by their URLs
+	_ "github.com/croft-dev/croft/backend/gcs" // clients open these two by URL
 	_ "github.com/croft-dev/croft/backend/s3"
 	"github.com/croft-dev/croft/proof/history"
 )
 
-// Options of a run. Backend is required; the zero value of everything else is its default.
+// Options of a run. Backend is required. The zero value of each other field
+// means its default.
 type Options struct {
 	Backend Backend
-	// For is how long faults go on; default 10 s.
+	// For is how long faults are fired; default 10 s.
 	For time.Duration
-	// Clients are processes; default 16. Keys default to 10.
+	// Clients and Keys count client processes and keys; default 16 and 10.
 	Clients, Keys int
-	// Operators are processes, too, who take keys from clients by hand; default 2, none if negative.
+	// Operators counts the processes that take keys from clients by hand;
+	// default 2. Negative means none.
 	Operators int
-	// Seed decides which faults come when and what clients choose to do, as far as that can be decided.
+	// Seed decides which faults come when, and what clients choose to do. The
+	// timing of real processes is beyond it.
 	Seed uint64
-	// Bare lets clients write past the guards. The run then ends as soon as an update is known to be lost.
+	// Bare lets clients write past the guards. The run ends as soon as a lost
+	// update is seen.
 	Bare bool
-	// Folder keeps the histories, and a timeline if a law was broken; default: none is kept.
+	// Folder keeps the histories, and a timeline if a law was broken. By
+	// default nothing is kept.
 	Folder string
-	// Progress is told about the run once a second.
+	// Progress is called once a second, unless nil.
 	Progress func(Progress)
 
-	// until ends the faults early, when what was seen so far is enough.
+	// until ends the faults early, when it returns true.
 	until func(ops []history.Op) bool
 }
 
@@ -41,12 +46,14 @@ type Progress struct {
 	Bare              bool
 	Elapsed, For      time.Duration
 	Operations        int
-	Updates, Refusals int // confirmed, and refused by guards
+	Updates, Refusals int // writes confirmed, and writes refused by guards
 	Faults            int
 }
 
-// Run starts the servers, lets the clients work while faults come and go, and judges what they saw. Its error is about the run itself: a server that could not be had
-// (matching ErrMissing), a client that crashed or hung. What broke a law is in the report.
+// Run starts the servers, lets the clients work under faults, and checks what
+// they saw. Broken laws are in the report. An error means that the run itself
+// failed: a server was missing (it matches ErrMissing), or a client crashed or
+// hung.
 func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if o.For <= 0 {
 		o.For = 10 * time.Second
@@ -74,29 +81,29 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	if err := os.MkdirAll(o.Folder, 0o755); err != nil {
 		return nil, err
 	}
-	var g *ground
+	var g *testbed
 	if failed := s.try(func() { g, err = o.Backend.start(ctx, s) }); failed != nil || err != nil {
 		return nil, fmt.Errorf("the servers of %s: %w", o.Backend.Name, errors.Join(failed, err))
 	}
-	for _, setting := range g.env { // for the judge; clients get them, too
+	for _, setting := range g.env { // for the judge in this process; clients get them too
 		name, value, _ := strings.Cut(setting, "=")
 		if err := os.Setenv(name, value); err != nil {
 			return nil, err
 		}
 	}
-	r := &run{Options: o, ground: g, reader: history.NewReader(o.Folder)}
+	r := &run{Options: o, testbed: g, reader: history.NewReader(o.Folder)}
 	return r.run(ctx)
 }
 
-// run is one run.
+// run is the state of one run.
 type run struct {
 	Options
-	ground *ground
-	fleet  *fleet
-	storm  *storm
-	rec    *history.Recorder
-	reader *history.Reader
-	clock  drift
+	testbed *testbed
+	fleet   *fleet
+	storm   *storm
+	rec     *history.Recorder
+	reader  *history.Reader
+	clock   drift
 }
 
 func (r *run) run(ctx context.Context) (*Report, error) {
@@ -105,13 +112,16 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	defer r.rec.Close()
-	b := brief{Backend: r.Backend.Name, Folder: r.Folder, Clients: r.Clients, Keys: r.Keys, TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare}
+	b := brief{
+		Backend: r.Backend.Name, Folder: r.Folder, Clients: r.Clients, Keys: r.Keys,
+		TTL: r.Backend.TTL, Seed: r.Seed, Guarded: !r.Bare,
+	}
 	judge, err := r.openJudge(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	defer judge.dismiss()
-	r.fleet, err = launch(b, r.ground, r.Operators)
+	r.fleet, err = launch(b, r.testbed, r.Operators)
 	defer r.fleet.scuttle()
 	if err != nil {
 		return nil, err
@@ -147,14 +157,17 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 	return report, err
 }
 
-// failed is an error that is about the run and not about a law.
+// failed says of an error on which backend and with which seed it happened.
 func (r *run) failed(err error) error {
 	return fmt.Errorf("chaos on %s with seed %d: %w", r.Backend.Name, r.Seed, err)
 }
 
-// warmUp waits until every process has asked for something: on a busy machine it takes them a while to start, and faults before that befall nobody. It does not wait for long.
+// warmUp waits until every process has begun an operation, but no longer than
+// 20 seconds. On a busy machine clients take a while to start, and faults
+// before that hit nobody.
 func (r *run) warmUp(ctx context.Context) error {
-	for giveUp := time.Now().Add(20 * time.Second); time.Now().Before(giveUp) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+	giveUp := time.Now().Add(20 * time.Second)
+	for ; time.Now().Before(giveUp) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		ops, err := r.reader.Read()
 		if err != nil {
 			return err
@@ -170,7 +183,8 @@ func (r *run) warmUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// weather lets the storm rage for the time there is, or until what was seen is enough, and returns when that was.
+// weather fires faults until the time is over, or until r.until says that it
+// has seen enough. It returns when r.until said so, 0 if it never did.
 func (r *run) weather(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, r.For)
 	defer cancel()
@@ -193,7 +207,7 @@ func (r *run) weather(ctx context.Context) time.Duration {
 			}
 			ops, err := r.reader.Read()
 			if err != nil {
-				continue // the last look tells
+				continue // the read after the run reports the error
 			}
 			p := progressOf(ops)
 			p.Backend, p.Bare, p.Elapsed, p.For = r.Backend.Name, r.Bare, time.Since(begun), r.For

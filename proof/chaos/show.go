@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// progress keeps one line about all runs that go on.
+// progress keeps one line on the screen, about all runs in flight.
 func (c *command) progress(p Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -17,10 +17,13 @@ func (c *command) progress(p Progress) {
 	if p.Bare {
 		kind = "control"
 	}
-	c.shown[p.Backend] = fmt.Sprintf("%s %s %d/%ds, %d updates, %d refused, %d faults", p.Backend, kind, int(p.Elapsed.Seconds()), int(p.For.Seconds()), p.Updates, p.Refusals, p.Faults)
+	c.shown[p.Backend] = fmt.Sprintf(
+		"%s %s %d/%ds, %d updates, %d refused, %d faults", p.Backend, kind,
+		int(p.Elapsed.Seconds()), int(p.For.Seconds()), p.Updates, p.Refusals, p.Faults,
+	)
 	if c.terminal {
 		c.say("\r\x1b[K%s", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
-	} else if time.Since(c.told) > 10*time.Second { // a log needs fewer
+	} else if time.Since(c.told) > 10*time.Second { // a log needs fewer lines
 		c.told = time.Now()
 		c.say("%s\n", strings.Join(slices.Sorted(maps.Values(c.shown)), " | "))
 	}
@@ -32,14 +35,14 @@ func (c *command) forget(backend string) {
 	delete(c.shown, backend)
 }
 
-// clear makes room for a line that stays.
+// clear removes the progress line, to make room for a lasting one.
 func (c *command) clear() {
 	if c.terminal {
 		c.say("\r\x1b[K")
 	}
 }
 
-// table shows both runs of every backend side by side.
+// table prints both runs of every backend side by side.
 func (c *command) table(results []pairOf) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	row := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
@@ -57,7 +60,10 @@ func (c *command) table(results []pairOf) {
 			for _, n := range r.Faults {
 				faults += n
 			}
-			row("%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, r.ByHand, faults, r.Took.Round(time.Second))
+			row(
+				"%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Updates, r.Lost, r.Refusals, r.Unknown, r.ByHand,
+				faults, r.Took.Round(time.Second),
+			)
 		} else {
 			row("-\t-\t-\t-\t-\t-\t-\n")
 		}
@@ -84,7 +90,10 @@ func (c *command) table(results []pairOf) {
 			c.print("%s: no time for %s\n", p.backend.Name, strings.Join(p.guarded.NeverFired, ", "))
 		}
 		if p.guarded.ClockStepped {
-			c.print("%s: the machine's clock was set during the run, so what rests on it was not judged\n", p.backend.Name)
+			c.print(
+				"%s: the machine's clock was set during the run, so what rests on it was not judged\n",
+				p.backend.Name,
+			)
 		}
 	}
 	c.print("%d clients, %d operators, %d keys, seed %d\n", c.clients, c.operators, c.keys, c.seed)
@@ -97,6 +106,7 @@ func since(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// say tells whoever runs the command, print is for what it came to. That nobody listens changes neither.
+// say writes messages to stderr, print writes results to stdout. Errors of
+// writing are ignored.
 func (c *command) say(format string, args ...any)   { _, _ = fmt.Fprintf(c.err, format, args...) }
 func (c *command) print(format string, args ...any) { _, _ = fmt.Fprintf(c.out, format, args...) }

@@ -11,15 +11,17 @@ import (
 	"github.com/croft-dev/croft/proof/history"
 )
 
-// TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame: half of the clients have one store and half another, and both take theirs for the only one. The history shows it, the page draws it,
-// and not one update is lost: whose writes count is for the guards to say, whatever the store does.
-func TestAStoreThatIsTwoIsFoundAndGuardsHoldAllTheSame(t *testing.T) {
+// Half of the clients use one store and half another, and all believe that
+// there is only one. The history must show it, and the page must draw it. Still
+// no update may be lost: the guards decide which writes count, whatever the
+// store does.
+func TestASplitStoreIsFoundAndGuardsStillHold(t *testing.T) {
 	t.Parallel()
 	b, _ := Find("dir")
-	b.start = func(_ context.Context, s *stand) (*ground, error) {
+	b.start = func(_ context.Context, s *stand) (*testbed, error) {
 		folder := s.TempDir()
 		var asked atomic.Int64
-		return &ground{stand: s, urls: func([]string) (string, string) {
+		return &testbed{stand: s, urls: func([]string) (string, string) {
 			return filepath.Join(folder, "store"+strconv.Itoa(int(asked.Add(1)%2))), folder
 		}}, nil
 	}

@@ -8,10 +8,12 @@ import (
 	"testing"
 )
 
-// ErrMissing is matched where a server cannot be had here.
+// ErrMissing matches errors of runs whose server program is not installed.
 var ErrMissing = errors.New("a server is missing")
 
-// stand stands in for a test, so that the servers which tests use can be had by a program, killed and started again from any goroutine, and a failure be an error.
+// stand implements testing.TB for programs, so that they can use the servers of
+// the tests. Servers may be killed and started from any goroutine. A failure
+// becomes an error instead of the end of a test; see try.
 type stand struct {
 	testing.TB
 	mu       sync.Mutex
@@ -20,7 +22,8 @@ type stand struct {
 
 type stopped struct{ err error }
 
-// try runs what would end a test when it fails, and returns why as an error.
+// try runs a function that may call Fatal or Skip, and returns that as an
+// error.
 func (s *stand) try(what func()) (err error) {
 	defer func() {
 		why := recover()

@@ -12,24 +12,26 @@ import (
 	"github.com/croft-dev/croft/proof/history"
 )
 
-// storm does things to a run until it is told to end. What lasts is undone when its time has come; at the end everything is.
+// storm fires faults at a run until it is told to end. Each fault is undone
+// when its time is over, and at the end all are. The package comment says which
+// goroutine uses which fields.
 type storm struct {
-	ttl    time.Duration
-	fleet  *fleet
-	ground *ground
-	rec    *history.Recorder
-	random *rand.Rand
-	fired  map[string]int
+	ttl     time.Duration
+	fleet   *fleet
+	testbed *testbed
+	rec     *history.Recorder
+	random  *rand.Rand
+	fired   map[string]int
 
-	clients []fault // each kind in an order of chance, then any
+	clients []fault // shuffled; see pick
 	servers []fault
 	due     []undo
 
 	mu     sync.Mutex
 	errs   []error
-	busy   bool // something is being done to a server
-	over   chan struct{}
-	rewind int64 // the number of the rewind that goes on
+	busy   bool          // a server fault is in flight
+	over   chan struct{} // closed when the last server fault is over
+	rewind int64         // the number of the rewind that is being recorded
 }
 
 type undo struct {
@@ -39,19 +41,19 @@ type undo struct {
 
 func newStorm(b Backend, f *fleet, rec *history.Recorder, seed uint64) *storm {
 	s := &storm{
-		ttl: b.TTL, fleet: f, ground: f.ground, rec: rec, fired: map[string]int{},
+		ttl: b.TTL, fleet: f, testbed: f.testbed, rec: rec, fired: map[string]int{},
 		random: rand.New(rand.NewPCG(seed, 1)),
 	}
 	s.clients = clientFaults()
-	if len(f.ground.hosts) > 0 {
+	if len(f.testbed.hosts) > 0 {
 		s.clients = append(s.clients, linkFaults()...)
 	}
 	shuffled(s.random, s.clients)
-	s.servers = shuffled(s.random, serverFaults(f.ground))
+	s.servers = shuffled(s.random, serverFaults(f.testbed))
 	return s
 }
 
-// rage goes on until ctx ends.
+// rage fires faults until ctx ends.
 func (s *storm) rage(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -69,10 +71,12 @@ func (s *storm) rage(ctx context.Context) {
 		}
 		if time.Now().After(nextClient) {
 			s.fire(s.pick(s.clients, &firstClient))
-			nextClient = time.Now().Add(s.upTo(s.ttl * 6 / time.Duration(len(s.fleet.members)))) // so that about half of them suffer at a time
+			// At this rate about half of the clients have a fault at a
+			// time.
+			nextClient = time.Now().Add(s.upTo(s.ttl * 6 / time.Duration(len(s.fleet.members))))
 		}
 		if len(s.servers) > 0 && !s.occupied() {
-			if nextServer.IsZero() { // the last one is over
+			if nextServer.IsZero() { // the last fault is over
 				nextServer = time.Now().Add(s.upTo(4 * s.ttl))
 			} else if time.Now().After(nextServer) {
 				s.fire(s.pick(s.servers, &firstServer))
@@ -82,7 +86,8 @@ func (s *storm) rage(ctx context.Context) {
 	}
 }
 
-// pick takes each fault once, and then by how often it is to be.
+// pick returns each fault of the list once, and after that any of them,
+// weighted by often.
 func (s *storm) pick(list []fault, first *int) fault {
 	if *first > 0 {
 		*first--
@@ -120,7 +125,7 @@ func (s *storm) fire(f fault) {
 
 func (s *storm) later(d time.Duration, do func()) { s.due = append(s.due, undo{time.Now().Add(d), do}) }
 
-// settle undoes what is due.
+// settle undoes the faults that are due.
 func (s *storm) settle(now time.Time) {
 	due := s.due
 	s.due = nil
@@ -135,7 +140,7 @@ func (s *storm) settle(now time.Time) {
 	s.due = append(s.due, rest...)
 }
 
-// calm undoes everything, and waits until all servers are up again.
+// calm undoes all faults, and waits until all servers are up again.
 func (s *storm) calm() error {
 	s.mu.Lock()
 	over := s.over
@@ -155,7 +160,7 @@ func (s *storm) calm() error {
 	return errors.Join(s.errs...)
 }
 
-// aside does something to a server, which takes its time.
+// aside runs a server fault on a goroutine of its own.
 func (s *storm) aside(name string, what func()) {
 	id := s.rec.Begin(history.Call{Kind: history.Fault, Note: name})
 	s.mu.Lock()
@@ -163,7 +168,7 @@ func (s *storm) aside(name string, what func()) {
 	over := s.over
 	s.mu.Unlock()
 	go func() {
-		err := s.ground.stand.try(what)
+		err := s.testbed.stand.try(what)
 		s.rec.End(id, history.Result{Outcome: history.OK})
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -181,7 +186,7 @@ func (s *storm) occupied() bool {
 	return s.busy
 }
 
-// rewinding notes when the lease store loses its memory.
+// rewinding records when a loss of the lease store's memory begins and ends.
 func (s *storm) rewinding(begun bool) {
 	if begun {
 		s.rewind = s.rec.Begin(history.Call{Kind: history.Rewind})
@@ -190,7 +195,7 @@ func (s *storm) rewinding(begun bool) {
 	s.rec.End(s.rewind, history.Result{Outcome: history.OK})
 }
 
-// neverFired lists what was not had.
+// neverFired lists the faults that did not happen.
 func (s *storm) neverFired() []string {
 	var names []string
 	for _, f := range slices.Concat(s.clients, s.servers) {

@@ -5,5 +5,6 @@ import (
 	"syscall"
 )
 
-// dieTogether makes a child end with this process, however that ends: one that is stopped would not notice otherwise.
+// dieTogether makes the kernel kill a child when this process ends. A stopped
+// child would not notice otherwise.
 func dieTogether(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

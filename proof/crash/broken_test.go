@@ -13,9 +13,10 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// The search must find something in stores and guards that lack what survival rests on. Each of these file systems makes such a one of the sound code.
+// The search must find faults in stores and guards that omit a step which
+// survival needs. Each of these file systems breaks the sound code in one way.
 
-// TestBrokenDirectoryStoresAreCaught.
+// The search must catch each broken directory store.
 func TestBrokenDirectoryStoresAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(fsys.FS) fsys.FS{
@@ -29,11 +30,11 @@ func TestBrokenDirectoryStoresAreCaught(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newDirRun(t, wrap)
-			dirLives["dropped and born again"](r) // it has something of everything
+			dirLives["dropped and born again"](r) // it has a bit of everything
 			wrong := r.search(lifeSearch()).Wrong
 			if wrong == "" {
-				// Which folders that search recovers depends on the recording.
-				// A fault that shows in few of them can be missed.
+				// Which folders the search recovers depends on the recording.
+				// It can miss a fault that shows in few of them.
 				t.Log("only the whole search can find it this time")
 				wrong = r.search(Search{}).Wrong
 			}
@@ -42,7 +43,7 @@ func TestBrokenDirectoryStoresAreCaught(t *testing.T) {
 	}
 }
 
-// TestBrokenFileGuardsAreCaught.
+// The search must catch each broken file guard.
 func TestBrokenFileGuardsAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(fsys.FS) fsys.FS{
@@ -60,7 +61,7 @@ func TestBrokenFileGuardsAreCaught(t *testing.T) {
 	}
 }
 
-// caught shows what was found, in a line.
+// caught logs the finding in one line.
 func caught(t *testing.T, name, wrong string) {
 	t.Helper()
 	if wrong == "" {
@@ -90,7 +91,7 @@ type deaf struct{ fsys.File }
 
 func (deaf) Sync() error { return nil }
 
-// unsyncedFolders loses the syncs of folders with a name, or of all.
+// unsyncedFolders loses the syncs of folders with a given name, or of all.
 type unsyncedFolders struct {
 	fsys.FS
 	name string
@@ -103,7 +104,7 @@ func (u unsyncedFolders) SyncDir(path fsys.Path) error {
 	return u.FS.SyncDir(path)
 }
 
-// lateSync syncs a file when it has its name.
+// lateSync syncs a file only after it has got its name.
 type lateSync struct {
 	unsyncedFiles
 	below fsys.FS
@@ -124,7 +125,7 @@ func (l lateSync) late(err error, path fsys.Path) error {
 	return f.Sync()
 }
 
-// lateMark holds back what is written to a sidecar until the artifact has been replaced.
+// lateMark delays writes to a sidecar until the artifact has been replaced.
 type lateMark struct {
 	fsys.FS
 	held []func() error
@@ -169,7 +170,7 @@ func (h *heldBack) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (h *heldBack) Close() error {
-	for _, write := range h.fs.held { // a raise has no artifact to wait for
+	for _, write := range h.fs.held { // a raise replaces no artifact
 		if err := write(); err != nil {
 			return err
 		}

@@ -13,24 +13,35 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// Search is how hard to look.
+// Search says how thorough a search is.
 type Search struct {
-	// From and To are the steps between which the power is cut; To 0: the last.
+	// From and To are the first and last step after which the power is cut. To
+	// 0 means the last step of the recording.
 	From, To int
-	// Draws is how many random mixtures are made of what is on its way at each step, beside the methodical ones; default 4.
+	// Draws is the number of random choices at each step, beside the systematic
+	// ones; default 4.
 	Draws int
-	// Recent bounds the pending steps that are kept or lost one by one; default 10. Older ones, of which there may be many that nobody waits for, are kept or lost together, or at random.
+	// Recent is the number of pending steps that are kept or lost one by one;
+	// default 10. There may be many older ones. They are kept or lost together,
+	// or at random.
 	Recent int
-	// OneIn recovers one in so many of the folders that differ, beside those in which everything that was on its way is lost; default all.
+	// OneIn recovers one in so many different folders; default all. The folders
+	// without any pending step, and with all names but no bytes, are always
+	// recovered.
 	OneIn int
-	// Thin makes one in so many of the cuts, beside those in which everything that was on its way is lost or kept; default all. Of a large file, making them takes longer than recovering.
+	// Thin makes one in so many cuts; default all. The cuts that lose or keep
+	// everything pending are always made. For a large file, making a folder
+	// takes longer than recovering it.
 	Thin int
 }
 
-// Report says what a search did.
+// Report is the result of a search.
 type Report struct {
-	Steps, Cuts, Folders, Recovered int // steps of the recording, cuts made, folders that differed, and how many of those were opened
-	// Wrong is what the first unlawful recovery was, with the steps before it; "" if there was none.
+	// Steps are the steps of the recording, Cuts the cuts made, Folders the
+	// different folders among them, Recovered how many of these were opened.
+	Steps, Cuts, Folders, Recovered int
+	// Wrong describes the first unlawful recovery and the steps before it. It
+	// is "" if there was none.
 	Wrong string
 }
 
@@ -38,8 +49,9 @@ func (r Report) String() string {
 	return fmt.Sprintf("%d steps, %d cuts, %d different folders, %d recovered", r.Steps, r.Cuts, r.Folders, r.Recovered)
 }
 
-// Search cuts the power after every step and in many ways, makes each folder that this may leave, and lets recovered look at it: it is given the folder and what clients asked
-// for and were told before the cut. It ends at the first error.
+// Search cuts the power after every step in many ways, writes each folder that
+// this may leave, and calls recovered with it. recovered also gets the requests
+// and answers from before the cut. The search ends at the first error.
 func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, notes []any) error) Report {
 	tb.Helper()
 	if s.Draws == 0 {
@@ -53,12 +65,12 @@ func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, no
 		s.To = len(d.ops)
 	}
 	c := crew{room: testenv.Memory(tb), recovered: recovered, jobs: make(chan job)}
-	for range 8 { // recovering is mostly waiting
+	for range 8 { // recovering mostly waits
 		c.done.Go(c.work)
 	}
 	report := Report{Steps: len(d.ops)}
 	dice := rand.New(rand.NewPCG(1, 2)) // the same every time
-	seen := map[[32]byte]int{}          // how much had been asked and told when a folder was last looked at
+	seen := map[[32]byte]int{}          // the number of notes when a folder was last checked
 	for more := true; more && !c.over(); more = d.Next() {
 		if d.at < s.From || d.at > s.To {
 			continue
@@ -87,7 +99,10 @@ func (r *Recorder) Search(tb testing.TB, s Search, recovered func(top string, no
 	close(c.jobs)
 	c.done.Wait()
 	if c.wrong != nil {
-		report.Wrong = fmt.Sprintf("power cut after step %d: %v\nthe steps before it:\n%sthe folder it left:\n%s", c.first.at, c.wrong, r.Text(c.first.at-25, c.first.at), c.first.image)
+		report.Wrong = fmt.Sprintf(
+			"power cut after step %d: %v\nthe steps before it:\n%sthe folder it left:\n%s",
+			c.first.at, c.wrong, r.Text(c.first.at-25, c.first.at), c.first.image,
+		)
 	}
 	return report
 }
@@ -100,7 +115,7 @@ type job struct {
 	notes  []any
 }
 
-// crew recovers folders, several at a time.
+// crew recovers folders on several goroutines.
 type crew struct {
 	room      string
 	recovered func(string, []any) error
@@ -108,7 +123,7 @@ type crew struct {
 	done      sync.WaitGroup
 
 	mu    sync.Mutex
-	first job // of those that went wrong
+	first job // the failed job with the lowest number
 	wrong error
 }
 
@@ -136,7 +151,7 @@ func (c *crew) work() {
 	}
 }
 
-// choices are the cuts to try at this moment.
+// choices returns the cuts to try at this step.
 func (d *Disk) choices(s Search, dice *rand.Rand) []Choice {
 	all := len(d.pending)
 	old := max(0, all-s.Recent)
@@ -149,14 +164,15 @@ func (d *Disk) choices(s Search, dice *rand.Rand) []Choice {
 		choices = append(choices, Choice{Keep: keep}, Choice{Keep: keep, Sizes: true})
 	}
 	names := func(i, _ int) bool { return d.pending[i].kind == opNames }
-	add(names) // and none of the bytes
+	add(names) // all names, none of the bytes
 	add(func(i, n int) bool { return !names(i, n) })
 	for i := old; i < all; i++ {
-		add(func(j, _ int) bool { return j != i }) // this alone is lost
-		add(func(j, _ int) bool { return j == i }) // this alone is kept
-		add(func(j, _ int) bool { return j < i })  // in order, up to this
+		add(func(j, _ int) bool { return j != i }) // only this one is lost
+		add(func(j, _ int) bool { return j == i }) // only this one is kept
+		add(func(j, _ int) bool { return j < i })  // all before this one are kept
 		add(func(j, _ int) bool { return j < old || j == i })
-		if sectors := d.pending[i].sectors(); d.pending[i].kind == opWrite && sectors > 1 { // this one is torn
+		// A write of several sectors may be torn.
+		if sectors := d.pending[i].sectors(); d.pending[i].kind == opWrite && sectors > 1 {
 			add(func(j, n int) bool { return j != i || n < sectors/2 })
 			add(func(j, n int) bool { return j != i || n >= sectors/2 })
 			add(func(j, n int) bool { return j != i || n != 0 })
@@ -165,7 +181,7 @@ func (d *Disk) choices(s Search, dice *rand.Rand) []Choice {
 		}
 	}
 	for range s.Draws {
-		// Every step of it is decided once, whole or sector by sector.
+		// Each step is kept or lost as a whole, or sector by sector.
 		most, seed := dice.IntN(101), dice.Uint64()
 		torn := dice.IntN(2) == 0
 		add(func(i, n int) bool {
@@ -178,7 +194,7 @@ func (d *Disk) choices(s Search, dice *rand.Rand) []Choice {
 	return choices
 }
 
-// mix is a number that depends on all three and nothing else.
+// mix is a hash of three numbers.
 func mix(a, b, c uint64) uint64 {
 	x := a ^ b*0x9e3779b97f4a7c15 ^ c*0xc2b2ae3d27d4eb4f
 	x ^= x >> 29

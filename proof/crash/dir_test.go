@@ -15,16 +15,17 @@ import (
 
 	"github.com/croft-dev/croft/backend/dir"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// dirRun is a recording of directory stores on one folder.
+// dirRun records directory stores on one folder.
 type dirRun struct {
 	*client
-	wrap func(fsys.FS) fsys.FS // between a store and the recorder; nil: nothing
+	wrap func(fsys.FS) fsys.FS // goes between a store and the recorder; nil for none
 	open []*dir.Store
 }
 
@@ -37,22 +38,22 @@ func newDirRun(tb testing.TB, wrap func(fsys.FS) fsys.FS) *dirRun {
 
 const dirRetention = 24 * time.Hour
 
-// process is one more on the folder.
+// process opens one more store on the folder, like another process.
 func (r *dirRun) process() *dir.Store {
 	r.Helper()
 	var fsy fsys.FS = r.rec
 	if r.wrap != nil {
 		fsy = r.wrap(fsy)
 	}
-	st, err := dir.OpenOn(fsy, filepath.Join(r.rec.Top(), "store"), &dir.Options{Now: r.clock.Now, Retention: dirRetention})
+	st, err := inject.Dir(filepath.Join(r.rec.Top(), "store"), dirRetention, fsy, r.clock.Now)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.open = append(r.open, st)
-	return st
+	r.open = append(r.open, st.(*dir.Store))
+	return st.(*dir.Store)
 }
 
-// close ends all processes, and with them what they do in the background.
+// close closes all stores, and so ends their background work.
 func (r *dirRun) close() {
 	for _, st := range r.open {
 		_ = st.Close()
@@ -65,12 +66,12 @@ func (r *dirRun) search(s Search) Report {
 	r.close()
 	return r.rec.Search(r, s, func(top string, notes []any) error {
 		return lawful(func(now func() time.Time) (store.Store, error) {
-			return dir.Open(filepath.Join(top, "store"), &dir.Options{Now: now, Retention: dirRetention})
+			return inject.Dir(filepath.Join(top, "store"), dirRetention, nil, now)
 		}, notes)
 	})
 }
 
-// dirLives are what is recorded of directory stores.
+// dirLives are the scenes that are recorded, by name.
 var dirLives = map[string]func(r *dirRun){
 	"two keys, two processes": func(r *dirRun) {
 		one, two := r.process(), r.process()
@@ -125,10 +126,10 @@ var dirLives = map[string]func(r *dirRun){
 	},
 }
 
-// lifeSearch is how hard a life is searched, of sound and broken stores alike.
+// lifeSearch is the search for sound and broken stores alike.
 func lifeSearch() Search { return Search{OneIn: oneIn(40)} }
 
-// TestADirectoryStoreSurvivesEveryPowerCut.
+// A directory store must survive a power cut after any step.
 func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
 	for name, life := range dirLives {
@@ -145,7 +146,8 @@ func TestADirectoryStoreSurvivesEveryPowerCut(t *testing.T) {
 	}
 }
 
-// deaths are what a process may be in the middle of when it is killed: each prepares the store and gives the request.
+// deaths are requests in whose middle a process is killed. Each prepares the
+// store and returns the request.
 var deaths = map[string]func(r *dirRun, st store.Store) tenure.Request{
 	"first acquire, and the store's making": nil,
 	"first acquire":                         func(*dirRun, store.Store) tenure.Request { return acquire("job/a", "ann") },
@@ -166,12 +168,13 @@ var deaths = map[string]func(r *dirRun, st store.Store) tenure.Request{
 	},
 }
 
-// successors are who goes on after a process was killed.
+// successors are the ways to go on after a process was killed.
 var successors = []struct {
 	name string
 	goOn func(r *dirRun, req tenure.Request)
 }{
-	// The client has its secret still, and asks again: another thread of it was killed, or its disk failed for a moment.
+	// The client still has its secret, and asks again. Only one of its threads
+	// was killed, or its disk failed for a moment.
 	{"the same asks again", func(r *dirRun, req tenure.Request) { r.ask(r.process(), req) }},
 	{"another takes the key", func(r *dirRun, req tenure.Request) {
 		r.clock.Advance(2 * ttl)
@@ -187,7 +190,7 @@ var successors = []struct {
 }
 
 // dirDeath kills a process before one of its steps, lets another process go on,
-// and cuts the power after that. It does so for the steps first, first+every,
+// and then cuts the power. It does so for the steps first, first+every,
 // first+2*every and so on. Opening the store is among the steps. It ends at the
 // first step after which something is wrong.
 func dirDeath(t *testing.T, first, every int, prepare func(*dirRun, store.Store) tenure.Request, goOn func(*dirRun, tenure.Request)) (total Report) {
@@ -208,9 +211,9 @@ func dirDeath(t *testing.T, first, every int, prepare func(*dirRun, store.Store)
 		if prepare == nil {
 			req = acquire("job/a", "ann")
 		}
-		if st, err := dir.OpenOn(faulty, filepath.Join(r.rec.Top(), "store"), &dir.Options{Now: r.clock.Now, Retention: dirRetention}); err == nil {
+		if st, err := inject.Dir(filepath.Join(r.rec.Top(), "store"), dirRetention, faulty, r.clock.Now); err == nil {
 			r.try(st, req)
-			_ = st.Close() // it is dead
+			_ = st.Close() // its process is dead
 		}
 		if n.Load() < int64(at) {
 			return total
@@ -226,15 +229,16 @@ func dirDeath(t *testing.T, first, every int, prepare func(*dirRun, store.Store)
 	}
 }
 
-// TestWhatAKilledProcessLeftIsNotBuiltUpon: a process that is killed may leave names which no sync has made safe. Whoever goes on from there is told of nothing that the next power cut takes back.
-func TestWhatAKilledProcessLeftIsNotBuiltUpon(t *testing.T) {
+// A killed process may leave names that no sync has made safe. The next process
+// must not confirm anything that a power cut could then take back.
+func TestUnsyncedNamesOfAKilledProcessAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	for death, prepare := range deaths {
 		for i, next := range successors {
 			t.Run(death+"/"+next.name, func(t *testing.T) {
 				t.Parallel()
 				first, every := 1, 1
-				if i > 0 && !*all { // the first meets every step, the others share them
+				if i > 0 && !*all { // the first successor tests every step, the others share them
 					first, every = i, len(successors)-1
 				}
 				report := dirDeath(t, first, every, prepare, next.goOn)

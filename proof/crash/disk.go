@@ -5,24 +5,25 @@ import (
 	"slices"
 )
 
-// Disk is what is on a disk, and what is only on its way there, after some steps of a recording.
+// Disk is the state of a disk after some steps of a recording: what is safely
+// on it, and the changes that may not have reached it.
 type Disk struct {
 	ops     []*op
 	at      int
-	files   map[int][]byte         // what is safe of every file
-	folders map[int]map[string]int // and of every folder
-	pending []*op                  // what is not, in order
+	files   map[int][]byte         // the safe content of every file
+	folders map[int]map[string]int // the safe names in every folder
+	pending []*op                  // the changes that are not safe yet, in order
 	notes   []any
 }
 
-// Disk plays a recording back, from its beginning.
+// Disk returns a replay of the recording, at its beginning.
 func (r *Recorder) Disk() *Disk {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &Disk{ops: slices.Clone(r.ops), files: map[int][]byte{}, folders: map[int]map[string]int{0: {}}}
 }
 
-// Next takes one step, and reports false if there is none left.
+// Next takes one step, and reports whether there was one.
 func (d *Disk) Next() bool {
 	if d.at == len(d.ops) {
 		return false
@@ -31,7 +32,7 @@ func (d *Disk) Next() bool {
 	d.at++
 	switch o.kind {
 	case opNames:
-		if o.node != 0 { // it is new: nobody knows it by any other name yet
+		if o.node != 0 { // a new file or folder, with no other name yet
 			if o.size == folder {
 				d.folders[o.node] = map[string]int{}
 			} else {
@@ -57,10 +58,12 @@ func (d *Disk) Next() bool {
 	return true
 }
 
-// settle takes from the pending steps those that are safe now.
+// settle removes the steps that are safe now from the pending ones.
 func (d *Disk) settle(safe func(*op) bool) { d.pending = slices.DeleteFunc(d.pending, safe) }
 
-// syncDir makes the names in a folder safe; whatever of a step is not in this folder comes along, and so does what must have come before it.
+// syncDir makes the names in a folder safe. If a step also changes a name in
+// another folder, that becomes safe too, and so do the steps that must come
+// before it.
 func (d *Disk) syncDir(dir int) {
 	due := d.closure(func(_ int, p *op) bool {
 		return slices.ContainsFunc(p.names, func(n naming) bool { return n.dir == dir })
@@ -73,7 +76,10 @@ func (d *Disk) syncDir(dir int) {
 	})
 }
 
-// closure is the pending changes of names that are chosen, and the earlier ones that must have come before them: those of the same name, and the moves of the same file or folder, which else would be in two places.
+// closure returns the chosen changes of names among the pending ones, and the
+// earlier ones that must come before them. These are changes of the same name,
+// and moves of the same file or folder, which otherwise would be in two
+// folders.
 func (d *Disk) closure(chosen func(i int, p *op) bool) map[*op]bool {
 	due := map[*op]bool{}
 	type place struct {
@@ -102,7 +108,7 @@ func (d *Disk) closure(chosen func(i int, p *op) bool) map[*op]bool {
 	return due
 }
 
-// rename changes names in folders.
+// rename applies the changes of names in a step to folders.
 func rename(folders map[int]map[string]int, o *op) {
 	for _, n := range o.names {
 		if n.node == gone {
@@ -113,7 +119,8 @@ func rename(folders map[int]map[string]int, o *op) {
 	}
 }
 
-// apply is a file after a step, of which the sectors may be chosen. It leaves data as it is.
+// apply returns a file's content after a step. keep selects the sectors that
+// reach the disk; nil selects all. It does not change data.
 func apply(data []byte, o *op, keep func(n int) bool) []byte {
 	if o.kind == opTruncate {
 		if keep != nil && !keep(0) {
@@ -127,7 +134,7 @@ func apply(data []byte, o *op, keep func(n int) bool) []byte {
 			continue
 		}
 		off, part := o.piece(n)
-		if !copied { // once, and not for every sector of a large file
+		if !copied { // copy once, not for every sector of a large file
 			data, copied = append(make([]byte, 0, max(len(data), int(o.off)+len(o.data))), data...), true
 		}
 		if more := int(off) + len(part) - len(data); more > 0 {
@@ -138,22 +145,24 @@ func apply(data []byte, o *op, keep func(n int) bool) []byte {
 	return data
 }
 
-// resize is a copy that is longer, by zeros, or shorter.
+// resize returns a copy with that length, filled up with zeros.
 func resize(data []byte, size int64) []byte {
 	sized := make([]byte, size)
 	copy(sized, data)
 	return sized
 }
 
-// Choice says which of the pending steps have reached the disk.
+// Choice selects the pending steps that have reached the disk.
 type Choice struct {
-	// Keep decides for the n-th sector of the i-th pending step; a change of names has one.
+	// Keep decides on the n-th sector of the i-th pending step. A change of
+	// names has only sector 0.
 	Keep func(i, n int) bool
-	// Sizes: files have the length that they had before the cut, with zeros where bytes are lost.
+	// Sizes gives files the length that they had before the cut, with zeros for
+	// lost bytes.
 	Sizes bool
 }
 
-// Cut is the folder that a power cut leaves at this moment.
+// Cut returns the folder that a power cut leaves now, for a choice.
 func (d *Disk) Cut(c Choice) *Image {
 	folders := make(map[int]map[string]int, len(d.folders))
 	for node, names := range d.folders {

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// listing is everything in a folder, with its content.
+// listing returns all paths in a folder, with their contents.
 func listing(t *testing.T, top string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -36,8 +36,9 @@ func listing(t *testing.T, top string) map[string]string {
 	return found
 }
 
-// TestTheRecordingIsWhatHappened: played back with nothing lost, it gives the very folder that the real code left.
-func TestTheRecordingIsWhatHappened(t *testing.T) {
+// If nothing is lost, the replay must give the same folder that the real code
+// left.
+func TestAReplayGivesTheSameFolder(t *testing.T) {
 	t.Parallel()
 	same := func(t *testing.T, r *Recorder) {
 		t.Helper()
@@ -69,8 +70,8 @@ func TestTheRecordingIsWhatHappened(t *testing.T) {
 	same(t, g.rec)
 }
 
-// TestWhatADiskMayDo: the rules in the package comment, one by one.
-func TestWhatADiskMayDo(t *testing.T) {
+// The rules of the package comment hold, one by one.
+func TestTheRulesOfADisk(t *testing.T) {
 	t.Parallel()
 	none, every := Choice{Keep: func(int, int) bool { return false }}, Choice{Keep: func(int, int) bool { return true }}
 	only := func(steps ...int) Choice {

@@ -12,17 +12,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// admission is the note of a writer: it asks to be admitted, or has been.
+// admission is a writer's note: it asks to be admitted, or it was.
 type admission struct {
 	token fence.Token
-	raise bool // only the mark
+	raise bool // it only raises the mark
 	told  bool
 }
 
@@ -30,17 +31,19 @@ func (a admission) String() string {
 	return fmt.Sprintf("%s: %s token %d", map[bool]string{false: "asked", true: "told"}[a.told], map[bool]string{false: "write", true: "raise"}[a.raise], a.token)
 }
 
-// stampOf is the stamp of the owner with a token: everyone has one of its own.
+// stampOf returns the stamp of the owner with a token. Each owner has its own
+// grant.
 func stampOf(token fence.Token) fence.Stamp {
 	return fence.Stamp{Key: "job/a", Token: token, Grant: tenure.Secret(fmt.Sprintf("%032x", int64(token))).Grant()}
 }
 
-// contentOf is what the owner with a token writes: four sectors, of which none looks like another's.
+// contentOf is the content that the owner with a token writes: four sectors,
+// all different from those of other owners.
 func contentOf(token fence.Token) string {
 	return strings.Repeat(fmt.Sprintf("token %9d\n", token), 120)
 }
 
-// guardRun is a recording of guarded files.
+// guardRun records guarded files.
 type guardRun struct {
 	testing.TB
 	rec *Recorder
@@ -48,10 +51,10 @@ type guardRun struct {
 
 func newGuardRun(tb testing.TB) *guardRun { return &guardRun{tb, NewRecorder(testenv.Memory(tb))} }
 
-// admit writes, or raises the fence, as a process of its own on a file system.
+// admit writes, or raises the fence, like a process of its own.
 func (r *guardRun) admit(fsy fsys.FS, token fence.Token, raise bool) error {
 	r.Helper()
-	f, err := dir.OpenFileOn(fsy, filepath.Join(r.rec.Top(), "artifact"), nil)
+	f, err := inject.File(filepath.Join(r.rec.Top(), "artifact"), fsy)
 	if err != nil {
 		return err
 	}
@@ -67,9 +70,9 @@ func (r *guardRun) admit(fsy fsys.FS, token fence.Token, raise bool) error {
 	return err
 }
 
-// guardLawful holds a guarded file against what its writers had asked for and been told.
+// guardLawful compares a guarded file with its writers' requests and answers.
 func guardLawful(top string, notes []any) error {
-	var highest, written fence.Token // of those told
+	var highest, written fence.Token // of confirmed notes
 	seen := map[string]fence.Token{}
 	for _, n := range notes {
 		a := n.(admission)
@@ -95,7 +98,7 @@ func guardLawful(top string, notes []any) error {
 	case there < written:
 		return fmt.Errorf("the artifact is of token %d, and the write of %d was told (law 6)", there, written)
 	}
-	f, err := dir.OpenFile(path, nil)
+	f, err := file.Open(path, nil)
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,8 @@ func guardLawful(top string, notes []any) error {
 	return nil
 }
 
-// guardLife writes and raises, each as a process of its own on what wrap makes of the recorder.
+// guardLife writes and raises several times. Each time is a process of its own
+// on wrap(recorder).
 func guardLife(r *guardRun, wrap func(fsys.FS) fsys.FS) {
 	r.Helper()
 	for token, raise := range []bool{1: false, 2: true, 3: false, 4: false, 5: true} {
@@ -138,7 +142,7 @@ func guardLife(r *guardRun, wrap func(fsys.FS) fsys.FS) {
 
 func plain(fsy fsys.FS) fsys.FS { return fsy }
 
-// TestAGuardedFileSurvivesEveryPowerCut.
+// A guarded file must survive a power cut after any step.
 func TestAGuardedFileSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
 	r := newGuardRun(t)
@@ -150,7 +154,8 @@ func TestAGuardedFileSurvivesEveryPowerCut(t *testing.T) {
 	}
 }
 
-// TestAGuardedFileSurvivesAKilledWriterAndAPowerCut: a writer is killed before each of its steps, another goes on, and then the power is cut.
+// A writer is killed before each of its steps, another goes on, and then the
+// power is cut.
 func TestAGuardedFileSurvivesAKilledWriterAndAPowerCut(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]fence.Token{"the first": 0, "a later": 2} {
@@ -163,9 +168,9 @@ func TestAGuardedFileSurvivesAKilledWriterAndAPowerCut(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				n := 0 // a guard does everything in the foreground
+				n := 0 // needs no lock: a guard has no background work
 				err := r.admit(&fsys.Faulty{FS: r.rec, Before: func(s fsys.Step) error {
-					if n++; n >= at && s.Op != "close" { // the kernel closes what the dead had open
+					if n++; n >= at && s.Op != "close" { // the kernel closes a dead process's files
 						return fsys.ErrCrashed
 					}
 					return nil

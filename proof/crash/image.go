@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Image is a folder as a cut leaves it.
+// Image is the folder that a power cut leaves.
 type Image struct {
-	entries []entry // folders before what is in them
+	entries []entry // a folder comes before its content
 }
 
 type entry struct {
@@ -44,7 +44,7 @@ func newImage(folders map[int]map[string]int, files map[int][]byte) *Image {
 	return im
 }
 
-// Sum tells images apart.
+// Sum is a hash that tells images apart.
 func (im *Image) Sum() [32]byte {
 	h := sha256.New()
 	var number [8]byte
@@ -57,7 +57,8 @@ func (im *Image) Sum() [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// Make makes the folder for real; a file with two names is one file.
+// Make makes the folder at top, with real files. A file with two names becomes
+// one file with two links.
 func (im *Image) Make(top string) error {
 	if err := os.Mkdir(top, 0o700); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (im *Image) Make(top string) error {
 	return nil
 }
 
-// String lists what is in the folder.
+// String lists the content of the folder.
 func (im *Image) String() string {
 	var b strings.Builder
 	for _, e := range im.entries {

@@ -17,7 +17,7 @@ import (
 
 var all = flag.Bool("all", false, "recover every folder that a power cut may leave: minutes instead of seconds")
 
-// oneIn is how many folders are looked at without -all.
+// oneIn returns the OneIn of a search: n, ten times n with -short, 1 with -all.
 func oneIn(n int) int {
 	if *all {
 		return 1
@@ -28,7 +28,8 @@ func oneIn(n int) int {
 	return n
 }
 
-// after is where a search begins without -all: when a database has its tables. Making them is hundreds of steps.
+// after returns the step at which a search begins: the one after the tables
+// were made, or the first with -all. Making tables takes hundreds of steps.
 func after(made int) int {
 	if *all {
 		return 0
@@ -36,7 +37,8 @@ func after(made int) int {
 	return made
 }
 
-// asked and told are the notes of a client of a store; now is the store's time.
+// asked and told are notes of a store's client: its request, and the answer.
+// now is the store's time.
 type asked struct {
 	req tenure.Request
 	now time.Time
@@ -48,7 +50,7 @@ type told struct {
 	now    time.Time
 }
 
-// swept says that from here on the store may forget keys.
+// swept notes that from here on the store may forget keys.
 type swept struct{}
 
 func (swept) String() string { return "sweep" }
@@ -61,7 +63,7 @@ func (a told) String() string {
 	return fmt.Sprintf("told:  %s %s by %s: token %d, %s", a.req.Verb, a.req.Key, a.req.Owner, a.record.Token, a.record.State)
 }
 
-// client asks a store things and writes down what it is told.
+// client sends requests to a store, and records requests and answers.
 type client struct {
 	testing.TB
 	rec   *Recorder
@@ -78,7 +80,7 @@ func (c *client) ask(st store.Store, req tenure.Request) tenure.Record {
 	return a.Record
 }
 
-// try sends a request; only success is told.
+// try sends a request. It records the answer only if it is a success.
 func (c *client) try(st store.Store, req tenure.Request) store.Answer {
 	c.Helper()
 	c.clock.Advance(time.Millisecond)
@@ -110,7 +112,8 @@ func takeover(key string) tenure.Request {
 	return req
 }
 
-// lawful holds what a store says after a cut against what its clients had asked for and been told. open opens it on a clock.
+// lawful compares a store after a cut with its clients' requests and answers.
+// open opens the store on a clock.
 func lawful(open func(now func() time.Time) (store.Store, error), notes []any) error {
 	clock := storetest.NewClock()
 	keys := map[string]*account{}
@@ -153,13 +156,14 @@ func lawful(open func(now func() time.Time) (store.Store, error), notes []any) e
 	return nil
 }
 
-// account is what was asked and told about one key.
+// account has the requests and answers about one key.
 type account struct {
 	key    string
 	told   []told
-	flying *tenure.Request // asked, and not answered before the cut
+	flying *tenure.Request // sent, and not answered before the cut
 	failed []tenure.Request
-	// dropped is how many of told may be forgotten: all or none of them.
+	// dropped is how many entries of told the store may have forgotten: all or
+	// none of them.
 	dropped int
 }
 
@@ -167,7 +171,7 @@ func (a *account) add(note any) {
 	switch n := note.(type) {
 	case asked:
 		if a.flying != nil {
-			a.failed = append(a.failed, *a.flying) // its asker was killed, and others went on
+			a.failed = append(a.failed, *a.flying) // its process was killed, and others went on
 		}
 		a.flying = &n.req
 	case told:
@@ -195,7 +199,7 @@ func (a *account) check(st store.Store, clock *storetest.Clock) error {
 	if err := a.again(st, rec); err != nil {
 		return err
 	}
-	// And then life goes on, once every deadline has passed.
+	// Then work goes on, once every deadline has passed.
 	clock.Advance(2 * ttl)
 	next := acquire(a.key, "next")
 	ans := st.Apply(ctx, []tenure.Request{next})[0]
@@ -212,12 +216,12 @@ func (a *account) check(st store.Store, clock *storetest.Clock) error {
 	return nil
 }
 
-// remembered holds the record against what was told.
+// remembered compares the record with the answers that clients got.
 func (a *account) remembered(rec tenure.Record) error {
 	var last told
 	for _, t := range a.told {
 		if t.req.Verb == tenure.Renew || t.req.Verb == tenure.Report {
-			continue // the newest may be lost: all holders died in the same cut
+			continue // may be lost: all holders died in the same cut
 		}
 		last = t
 		i := slices.IndexFunc(rec.History, func(term tenure.Term) bool { return term.Token == t.record.Token })
@@ -245,7 +249,8 @@ func (a *account) remembered(rec tenure.Record) error {
 	return nil
 }
 
-// again sends again what was under way, and late copies of what is over; a wrong secret changes nothing.
+// again repeats the request in flight, and sends late copies of finished ones.
+// It also checks that requests with a wrong secret change nothing.
 func (a *account) again(st store.Store, rec tenure.Record) error {
 	ctx := context.Background()
 	wrong := acquire(a.key, "nobody")

@@ -12,44 +12,46 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// Recorder writes down every change below a folder, which must be empty when it begins. It is a file system for the directory store and the file guard; SQLite's changes come to it
-// through [RecordSQLite]. Its methods are safe for concurrent use; changes from several goroutines are recorded in the order in which they were made.
+// Recorder records every change below a folder, which must be empty at first.
+// It is the file system of a directory store or a file guard. For SQLite, use
+// [RecordSQLite]. Its methods are safe for concurrent use. Changes of several
+// goroutines are recorded in the order in which they happen.
 type Recorder struct {
-	fsys.FS // what reads goes straight through
+	fsys.FS // reads pass through
 	top     string
 
 	mu    sync.Mutex
 	ops   []*op
 	nodes int
-	names map[string]int        // of every file and folder that is there now, by its path below top
-	live  map[int][]string      // and back: a file may have several
+	names map[string]int        // numbers of all existing files and folders, by path below top
+	live  map[int][]string      // the paths of each number: a file may have several
 	due   []string              // folders that SQLite is about to sync
-	loses func(rel string) bool // broken: SQLite's syncs of these files are lost
+	loses func(rel string) bool // a planted flaw: SQLite's syncs of these files are lost
 }
 
-// NewRecorder records what happens below top, which is taken to be there for good.
+// NewRecorder records changes below top. top itself counts as safe.
 func NewRecorder(top string) *Recorder {
 	return &Recorder{FS: fsys.OS{}, top: top, names: map[string]int{".": 0}, live: map[int][]string{0: {"."}}}
 }
 
-// Top is the folder whose changes are recorded.
+// Top returns the folder whose changes are recorded.
 func (r *Recorder) Top() string { return r.top }
 
-// Note writes down, between the changes, what a client asked for or was told.
+// Note records a client's request or answer, between the changes.
 func (r *Recorder) Note(note any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ops = append(r.ops, &op{kind: opNote, note: note, text: fmt.Sprintf("-- %v", note)})
 }
 
-// Len is how many steps have been recorded so far.
+// Len returns how many steps have been recorded so far.
 func (r *Recorder) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.ops)
 }
 
-// Text is the recorded steps from one number to another, for people.
+// Text describes the recorded steps of a range, for people.
 func (r *Recorder) Text(from, to int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,13 +62,13 @@ func (r *Recorder) Text(from, to int) string {
 	return b.String()
 }
 
-// below is a path as seen from top; false if it lies elsewhere.
+// below returns a path relative to top, and false if it lies elsewhere.
 func (r *Recorder) below(path string) (string, bool) {
 	rel, err := filepath.Rel(r.top, path)
 	return rel, err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// where is the folder of a path, and its name there.
+// where returns the folder of a path, and the name in it.
 func (r *Recorder) where(rel string) (dir int, name string) {
 	dir, ok := r.names[filepath.Dir(rel)]
 	if !ok {
@@ -75,7 +77,7 @@ func (r *Recorder) where(rel string) (dir int, name string) {
 	return dir, filepath.Base(rel)
 }
 
-// do makes a change and records it. Nobody else's comes between.
+// do makes a change and records it. No other change comes in between.
 func (r *Recorder) do(change func() error, record func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +93,7 @@ func (r *Recorder) add(o *op, format string, args ...any) {
 	r.ops = append(r.ops, o)
 }
 
-// bind and unbind keep track of what is where now.
+// bind and unbind keep names and live up to date.
 func (r *Recorder) bind(rel string, node int) {
 	r.names[rel] = node
 	r.live[node] = append(r.live[node], rel)
@@ -107,7 +109,7 @@ func (r *Recorder) unbind(rel string) int {
 	return node
 }
 
-// born records a new file or folder under a name.
+// born records a new file or folder.
 func (r *Recorder) born(rel, how string) int {
 	r.nodes++
 	dir, name := r.where(rel)
@@ -117,7 +119,8 @@ func (r *Recorder) born(rel, how string) int {
 	return r.nodes
 }
 
-// Open records a file that is made or emptied by it, and wraps what changes it.
+// Open opens a file, and records it if that creates or empties the file. Writes
+// and syncs of the opened file are recorded too.
 func (r *Recorder) Open(path fsys.Path, flag int, perm fs.FileMode) (f fsys.File, err error) {
 	rel, mine := r.below(path.String())
 	if !mine {
@@ -133,7 +136,7 @@ func (r *Recorder) Open(path fsys.Path, flag int, perm fs.FileMode) (f fsys.File
 	return &recorded{File: f, r: r, node: node, rel: rel}, nil
 }
 
-// opened finds the number of a file that has just been opened.
+// opened returns the number of a file that has just been opened.
 func (r *Recorder) opened(rel string, create, truncate bool) int {
 	node, known := r.names[rel]
 	switch {
@@ -147,7 +150,7 @@ func (r *Recorder) opened(rel string, create, truncate bool) int {
 	return node
 }
 
-// Link records a second name.
+// Link records a second name of a file.
 func (r *Recorder) Link(from, to fsys.Path) error {
 	return r.do(func() error { return r.FS.Link(from, to) }, func() {
 		source, _ := r.below(from.String())
@@ -159,7 +162,8 @@ func (r *Recorder) Link(from, to fsys.Path) error {
 	})
 }
 
-// Rename records both names, and moves all that is below them.
+// Rename records the change of both names. Paths below a renamed folder move
+// along.
 func (r *Recorder) Rename(from, to fsys.Path) error {
 	return r.do(func() error { return r.FS.Rename(from, to) }, func() {
 		source, _ := r.below(from.String())
@@ -174,11 +178,14 @@ func (r *Recorder) Rename(from, to fsys.Path) error {
 			}
 		}
 		r.bind(target, node)
-		r.add(&op{kind: opNames, names: []naming{{oldDir, oldName, gone}, {newDir, newName, node}}}, "rename %s to %s", source, target)
+		r.add(
+			&op{kind: opNames, names: []naming{{oldDir, oldName, gone}, {newDir, newName, node}}},
+			"rename %s to %s", source, target,
+		)
 	})
 }
 
-// Remove records that a name is gone.
+// Remove records that a name is removed.
 func (r *Recorder) Remove(path fsys.Path) error {
 	return r.do(func() error { return r.FS.Remove(path) }, func() { r.removed(path.String()) })
 }
@@ -190,7 +197,7 @@ func (r *Recorder) removed(path string) {
 	r.add(&op{kind: opNames, names: []naming{{dir, name, gone}}}, "remove %s", rel)
 }
 
-// Mkdir records a folder.
+// Mkdir records a new folder.
 func (r *Recorder) Mkdir(path fsys.Path, perm fs.FileMode) error {
 	return r.do(func() error { return r.FS.Mkdir(path, perm) }, func() {
 		rel, _ := r.below(path.String())
@@ -199,10 +206,11 @@ func (r *Recorder) Mkdir(path fsys.Path, perm fs.FileMode) error {
 	})
 }
 
-// folder as the size of a new node says that it is one.
+// folder marks a new node as a folder, in the size field of its op.
 const folder = -1
 
-// SyncDir records that the names in a folder are safe. It does not wait for the disk: the cut is played.
+// SyncDir records that the names in a folder are safe. It does not sync the
+// real folder, because the power cut is only simulated.
 func (r *Recorder) SyncDir(path fsys.Path) error {
 	return r.do(func() error { _, err := r.FS.Lstat(path); return err }, func() {
 		if rel, mine := r.below(path.String()); mine {
@@ -215,7 +223,7 @@ func (r *Recorder) syncedDir(rel string) {
 	r.add(&op{kind: opSyncDir, node: r.names[rel]}, "syncdir %s", rel)
 }
 
-// recorded is an open file.
+// recorded is an open file whose changes are recorded.
 type recorded struct {
 	fsys.File
 	r    *Recorder
@@ -225,13 +233,17 @@ type recorded struct {
 }
 
 func (f *recorded) Write(p []byte) (n int, err error) {
-	err = f.r.do(func() error { n, err = f.File.WriteAt(p, f.at); return err }, func() { f.r.wrote(f.node, f.rel, p, f.at) })
+	err = f.r.do(func() error { n, err = f.File.WriteAt(p, f.at); return err }, func() {
+		f.r.wrote(f.node, f.rel, p, f.at)
+	})
 	f.at += int64(n)
 	return n, err
 }
 
 func (f *recorded) WriteAt(p []byte, off int64) (n int, err error) {
-	err = f.r.do(func() error { n, err = f.File.WriteAt(p, off); return err }, func() { f.r.wrote(f.node, f.rel, p, off) })
+	err = f.r.do(func() error { n, err = f.File.WriteAt(p, off); return err }, func() {
+		f.r.wrote(f.node, f.rel, p, off)
+	})
 	return n, err
 }
 

@@ -13,22 +13,25 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// SQLite knows the file system through a table of functions, its VFS. RecordSQLite puts one before the default that passes everything on and tells a recorder of what changes. The shared memory
-// of a write-ahead log is not among it: it is no part of what a crash leaves, and SQLite makes it anew.
+// SQLite reaches the file system through a table of functions, its VFS.
+// RecordSQLite registers a VFS in front of the default one. It passes all calls
+// on, and tells a recorder of changes. It does not record the shared memory of
+// a write-ahead log: a crash does not keep it, and SQLite makes it anew.
 
-// shim is the VFS in front; there is one, and recorders are told apart by their folders.
+// shim is the VFS in front. The process has one; a file's path says which
+// recorder it belongs to.
 var shim struct {
 	once  sync.Once
 	err   error
-	below lib.Tsqlite3_vfs // the functions of the default
+	below lib.Tsqlite3_vfs // the functions of the default VFS
 
 	mu        sync.Mutex
 	recorders []*Recorder
 	files     map[uintptr]*sqliteFile
-	methods   map[uintptr]uintptr // for each table of a file's functions, the one in front
+	methods   map[uintptr]uintptr // from a file's table of functions to the one in front of it
 }
 
-// sqliteFile is a file that SQLite has open below a recorder's folder.
+// sqliteFile is an open SQLite file below a recorder's folder.
 type sqliteFile struct {
 	r     *Recorder
 	rel   string
@@ -36,7 +39,8 @@ type sqliteFile struct {
 	below *lib.Tsqlite3_io_methods
 }
 
-// RecordSQLite makes every SQLite database below the recorder's folder tell it of changes, from now on and in the whole process.
+// RecordSQLite records the changes of all SQLite databases below the recorder's
+// folder, from now on and in the whole process.
 func RecordSQLite(r *Recorder) error {
 	shim.once.Do(func() { shim.err = install() })
 	shim.mu.Lock()
@@ -62,13 +66,15 @@ func install() error {
 	*vfs = shim.below
 	vfs.FzName, vfs.FpNext = name, 0
 	vfs.FxOpen, vfs.FxDelete = pointer(sqliteOpen), pointer(sqliteDelete)
-	// The folder is synced deep inside, after opening it with this.
+	// SQLite syncs a folder deep inside, after opening it with this call.
 	call, err := libc.CString("openDirectory")
 	if err != nil {
 		return err
 	}
 	folderOpener = function[func(*libc.TLS, uintptr, uintptr) uintptr](shim.below.FxGetSystemCall)(tls, found, call)
-	if rc := function[func(*libc.TLS, uintptr, uintptr, uintptr) int32](shim.below.FxSetSystemCall)(tls, found, call, pointer(sqliteOpenFolder)); rc != lib.SQLITE_OK {
+	if rc := function[func(*libc.TLS, uintptr, uintptr, uintptr) int32](shim.below.FxSetSystemCall)(
+		tls, found, call, pointer(sqliteOpenFolder),
+	); rc != lib.SQLITE_OK {
 		return fmt.Errorf("crash: SQLite does not let its calls be watched: %d", rc)
 	}
 	if rc := lib.Xsqlite3_vfs_register(tls, front, 1); rc != lib.SQLITE_OK {
@@ -79,15 +85,16 @@ func install() error {
 
 var folderOpener uintptr
 
-// at is what lies at an address of SQLite's.
+// at returns a pointer to the C object at an address.
 func at[T any](address uintptr) *T { return (*T)(*(*unsafe.Pointer)(unsafe.Pointer(&address))) }
 
-// pointer is a function as SQLite calls it, and function the way back.
+// pointer turns a Go function into an address that SQLite can call. function
+// turns such an address back into a Go function.
 func pointer[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
 
 func function[F any](address uintptr) F { return *(*F)(unsafe.Pointer(&address)) }
 
-// recorderOf is whose folder a path is in, or nil.
+// recorderOf returns the recorder whose folder has the path, or nil.
 func recorderOf(path string) (r *Recorder, rel string) {
 	if path == "" {
 		return nil, ""
@@ -116,7 +123,10 @@ func sqliteOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr
 		return open(tls, vfs, name, file, flags, out)
 	}
 	_ = r.do(func() error { rc = open(tls, vfs, name, file, flags, out); return failed(rc) }, func() {
-		f := &sqliteFile{r: r, rel: rel, node: r.opened(rel, true, false), below: at[lib.Tsqlite3_io_methods](at[lib.Tsqlite3_file](file).FpMethods)}
+		f := &sqliteFile{
+			r: r, rel: rel, node: r.opened(rel, true, false),
+			below: at[lib.Tsqlite3_io_methods](at[lib.Tsqlite3_file](file).FpMethods),
+		}
 		shim.mu.Lock()
 		defer shim.mu.Unlock()
 		shim.files[file] = f
@@ -125,13 +135,15 @@ func sqliteOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr
 	return rc
 }
 
-// inFront is a table of a file's functions that passes on to another.
+// inFront returns a table of functions that records changes and passes them on
+// to another table.
 func inFront(tls *libc.TLS, below uintptr) uintptr {
 	if shim.methods[below] == 0 {
 		front := libc.Xmalloc(tls, libc.Tsize_t(unsafe.Sizeof(lib.Tsqlite3_io_methods{})))
 		m := at[lib.Tsqlite3_io_methods](front)
 		*m = *at[lib.Tsqlite3_io_methods](below)
-		m.FxWrite, m.FxTruncate, m.FxSync, m.FxClose = pointer(sqliteWrite), pointer(sqliteTruncate), pointer(sqliteSync), pointer(sqliteClose)
+		m.FxWrite, m.FxTruncate, m.FxSync, m.FxClose =
+			pointer(sqliteWrite), pointer(sqliteTruncate), pointer(sqliteSync), pointer(sqliteClose)
 		shim.methods[below] = front
 	}
 	return shim.methods[below]
@@ -200,7 +212,7 @@ func sqliteDelete(tls *libc.TLS, vfs, name uintptr, syncDir int32) (rc int32) {
 		return remove(tls, vfs, name, syncDir)
 	}
 	_ = r.do(func() error {
-		if _, err := os.Lstat(path); err != nil { // SQLite deletes what may not be there
+		if _, err := os.Lstat(path); err != nil { // SQLite also deletes missing files
 			rc = remove(tls, vfs, name, syncDir)
 			return err
 		}
@@ -213,7 +225,8 @@ func sqliteDelete(tls *libc.TLS, vfs, name uintptr, syncDir int32) (rc int32) {
 	return rc
 }
 
-// sqliteOpenFolder opens the folder of a file, to sync it: within one of the calls above, which has the recorder's lock.
+// sqliteOpenFolder opens the folder of a file, to sync it. SQLite calls it
+// within one of the calls above, which holds the recorder's lock.
 func sqliteOpenFolder(tls *libc.TLS, name, fd uintptr) int32 {
 	if r, rel := recorderOf(text(name)); r != nil {
 		r.due = append(r.due, filepath.Dir(rel))
@@ -221,7 +234,7 @@ func sqliteOpenFolder(tls *libc.TLS, name, fd uintptr) int32 {
 	return function[func(*libc.TLS, uintptr, uintptr) int32](folderOpener)(tls, name, fd)
 }
 
-// folders records the syncs of folders that came with a call.
+// folders records the folder syncs that SQLite made within a call.
 func (r *Recorder) folders() {
 	for _, rel := range r.due {
 		r.syncedDir(rel)

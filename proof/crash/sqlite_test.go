@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/backend/sqlite"
+	_ "github.com/croft-dev/croft/backend/sqlite" // sets inject.SQLite
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/internal/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -30,10 +31,12 @@ func newSQLiteRun(tb testing.TB) *client {
 const sqliteName = "croft.db"
 
 func sqliteStore(path string, now func() time.Time) (store.Store, error) {
-	return sqlite.Open(context.Background(), path, &sqlite.Options{Now: now, SweepEvery: -1, LockWait: testenv.Patience})
+	return inject.SQLite(context.Background(), path, testenv.Patience, now)
 }
 
-// sqliteLife is recorded of a store: terms of two keys, a checkpoint in the middle of them, and the end of the last connection, which copies the log back and removes it. It returns after which step the tables were made.
+// sqliteLife records a store: terms of two keys with a checkpoint in between,
+// and the end of the last connection, which copies the log back and removes it.
+// It returns the step at which the tables were complete.
 func sqliteLife(c *client) (made int) {
 	c.Helper()
 	path := filepath.Join(c.rec.Top(), sqliteName)
@@ -73,7 +76,8 @@ func execute(tb testing.TB, dsn, text string) {
 	}
 }
 
-// sqliteLawful opens what a cut left, and asks SQLite itself whether it is sound.
+// sqliteLawful opens the database that a cut left, and lets SQLite check its
+// integrity.
 func sqliteLawful(top string, notes []any) error {
 	path := filepath.Join(top, sqliteName)
 	if err := lawful(func(now func() time.Time) (store.Store, error) { return sqliteStore(path, now) }, notes); err != nil {
@@ -95,7 +99,7 @@ func sound(path string) error {
 	return nil
 }
 
-// TestASQLiteStoreSurvivesEveryPowerCut.
+// A SQLite store must survive a power cut after any step.
 func TestASQLiteStoreSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
 	c := newSQLiteRun(t)
@@ -107,7 +111,8 @@ func TestASQLiteStoreSurvivesEveryPowerCut(t *testing.T) {
 	}
 }
 
-// TestBrokenSQLiteStoresAreCaught: the store insists on synchronous = FULL; these disks make less of it.
+// The store needs synchronous = FULL. These broken disks lose some of its
+// syncs.
 func TestBrokenSQLiteStoresAreCaught(t *testing.T) {
 	t.Parallel()
 	for name, loses := range map[string]func(rel string) bool{

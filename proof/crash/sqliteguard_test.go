@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// application is a program's own database, with a table that a fence row guards.
+// application is a program's database with a table that a fence row guards.
 type application struct {
 	db *sql.DB
 	g  *sqlite.Guard
@@ -37,7 +37,8 @@ func openApplication(path, synchronous string) (*application, error) {
 	return &application{db, g}, nil
 }
 
-// write is check and write in one transaction, as the guard's documentation says.
+// write checks the stamp and writes in one transaction, as the guard's
+// documentation demands.
 func (a *application) write(token fence.Token) error {
 	ctx := context.Background()
 	tx, err := a.db.BeginTx(ctx, nil)
@@ -54,7 +55,7 @@ func (a *application) write(token fence.Token) error {
 	return tx.Commit()
 }
 
-// applicationLife writes and raises, with a checkpoint on the way.
+// applicationLife writes and raises, with a checkpoint in between.
 func applicationLife(tb testing.TB, r *Recorder, synchronous string) (made int) {
 	tb.Helper()
 	a, err := openApplication(filepath.Join(r.Top(), "app.db"), synchronous)
@@ -86,9 +87,10 @@ func applicationLife(tb testing.TB, r *Recorder, synchronous string) (made int) 
 	return made
 }
 
-// applicationLawful holds the table and its mark against what writers had asked for and been told.
+// applicationLawful compares the table and its mark with the writers' requests
+// and answers.
 func applicationLawful(top string, notes []any) error {
-	var highest, written fence.Token // of those told
+	var highest, written fence.Token // of confirmed notes
 	for _, n := range notes {
 		if a := n.(admission); a.told {
 			highest = max(highest, a.token)
@@ -130,7 +132,9 @@ func applicationLawful(top string, notes []any) error {
 	return sound(path)
 }
 
-// TestASQLiteGuardSurvivesEveryPowerCut, if its owner has the database synced at every commit; with less than that, writes are lost that somebody was told of, which must be seen here.
+// A SQLite guard must survive every power cut if the database is synced at
+// every commit. With less than that, confirmed writes are lost, and the test
+// must see it.
 func TestASQLiteGuardSurvivesEveryPowerCut(t *testing.T) {
 	t.Parallel()
 	for _, synchronous := range []string{"full", "normal", "off"} {

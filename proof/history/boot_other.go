@@ -4,5 +4,6 @@ package history
 
 import "time"
 
-// Now is the wall clock where the system shows no clock that all processes share and nobody sets.
+// Now returns the wall clock, because these systems have no clock that all
+// processes share and nobody can set.
 func Now() int64 { return time.Now().UnixNano() }

@@ -4,8 +4,9 @@ package history
 
 import "golang.org/x/sys/unix"
 
-// Now is the machine's boot clock in nanoseconds: the same for every process, whatever the wall clock does. It is read each time: what two processes write down is
-// compared.
+// Now returns the machine's boot clock in nanoseconds. It is the same for all
+// processes, and nobody can set it. It is read anew each time, because Check
+// compares the times of different processes.
 func Now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(bootClock, &ts); err != nil {

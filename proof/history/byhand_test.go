@@ -6,7 +6,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// reserved is what somebody else is told of a reservation of grant 9 for the owner b.
+// reserved is the answer to another owner while grant 9 reserves the key for b.
 func reserved(token, at, now int64) Result {
 	r := made(tenure.Reserve, "9", "b", token, at, now)
 	r.Outcome = Held
@@ -19,8 +19,8 @@ func (s *scene) takesAs(owner, g string, at, token int64) *scene {
 	return s.add(owner, at-1, at+1, c, record(OK, g, token, at, at+ttl, at))
 }
 
-// TestWhatOperatorsMayDoIsAccepted: they need not wait, and holders need not know at once.
-func TestWhatOperatorsMayDoIsAccepted(t *testing.T) {
+// Operators need not wait, and holders need not learn of it at once.
+func TestLawfulActsOfOperatorsAreAccepted(t *testing.T) {
 	for name, s := range map[string]*scene{
 		"a takeover, and the holder finds out": new(scene).takes("a", "1", 10, 100).acts(tenure.Takeover, "9", "operator", 500, 500).holds("a", "1", 510, 100).
 			renews("a", "1", 520, 525, record(NotOwned, "9", 500, 500, 500+ttl, 522)).releases("operator", "9", 600, 605, gone("9", 500, 500, 602)).takes("b", "2", 700, 700),
@@ -48,7 +48,7 @@ func TestWhatOperatorsMayDoIsAccepted(t *testing.T) {
 	}
 }
 
-// TestActsThatBreakALawAreFound, whether it is by the operator or by what the store makes of it.
+// The operator may be at fault, or the store.
 func TestActsThatBreakALawAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		s    *scene

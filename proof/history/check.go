@@ -5,22 +5,33 @@ import (
 	"time"
 )
 
-// Law names what was broken.
+// Law names a broken law.
 type Law string
 
-// The laws that histories are held against.
+// The laws that histories are checked against.
 const (
-	Register   Law = "the store is one register"   // there is an order of the requests on a key that explains all answers
-	Tokens     Law = "tokens only go up"           // one grant per token, one token per grant, later grants above earlier ones
-	Exclusion  Law = "one holder at a time"        // nobody is sure to hold a key that another has been granted
-	Order      Law = "no older owner is admitted"  // no admitted write carries a token below one admitted or raised before it
-	NoFalse    Law = "no refusal without a reason" // who is refused as stale has been overtaken
+	// Register: some order of the requests on a key explains all answers.
+	Register Law = "the store is one register"
+	// Tokens: one grant per token, one token per grant, later grants above
+	// earlier ones.
+	Tokens Law = "tokens only go up"
+	// Exclusion: no client is sure to hold a key that was granted to another.
+	Exclusion Law = "one holder at a time"
+	// Order: no admitted write carries a token below one admitted or raised
+	// before.
+	Order Law = "no older owner is admitted"
+	// NoFalse: if a guard refuses a stamp as stale, a newer one was presented.
+	NoFalse Law = "no refusal without a reason"
+	// NothingWas: no update counts if all copies of its write were refused.
 	NothingWas Law = "a refused write did nothing"
-	Kept       Law = "no update is lost"       // what was confirmed is there, and what came after was made from it
-	Once       Law = "no update happens twice" // not even when it is sent twice
+	// Kept: every confirmed update is there, and later ones were made from it.
+	Kept Law = "no update is lost"
+	// Once: no update is applied twice, even if its write is sent twice.
+	Once Law = "no update happens twice"
 )
 
-// Violation is a law broken in the history of a key, and the operations that show it.
+// Violation is a broken law in the history of one key, with the operations that
+// show it.
 type Violation struct {
 	Law  Law
 	Key  string
@@ -36,18 +47,22 @@ func (v Violation) String() string {
 	return s
 }
 
-// Terms say what a history can be held against. The zero Terms are all laws.
+// Terms select the laws for a check. The zero Terms select all.
 type Terms struct {
-	// Unguarded leaves out what guards promise.
+	// Unguarded leaves out the laws that guards keep.
 	Unguarded bool
-	// Untimed leaves out what rests on the store's clock: that it went at the pace of the holders' own, and did not step.
+	// Untimed leaves out the laws that rest on the store's clock. They need a
+	// clock that runs at the same rate as the holders' clocks and does not
+	// step.
 	Untimed bool
-	// Patience bounds the search for an order of the requests on one key; default 2 minutes. A search that does not end counts as a violation: what has not been
-	// shown to be right is not.
+	// Patience limits the search for an order of the requests on one key; the
+	// default is 2 minutes. If the search does not end in time, Check reports a
+	// violation, because the history has not been shown to be right.
 	Patience time.Duration
 }
 
-// Check holds the operations of all processes against the laws, and returns what it finds in the order of keys.
+// Check checks the operations of all processes against the laws, and returns
+// the violations in the order of keys.
 func Check(ops []Op, t Terms) []Violation {
 	if t.Patience <= 0 {
 		t.Patience = 2 * time.Minute
@@ -82,7 +97,8 @@ func Keys(ops []Op) []string {
 	return keys
 }
 
-// of are the operations that concern a key: its own, and what happened to all.
+// of returns the operations that concern a key: those on the key, and those
+// without a key, which concern all keys.
 func of(ops []Op, key string) []Op {
 	var mine []Op
 	for _, op := range ops {

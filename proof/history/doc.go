@@ -1,9 +1,19 @@
-// Package history records what clients of real stores and guards saw, and judges it.
+// Package history records what the clients of real stores and guards saw, and
+// checks the records against the laws.
 //
-// Every process writes a file of its own, one line of JSON for the beginning and one for the end of each operation, as soon as it happens: what a killed
-// process has begun is known, and only its outcome is not. Times are those of the clock that runs since the machine was booted, which all processes of one
-// machine share, so that "ended before the other began" means what it says.
+// Every process writes a file of its own. Each operation gives two lines of
+// JSON: one when it begins and one when it ends. Both are written at once. So
+// if a process is killed, the operations it had begun are known, and only their
+// outcomes are not.
 //
-// [Check] then holds the histories of all processes together against the laws. An outcome that nobody knows is taken for both: it happened, or it did not.
-// A [Timeline] shows what broke a law, on one page that needs nothing else.
+// Times come from the boot clock, which all processes of a machine share. So it
+// is certain whether one operation ended before another began.
+//
+// A [Recorder] has one mutex. It orders the lines of its file, so that
+// goroutines of the process may share it. The rest of the package has no
+// goroutines and no locks.
+//
+// [Check] checks the histories of all processes together. If the outcome of an
+// operation is unknown, Check allows both: it happened, or it did not.
+// [Timeline] shows violations on one HTML page that needs no other file.
 package history

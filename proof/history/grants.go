@@ -8,27 +8,32 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// grant is what the history of a key tells of one grant.
+// grant collects everything that a key's history says about one grant.
 type grant struct {
 	id    fence.Grant
 	token fence.Token // 0 if no answer ever showed it
-	verb  tenure.Verb // that asked for it: an acquire, or an operator's
-	owner string      // who asked for it, or whom it was reserved for
-	// asked is when that was first sent, shown is the end of the first operation whose answer shows that it was granted, told that of the first that told its holder.
+	verb  tenure.Verb // of the request for it: Acquire, or an operator's verb
+	owner string      // of that request, or the owner it was reserved for
+	// asked is the time at which the request for it was first sent. shown is
+	// the end of the first operation whose answer shows the grant. told is the
+	// end of the first operation that told its holder of it.
 	asked, shown, told int64
 	acquired           int64 // on the store's clock, in microseconds
-	first              Op    // that sent it
-	witness            Op    // that showed it
-	// releases are when releases of it were sent; unsure is when a renewal first was whose outcome nobody knows, Never if none was.
+	first              Op    // the operation that first asked for it
+	witness            Op    // the operation that first showed it
+	// releases are the times at which releases of it were sent.
 	releases []int64
-	unsure   int64
+	// unsure is the time of its first renewal with unknown outcome, or Never.
+	unsure int64
 }
 
 func newGrant(id fence.Grant) *grant {
 	return &grant{id: id, asked: Never, shown: Never, told: Never, unsure: Never}
 }
 
-// grants collects what the answers tell, in the order in which they were asked for. Grants without a token are those that no answer shows: they may never have been.
+// grants collects all grants of a key, in the order in which they were asked
+// for, and the violations that it meets on the way. A grant has no token if no
+// answer shows it: it may never have happened.
 func grants(ops []Op) ([]*grant, []Violation) {
 	var found []Violation
 	by := map[fence.Grant]*grant{}
@@ -56,7 +61,7 @@ func grants(ops []Op) ([]*grant, []Violation) {
 			g.told = min(g.told, op.End)
 		}
 	}
-	forgot := int64(Never) // when the store first did
+	forgot := int64(Never) // when the store first lost its memory
 	for _, op := range ops {
 		if op.Kind == Rewind {
 			forgot = min(forgot, op.Begin)
@@ -67,10 +72,15 @@ func grants(ops []Op) ([]*grant, []Violation) {
 		}
 		g := by[id]
 		if g == nil || g.asked == Never {
-			found = append(found, Violation{Law: Tokens, Key: op.Key, Text: fmt.Sprintf("token %d went to grant %s, which nobody asked for", token, short(id)), Ops: []Op{op}})
+			found = append(found, Violation{
+				Law: Tokens, Key: op.Key,
+				Text: fmt.Sprintf("token %d went to grant %s, which nobody asked for", token, short(id)),
+				Ops:  []Op{op},
+			})
 			continue
 		}
-		if g.token != 0 && g.token != token && op.End > forgot { // granted, forgotten, asked for again
+		// The store forgot the grant, and granted the same secret again.
+		if g.token != 0 && g.token != token && op.End > forgot {
 			life := *g
 			life.token, life.shown = 0, Never
 			g = &life
@@ -78,7 +88,14 @@ func grants(ops []Op) ([]*grant, []Violation) {
 			list = append(list, g)
 		}
 		if g.token != 0 && g.token != token {
-			found = append(found, Violation{Law: Tokens, Key: op.Key, Text: fmt.Sprintf("grant %s has two tokens, %d and %d: a secret is granted once", short(id), g.token, token), Ops: []Op{g.witness, op}})
+			found = append(found, Violation{
+				Law: Tokens, Key: op.Key,
+				Text: fmt.Sprintf(
+					"grant %s has two tokens, %d and %d: a secret is granted once", short(id),
+					g.token, token,
+				),
+				Ops: []Op{g.witness, op},
+			})
 			continue
 		}
 		if op.End < g.shown {
@@ -91,8 +108,10 @@ func grants(ops []Op) ([]*grant, []Violation) {
 	return list, found
 }
 
-// checkTokens holds that no token is given twice, and that what was granted after another grant was known has a higher one. It holds also where the store
-// has forgotten what it knew: tokens are anchored in its clock.
+// checkTokens checks that no two grants have the same token. If a grant was
+// shown before another was asked for, the later one must have the higher token.
+// This must hold even after the store lost its memory, because tokens are
+// anchored in its clock.
 func checkTokens(key string, ops []Op) []Violation {
 	list, found := grants(ops)
 	seen := map[fence.Token]*grant{}
@@ -102,14 +121,18 @@ func checkTokens(key string, ops []Op) []Violation {
 			continue
 		}
 		if other := seen[g.token]; other != nil {
-			found = append(found, Violation{Law: Tokens, Key: key, Text: fmt.Sprintf("token %d was given to two grants", g.token), Ops: []Op{other.witness, g.witness}})
+			found = append(found, Violation{
+				Law: Tokens, Key: key,
+				Text: fmt.Sprintf("token %d was given to two grants", g.token),
+				Ops:  []Op{other.witness, g.witness},
+			})
 		}
 		seen[g.token] = g
 		known = append(known, g)
 	}
 	byShown := slices.Clone(known)
 	slices.SortStableFunc(byShown, func(a, b *grant) int { return int(min(1, max(-1, a.shown-b.shown))) })
-	var highest *grant // of those shown before the next was asked for
+	var highest *grant // of the grants shown before g was asked for
 	i := 0
 	for _, g := range known {
 		for ; i < len(byShown) && byShown[i].shown < g.asked; i++ {
@@ -118,7 +141,11 @@ func checkTokens(key string, ops []Op) []Violation {
 			}
 		}
 		if highest != nil && highest.token > g.token {
-			found = append(found, Violation{Law: Tokens, Key: key, Text: fmt.Sprintf("token %d was given after token %d was", g.token, highest.token), Ops: []Op{highest.witness, g.first, g.witness}})
+			found = append(found, Violation{
+				Law: Tokens, Key: key,
+				Text: fmt.Sprintf("token %d was given after token %d was", g.token, highest.token),
+				Ops:  []Op{highest.witness, g.first, g.witness},
+			})
 		}
 	}
 	return found

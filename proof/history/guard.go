@@ -8,13 +8,14 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// Guard is a guarded resource whose raises are written about. Writes look different in every place, so [Recorder.Write] is for those who make them.
+// Guard records the raises at the guard that it wraps. Writes look different at
+// every guard, so their callers use [Recorder.Write].
 type Guard struct {
 	guard.Guard
 	r *Recorder
 }
 
-// NewGuard records the raises at a guard.
+// NewGuard wraps a guard, to record the raises at it.
 func (r *Recorder) NewGuard(g guard.Guard) *Guard { return &Guard{Guard: g, r: r} }
 
 // Raise raises the fence.
@@ -25,7 +26,8 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error
 	return mark, err
 }
 
-// Write records one copy of a write: an update made from the prior one, under a stamp. A write without a guard has a stamp all the same, which says whose it was.
+// Write records one copy of a write: an update made from a prior one. The stamp
+// says whose write it is, even if no guard checks it.
 func (r *Recorder) Write(stamp fence.Stamp, update, prior string, write func() error) error {
 	c := presented(Write, stamp)
 	c.Update, c.Prior = update, prior
@@ -39,7 +41,8 @@ func presented(kind Kind, stamp fence.Stamp) Call {
 	return Call{Kind: kind, Key: stamp.Key, Token: stamp.Token, Grant: stamp.Grant, Seq: stamp.Seq}
 }
 
-// Admitted is what a guard's answer means. Whatever is not clearly a refusal may have taken effect.
+// Admitted turns a guard's answer into a Result. The outcome is Unknown unless
+// the guard clearly admitted or refused.
 func Admitted(err error) Result {
 	if err == nil {
 		return Result{Outcome: OK}

@@ -9,7 +9,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Kind says what sort of operation a client carried out.
+// Kind is the sort of an operation.
 type Kind string
 
 // The kinds of operations.
@@ -17,32 +17,33 @@ const (
 	Lease   Kind = "lease"   // a request to the lease store: Verb
 	Raise   Kind = "raise"   // the fence raised at the key's resource
 	Write   Kind = "write"   // an update of the key's resource
-	Read    Kind = "read"    // the key's resource read: Update is what it held
-	Holds   Kind = "holds"   // a client sure at Begin that it holds the key
-	Applied Kind = "applied" // the updates that the key's resource says were applied, in order: Updates
-	Fault   Kind = "fault"   // something done to the clients, the network or a server: Note
-	Rewind  Kind = "rewind"  // the lease store lost what it confirmed lately, some time between Begin and End
+	Read    Kind = "read"    // the key's resource read; Result.Update is its content
+	Holds   Kind = "holds"   // the client is sure at Begin that it holds the key
+	Applied Kind = "applied" // the resource's list of applied updates, in order: Updates
+	Fault   Kind = "fault"   // a fault in the clients, the network or a server: Note
+	Rewind  Kind = "rewind"  // between Begin and End, the store lost recent changes it had confirmed
 )
 
 // Outcome is how an operation ended.
 type Outcome string
 
-// The outcomes of operations. An operation without any was cut off, and Unknown is one that does not know: both may or may not have taken effect.
+// The outcomes of operations. An operation that was cut off has no outcome. If
+// the outcome is missing or Unknown, the operation may have taken effect.
 const (
-	OK       Outcome = "ok"        // granted, renewed, released; admitted, if a guard was asked
-	Held     Outcome = "held"      // refused: another has the key
+	OK       Outcome = "ok"        // granted, renewed or released; admitted by a guard
+	Held     Outcome = "held"      // refused: another owner has the key
 	NotOwned Outcome = "not_owned" // refused: the grant is over
-	Stale    Outcome = "stale"     // refused by a guard: a newer owner has been admitted
-	Repeated Outcome = "repeated"  // refused by a guard: this write, or one after it, has been made
-	Refused  Outcome = "refused"   // refused by a guard for any other reason
+	Stale    Outcome = "stale"     // refused by a guard: it has admitted a newer owner
+	Repeated Outcome = "repeated"  // refused by a guard: it has admitted this write, or a later one
+	Refused  Outcome = "refused"   // refused by a guard for another reason
 	Invalid  Outcome = "invalid"   // never tried
 	Unknown  Outcome = "unknown"
 )
 
-// Never is the end of an operation that has none.
+// Never is the End of an operation that has not ended.
 const Never = math.MaxInt64
 
-// Call is what was asked for.
+// Call is the request of an operation.
 type Call struct {
 	Kind  Kind        `json:"kind"`
 	Key   string      `json:"key,omitempty"`
@@ -50,29 +51,32 @@ type Call struct {
 	Grant fence.Grant `json:"grant,omitempty"`
 	Token fence.Token `json:"token,omitempty"`
 	Seq   uint64      `json:"seq,omitempty"`
-	// Owner is who asks for the key, or whom an operator reserves it for.
+	// Owner is the owner that asks for the key, or that an operator reserves it
+	// for.
 	Owner string `json:"owner,omitempty"`
-	// Resume says of a renewal that it is allowed after the deadline.
+	// Resume says that a renewal is allowed after the deadline.
 	Resume bool `json:"resume,omitempty"`
-	// Update names a write, and Prior the one it was made from: that which the writer had read, or "" if there was none.
+	// Update names a write. Prior names the update that the writer had read
+	// before, or "" if there was none.
 	Update string `json:"update,omitempty"`
 	Prior  string `json:"prior,omitempty"`
-	// Victim is the process that a fault befell, "" if all.
+	// Victim is the process that a fault hit, "" if it hit all.
 	Victim string `json:"victim,omitempty"`
 	Note   string `json:"note,omitempty"`
 }
 
-// Result is what came of it. What a lease store answers, it answers with the key's record: Token to Now are from that.
+// Result is the answer to a Call. A lease store answers with the key's record:
+// the fields from Token to Now come from it.
 type Result struct {
 	Outcome  Outcome      `json:"outcome"`
 	Token    fence.Token  `json:"record_token,omitempty"`
 	Grant    fence.Grant  `json:"record_grant,omitempty"`
 	State    tenure.State `json:"state,omitempty"`
 	Owner    string       `json:"record_owner,omitempty"`
-	Acquired int64        `json:"acquired,omitempty"` // in microseconds on the store's clock, like the next two
+	Acquired int64        `json:"acquired,omitempty"` // microseconds on the store's clock, like the next two
 	Deadline int64        `json:"deadline,omitempty"`
 	Now      int64        `json:"now,omitempty"`
-	Update   string       `json:"holds,omitempty"` // that the resource held when it was read
+	Update   string       `json:"holds,omitempty"` // the resource's content when it was read
 	Updates  []string     `json:"updates,omitempty"`
 	Error    string       `json:"error,omitempty"`
 }
@@ -83,22 +87,23 @@ type Op struct {
 	Number  int64 // counts the operations of the process
 	Call
 	Result
-	// Begin and End are on the machine's boot clock, in nanoseconds. End is Never if no outcome was seen.
+	// Begin and End are nanoseconds of the machine's boot clock. End is Never
+	// if the operation has no outcome.
 	Begin, End int64
 }
 
-// The two parts have fields of the same names; these tell them apart.
+// Call and Result have fields of the same names; these methods tell them apart.
 
-// Asked is the stamp or grant that was presented.
+// Asked returns the token and grant that the client presented.
 func (o Op) Asked() (fence.Token, fence.Grant) { return o.Call.Token, o.Call.Grant }
 
-// Shown is the record that the answer showed.
+// Shown returns the token and grant of the record in the answer.
 func (o Op) Shown() (fence.Token, fence.Grant) { return o.Result.Token, o.Result.Grant }
 
-// Open reports whether the operation may have taken effect although nobody was told, or not.
+// Open reports whether the outcome is unknown.
 func (o Op) Open() bool { return o.Outcome == "" || o.Outcome == Unknown }
 
-// String tells the operation in a line.
+// String describes the operation in one line.
 func (o Op) String() string {
 	what := string(o.Kind)
 	if o.Kind == Lease {

@@ -8,8 +8,10 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// checkOrder holds guards to their one rule, as far as time tells what came first: nothing is admitted whose token is below one that was admitted or raised before it was sent, and who is refused as
-// stale has been overtaken by somebody who was there.
+// checkOrder checks guards, as far as the times say which operation came first.
+// If a token was admitted or raised before an operation began, no lower token
+// may be admitted to it. A refusal as stale must name a newer token that
+// somebody had presented.
 func checkOrder(key string, ops []Op) []Violation {
 	var asked, admitted []Op
 	for _, op := range ops {
@@ -33,7 +35,11 @@ func checkOrder(key string, ops []Op) []Violation {
 			}
 		}
 		if op.Call.Token < highest.Call.Token {
-			found = append(found, Violation{Law: Order, Key: key, Text: fmt.Sprintf("token %d was admitted after token %d", op.Call.Token, highest.Call.Token), Ops: []Op{highest, op}})
+			found = append(found, Violation{
+				Law: Order, Key: key,
+				Text: fmt.Sprintf("token %d was admitted after token %d", op.Call.Token, highest.Call.Token),
+				Ops:  []Op{highest, op},
+			})
 		}
 	}
 	return append(found, falseRefusals(key, asked)...)
@@ -53,7 +59,14 @@ func falseRefusals(key string, asked []Op) []Violation {
 		}
 		at, ok := presented[op.Result.Token]
 		if op.Result.Token <= op.Call.Token || !ok || at > op.End {
-			found = append(found, Violation{Law: NoFalse, Key: key, Text: fmt.Sprintf("token %d was refused for token %d, which nobody had presented by then or which is no newer", op.Call.Token, op.Result.Token), Ops: []Op{op}})
+			found = append(found, Violation{
+				Law: NoFalse, Key: key,
+				Text: fmt.Sprintf(
+					"token %d was refused for token %d, which nobody had presented by then or which is no newer",
+					op.Call.Token, op.Result.Token,
+				),
+				Ops: []Op{op},
+			})
 		}
 	}
 	return found

@@ -2,7 +2,8 @@ package history
 
 import "testing"
 
-// two owners: a writes under token 100, then b under token 200.
+// twoOwners is a scene with two owners: a writes under token 100, then b under
+// token 2000.
 func twoOwners() *scene {
 	return new(scene).takes("a", "1", 10, 100).raises("a", "1", 12, 14, 100).
 		reads("a", 16, "").writes("a", "1", 20, 25, 100, 1, "a.1", "", OK).
@@ -10,7 +11,7 @@ func twoOwners() *scene {
 		reads("b", 1016, "a.1").writes("b", "2", 1020, 1025, 2000, 1, "b.1", "a.1", OK)
 }
 
-// TestLawfulWritesAreAccepted: refused, repeated, of unknown outcome, all with one truth in the end.
+// Writes may be refused, repeated or of unknown outcome.
 func TestLawfulWritesAreAccepted(t *testing.T) {
 	stale := Result{Outcome: Stale, Token: 2000, Grant: id("2")}
 	late := Call{Kind: Write, Grant: id("1"), Token: 100, Seq: 2, Update: "a.2", Prior: "a.1"}
@@ -56,7 +57,7 @@ func TestUnlawfulWritesAreFound(t *testing.T) {
 	}
 }
 
-// TestForksTellOfLossesBeforeTheEnd.
+// Forks must find a loss while the clients still write.
 func TestForksTellOfLossesBeforeTheEnd(t *testing.T) {
 	s := twoOwners()
 	if n := Forks("k", s.ops); n != 0 {

@@ -18,13 +18,13 @@ type Reader struct {
 	files  map[string]*tail
 }
 
-// tail is one file as far as it has been read.
+// tail is one file, and how far it has been read.
 type tail struct {
 	process string
 	offset  int64
-	rest    []byte // a line that is not whole yet
+	rest    []byte // an incomplete last line
 	ops     []Op
-	at      map[int64]int // where in ops
+	at      map[int64]int // index in ops, by operation number
 }
 
 // NewReader reads the folder that recorders write to.
@@ -33,7 +33,8 @@ func NewReader(folder string) *Reader { return &Reader{folder: folder, files: ma
 // Load reads the histories in a folder.
 func Load(folder string) ([]Op, error) { return NewReader(folder).Read() }
 
-// Read returns all operations so far, by the time they began. What ended since the last Read has its end now.
+// Read returns all operations so far, ordered by the time they began. It adds
+// the outcomes that were written since the last Read.
 func (r *Reader) Read() ([]Op, error) {
 	paths, err := filepath.Glob(filepath.Join(r.folder, "*"+suffix))
 	if err != nil {
@@ -74,7 +75,7 @@ func (t *tail) read(path string) error {
 	text = append(t.rest, text...)
 	for {
 		whole, rest, found := bytes.Cut(text, []byte("\n"))
-		if !found { // still being written, or the last of a process that was killed
+		if !found { // the line is still being written, or its process was killed
 			t.rest = bytes.Clone(text)
 			return nil
 		}

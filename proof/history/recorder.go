@@ -8,10 +8,11 @@ import (
 	"sync"
 )
 
-// suffix is what the names of history files end with; before it is the name of the process.
+// suffix is the end of a history file's name. The process name comes before it.
 const suffix = ".jsonl"
 
-// line is one line of a history file. What begins has a Call, what ends has a Result, what takes no time has both.
+// line is one line of a history file. A beginning has a Call, an end has a
+// Result. Operations that take no time have both in one line.
 type line struct {
 	ID     int64   `json:"id"`
 	At     int64   `json:"at"`
@@ -19,8 +20,10 @@ type line struct {
 	Result *Result `json:"result,omitempty"`
 }
 
-// Recorder writes the history of one process. Its methods are safe for concurrent use. Lines are handed to the system one by one, so that they are there when the
-// process is killed; they are not synced, so a power cut may take them.
+// Recorder writes the history of one process. Its methods are safe for
+// concurrent use. Each line goes to the system in a write of its own, so it
+// survives when the process is killed. Lines are not synced, so a power cut may
+// lose them.
 type Recorder struct {
 	mu     sync.Mutex
 	file   *os.File
@@ -28,18 +31,21 @@ type Recorder struct {
 	closed bool
 }
 
-// NewRecorder begins the history of a process in a folder. The name must be its alone.
+// NewRecorder creates the history file of a process in a folder. It fails if
+// the file exists: every process needs a name of its own.
 func NewRecorder(folder, process string) (*Recorder, error) {
-	file, err := os.OpenFile(filepath.Join(folder, process+suffix), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
+	file, err := os.OpenFile(
+		filepath.Join(folder, process+suffix), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("history of %s: %w", process, err)
 	}
 	return &Recorder{file: file}, nil
 }
 
-// Close ends the history. A call may still be on its way then, when a client
-// closes and a batch hangs. Its end is not written: a call without an end has
-// an unknown outcome, and that is true of it.
+// Close ends the history. A call may still be in flight then, if a client
+// closes while a batch hangs. Its end is not written, so its outcome stays
+// unknown.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,18 +53,20 @@ func (r *Recorder) Close() error {
 	return r.file.Close()
 }
 
-// Begin notes that something is about to be asked for, and returns its number for End. It has reached the system when Begin returns.
+// Begin records that an operation is about to start, and returns its number for
+// End. The line has reached the system when Begin returns.
 func (r *Recorder) Begin(c Call) int64 { return r.write(line{At: Now(), Call: &c}) }
 
-// End notes the outcome.
+// End records the outcome.
 func (r *Recorder) End(id int64, out Result) { r.write(line{ID: id, At: Now(), Result: &out}) }
 
-// Note notes something that was so at a moment, as told by Now.
+// Note records something that takes no time. at is a time returned by Now.
 func (r *Recorder) Note(at int64, c Call, out Result) {
 	r.write(line{At: at, Call: &c, Result: &out})
 }
 
-// write panics when it fails: a history with a hole in it would accuse, or acquit, the wrong one.
+// write panics when it fails: with a line missing, Check would blame the wrong
+// process or none.
 func (r *Recorder) write(l line) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

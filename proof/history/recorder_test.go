@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestWhatAKilledProcessLeftIsRead: what it had begun is known, a line that it could not finish is none.
-func TestWhatAKilledProcessLeftIsRead(t *testing.T) {
+// The operations that the process had begun are known. An incomplete line is
+// ignored until it is complete.
+func TestTheHistoryOfAKilledProcessIsRead(t *testing.T) {
 	folder := t.TempDir()
 	rec, err := NewRecorder(folder, "c1")
 	if err != nil {
@@ -68,7 +69,7 @@ func TestACallThatEndsAfterTheHistoryStaysOpen(t *testing.T) {
 	rec.Begin(Call{Kind: Read, Key: "k"})
 }
 
-// TestADamagedHistoryIsRefused: guessing would accuse, or acquit, the wrong one.
+// A guess would blame the wrong process or none.
 func TestADamagedHistoryIsRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON":                 "hello\n",
@@ -87,7 +88,7 @@ func TestADamagedHistoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestATimelineShowsWhatBrokeALaw, and needs nothing from elsewhere.
+// The page must not load anything from elsewhere.
 func TestATimelineShowsWhatBrokeALaw(t *testing.T) {
 	s := twoOwners().writes("a", "1", 1050, 1060, 100, 2, "a.2</script>", "a.1", OK).reads("judge", 1100, "a.2</script>").
 		add("run", 1000, 1040, Call{Kind: Fault, Victim: "a", Note: "stop 1.1 TTL"}, Result{Outcome: OK})
@@ -110,7 +111,7 @@ func TestATimelineShowsWhatBrokeALaw(t *testing.T) {
 			t.Errorf("the page has %q in it", foreign)
 		}
 	}
-	if path := os.Getenv("CROFT_TIMELINE"); path != "" { // for whoever wants to look at it
+	if path := os.Getenv("CROFT_TIMELINE"); path != "" { // to look at it in a browser
 		if err := os.WriteFile(path, page.Bytes(), 0o600); err != nil {
 			t.Error(err)
 		}

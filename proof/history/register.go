@@ -12,54 +12,60 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// register is the state of a key as the answers let it be known.
+// register is the state of one key, as far as the answers reveal it.
 type register struct {
-	token fence.Token // 0: nothing was granted yet
+	token fence.Token // 0 before the first grant
 	grant fence.Grant
 	held  bool
-	// reserved says for whom the key is held, if nobody has it and an operator keeps it for that owner.
+	// reserved is the owner that an operator reserved the key for. It is "" if
+	// the key is not reserved.
 	reserved string
-	// deadline is the latest that a confirmed answer told, on the store's clock. A renewal that nobody heard of may have moved the true one further.
+	// deadline is the latest one in a confirmed answer, on the store's clock.
+	// The true deadline may be later, after a renewal of unknown outcome.
 	deadline int64
-	// hidden says that a grant whose token no answer ever showed has the key.
+	// hidden says that the key's holder is a grant whose token no answer shows.
 	hidden bool
-	// forgot says that the store has lost its memory, and may show any state that it was in before.
+	// forgot says that the store lost its memory. It may show any earlier
+	// state.
 	forgot bool
 }
 
-// step is one thing that happened to a register.
+// step is one event in the life of a register.
 type step struct {
-	what what
-	op   Op     // that did it, or that shows that it was done
-	of   *grant // that it is about
-	// loose says that a renewal of unknown outcome may have moved the deadline by the end of the step.
+	kind stepKind
+	op   Op     // the operation that caused it, or that shows it
+	of   *grant // the grant that it concerns
+	// loose says that a renewal of unknown outcome may have moved the deadline
+	// before the step ended.
 	loose bool
-	// again says that another release of the same grant may have done it already.
+	// again says that an earlier release of the same grant may have had the
+	// effect already.
 	again bool
 	timed bool
 }
 
-type what string
+type stepKind string
 
 const (
-	granted   what = "granted"   // at some time between the first asking and the first answer that shows it
-	perhaps   what = "perhaps"   // granted, or not, at any time after the asking
-	confirmed what = "confirmed" // an acquire was answered, or an operator: the grant is the newest
-	held      what = "held"      // an acquire was refused: another has it
-	renewed   what = "renewed"
-	reported  what = "reported"
-	freed     what = "freed"    // a release was confirmed
-	letGo     what = "let go"   // released, or not
-	denied    what = "denied"   // the grant was told that it is over
-	rewound   what = "rewound"  // the store forgot
-	puzzling  what = "puzzling" // an answer that no request of its kind can get
+	granted   stepKind = "granted"   // between the first request and the first answer that shows it
+	perhaps   stepKind = "perhaps"   // granted or not, at any time after the request
+	confirmed stepKind = "confirmed" // an acquire or an operator's act succeeded: this grant is the newest
+	held      stepKind = "held"      // an acquire was refused: another grant has the key
+	renewed   stepKind = "renewed"
+	reported  stepKind = "reported"
+	freed     stepKind = "freed"    // a release was confirmed
+	letGo     stepKind = "let go"   // a release of unknown outcome
+	denied    stepKind = "denied"   // the store said that the grant is over
+	rewound   stepKind = "rewound"  // the store lost its memory
+	puzzling  stepKind = "puzzling" // an answer that no request of its kind can get
 )
 
-// after returns every state that the register may be in after the step; none if the step cannot have happened.
+// after returns every state that may follow the step. It returns none if the
+// step cannot happen in state r.
 func (r register) after(s step) []any {
 	token, id := s.op.Shown()
 	mine := !r.hidden && r.grant == s.of.id && (r.held || s.of.verb == tenure.Revoke)
-	switch s.what {
+	switch s.kind {
 	case rewound:
 		return []any{register{token: r.token, forgot: true}}
 	case granted:
@@ -87,8 +93,8 @@ func (r register) after(s step) []any {
 	case puzzling:
 		return nil
 	}
-	if r.forgot { // the first answer that shows the record tells what is left
-		if s.what == denied && id != s.of.id {
+	if r.forgot { // the next answer that shows the record reveals what is left
+		if s.kind == denied && id != s.of.id {
 			return []any{r}
 		}
 		if token > r.token {
@@ -98,18 +104,20 @@ func (r register) after(s step) []any {
 		if s.op.State == tenure.Reserved {
 			next.reserved = s.op.Result.Owner
 		}
-		if s.what == freed {
-			return []any{r, next} // it may have been released long ago, and another have the key by now
+		if s.kind == freed {
+			// The release may be old, and another grant may have the key by
+			// now.
+			return []any{r, next}
 		}
 		return []any{next}
 	}
-	switch s.what {
+	switch s.kind {
 	case confirmed, renewed, reported:
-		late := s.timed && !s.loose && s.earliest() >= r.deadline && !s.op.Resume && s.what != confirmed
+		late := s.timed && !s.loose && s.earliest() >= r.deadline && !s.op.Resume && s.kind != confirmed
 		if !mine || token != r.token || id != r.grant || late {
 			return nil
 		}
-		if s.what != reported && r.held {
+		if s.kind != reported && r.held {
 			r.deadline = max(r.deadline, s.op.Deadline)
 		}
 		return []any{r}
@@ -128,7 +136,8 @@ func (r register) after(s step) []any {
 		}
 		return nil
 	case denied:
-		lasts := s.of.verb == tenure.Reserve || s.of.verb == tenure.Revoke // is answered as done for as long as nothing came after it
+		// The store confirms these two again until a newer act follows.
+		lasts := s.of.verb == tenure.Reserve || s.of.verb == tenure.Revoke
 		if mine && (lasts || (s.timed && s.op.Now < r.deadline)) {
 			return nil
 		}
@@ -140,11 +149,13 @@ func (r register) after(s step) []any {
 	return nil
 }
 
-// earliest is the store's time when the operation began, or before that. A store may send a request twice by itself, and the first copy, which nobody heard of, have moved the deadline that the second
-// was judged by.
+// earliest is a lower bound of the store's time when the operation began. It is
+// used instead of the time in the answer, because a store may send a request
+// twice by itself. The unheard first copy may have moved the deadline before
+// the second copy was decided.
 func (s step) earliest() int64 { return s.op.Now - (s.op.End-s.op.Begin)/1000 }
 
-// begin is the register after a grant.
+// begin returns the register as it is just after the grant.
 func (g *grant) begin() register {
 	r := register{token: g.token, grant: g.id}
 	if g.verb != tenure.Revoke {
@@ -156,7 +167,7 @@ func (g *grant) begin() register {
 	return r
 }
 
-// free is the register after its holder has given the key back.
+// free returns the register as it is after the holder released the key.
 func (r register) free() register {
 	r.held, r.reserved, r.deadline = false, "", 0
 	return r
@@ -168,10 +179,11 @@ var model = porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a.(register) == b.(register) },
 }
 
-// checkRegister searches for an order of the requests on a key, each between its sending and its answer, that explains every answer. Requests of unknown outcome
-// fork the state.
+// checkRegister searches for an order of the requests on a key that explains
+// every answer. Each request takes effect between its sending and its answer. A
+// request of unknown outcome forks the state.
 func checkRegister(key string, ops []Op, t Terms) []Violation {
-	list, _ := grants(ops) // what is wrong with them checkTokens tells
+	list, _ := grants(ops) // checkTokens reports the violations
 	var steps []porcupine.Operation
 	processes := map[string]int{}
 	last := int64(0)
@@ -182,7 +194,7 @@ func checkRegister(key string, ops []Op, t Terms) []Violation {
 			processes[s.op.Process] = id
 		}
 		begin, end := s.op.Begin, s.op.End
-		switch s.what {
+		switch s.kind {
 		case granted:
 			begin, end = s.of.asked, s.of.shown
 		case perhaps:
@@ -202,13 +214,21 @@ func checkRegister(key string, ops []Op, t Terms) []Violation {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
-		return []Violation{{Law: Register, Key: key, Text: fmt.Sprintf("no order of the %d steps was found within %s, and none was shown not to exist; that counts as broken", len(steps), t.Patience.Round(time.Second))}}
+		return []Violation{{
+			Law: Register, Key: key,
+			Text: fmt.Sprintf(
+				"no order of the %d steps was found within %s, and none was shown not to exist; that counts as broken",
+				len(steps), t.Patience.Round(time.Second),
+			),
+		}}
 	}
-	_, info := porcupine.CheckOperationsVerbose(model.ToModel(), steps, t.Patience) // how far it came takes longer to tell
+	// Only a failed check needs the details: they take longer to compute.
+	_, info := porcupine.CheckOperationsVerbose(model.ToModel(), steps, t.Patience)
 	return []Violation{unexplained(key, steps, info)}
 }
 
-// unexplained tells how far an explanation came, and what it could not explain.
+// unexplained describes a failed search: the longest explained order, and the
+// step that does not fit after it.
 func unexplained(key string, steps []porcupine.Operation, info porcupine.LinearizationInfo) Violation {
 	var longest []int
 	for _, partition := range info.PartialLinearizations() {
@@ -222,26 +242,34 @@ func unexplained(key string, steps []porcupine.Operation, info porcupine.Lineari
 	for _, i := range longest {
 		done[i] = true
 	}
-	// What cannot be placed is what ends first among the rest: everything else could still come later.
+	// The step that does not fit is the one that ends first among the rest. All
+	// others could still come later.
 	stuck := -1
 	for i := range steps {
 		if !done[i] && (stuck < 0 || steps[i].Return < steps[stuck].Return) {
 			stuck = i
 		}
 	}
-	v := Violation{Law: Register, Key: key, Text: fmt.Sprintf("no order of the requests explains all answers: %d of %d steps can be explained", len(longest), len(steps))}
+	v := Violation{
+		Law: Register, Key: key,
+		Text: fmt.Sprintf(
+			"no order of the requests explains all answers: %d of %d steps can be explained",
+			len(longest), len(steps),
+		),
+	}
 	for _, i := range longest[max(0, len(longest)-5):] {
 		v.Ops = append(v.Ops, steps[i].Input.(step).op)
 	}
 	if stuck >= 0 {
 		s := steps[stuck].Input.(step)
-		v.Text += fmt.Sprintf("; then not that %s is %s (the last of these)", short(s.of.id), s.what)
+		v.Text += fmt.Sprintf("; then not that %s is %s (the last of these)", short(s.of.id), s.kind)
 		v.Ops = append(v.Ops, s.op)
 	}
 	return v
 }
 
-// overtaken is when a release of unknown outcome no longer matters: a later grant was seen.
+// overtaken returns when a release of unknown outcome no longer matters: the
+// first time at which a later grant was shown.
 func overtaken(list []*grant, of *grant, begin int64) int64 {
 	at := int64(Never)
 	for _, g := range list {
@@ -258,16 +286,16 @@ func stepsOf(ops []Op, list []*grant, timed bool) []step {
 	var steps []step
 	for _, g := range list {
 		by[g.id] = g
-		s := step{what: granted, op: g.witness, of: g, timed: timed}
+		s := step{kind: granted, op: g.witness, of: g, timed: timed}
 		if g.token == 0 {
-			s.what, s.op = perhaps, g.first
+			s.kind, s.op = perhaps, g.first
 		}
 		steps = append(steps, s)
 	}
 	letting := map[fence.Grant]bool{}
 	for _, op := range ops {
 		if op.Kind == Rewind {
-			steps = append(steps, step{what: rewound, op: op, of: &grant{}})
+			steps = append(steps, step{kind: rewound, op: op, of: &grant{}})
 			continue
 		}
 		if op.Kind != Lease || op.Outcome == Invalid {
@@ -275,7 +303,7 @@ func stepsOf(ops []Op, list []*grant, timed bool) []step {
 		}
 		_, id := op.Asked()
 		s := step{op: op, of: by[id], timed: timed}
-		if s.of == nil { // renewed or released without having been asked for here
+		if s.of == nil { // no process of this history asked for the grant
 			s.of = newGrant(id)
 		}
 		s.loose = s.of.unsure < op.End
@@ -289,25 +317,27 @@ func stepsOf(ops []Op, list []*grant, timed bool) []step {
 		if op.Open() {
 			if op.Verb == tenure.Release && !letting[id] {
 				letting[id] = true
-				s.what = letGo
+				s.kind = letGo
 				steps = append(steps, s)
 			}
-			continue // what asks for a grant has its step already, and a renewal nobody heard of binds nobody
+			// A request for a grant has its step already. A renewal of unknown
+			// outcome forbids no state, so it needs none.
+			continue
 		}
-		s.what = puzzling
+		s.kind = puzzling
 		switch {
 		case op.Outcome == NotOwned:
-			s.what = denied
+			s.kind = denied
 		case (op.Verb == tenure.Acquire || op.Verb.ByHand()) && op.Outcome == OK:
-			s.what = confirmed
+			s.kind = confirmed
 		case op.Verb == tenure.Acquire && op.Outcome == Held:
-			s.what = held
+			s.kind = held
 		case op.Verb == tenure.Renew && op.Outcome == OK:
-			s.what = renewed
+			s.kind = renewed
 		case op.Verb == tenure.Report && op.Outcome == OK:
-			s.what = reported
+			s.kind = reported
 		case op.Verb == tenure.Release && op.Outcome == OK:
-			s.what = freed
+			s.kind = freed
 		}
 		steps = append(steps, s)
 	}

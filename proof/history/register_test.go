@@ -7,7 +7,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestLawfulHistoriesAreAccepted: whatever a store may answer, also when nobody knows what it did, is no violation.
+// Every answer that a sound store can give is accepted, also if outcomes are
+// unknown.
 func TestLawfulHistoriesAreAccepted(t *testing.T) {
 	for name, s := range map[string]*scene{
 		"nothing": {},
@@ -46,7 +47,7 @@ func TestLawfulHistoriesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestUnlawfulHistoriesAreFound, each for what is wrong with it and for nothing else.
+// Each history must be reported for the law that it breaks, and no other.
 func TestUnlawfulHistoriesAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		s    *scene
@@ -79,18 +80,18 @@ func TestUnlawfulHistoriesAreFound(t *testing.T) {
 	}
 }
 
-// TestWhatRestsOnTheClockCanBeLeftOut, and nothing else with it.
-func TestWhatRestsOnTheClockCanBeLeftOut(t *testing.T) {
+// Untimed must leave out the laws that rest on the clock, and no others.
+func TestLawsAboutTimeCanBeLeftOut(t *testing.T) {
 	s := new(scene).takes("a", "1", 10, 100).takes("b", "2", 500, 500).holds("a", "1", 600, 100)
 	expect(t, s.ops, Terms{Untimed: true})
 	s.renews("a", "1", 700, 710, record(OK, "1", 100, 10, 705+ttl, 705))
 	expect(t, s.ops, Terms{Untimed: true}, Register)
 }
 
-// TestASearchWithoutEndIsAFailure: what has not been shown to be right is not.
+// A history that was not shown to be right counts as wrong.
 func TestASearchWithoutEndIsAFailure(t *testing.T) {
 	s := new(scene)
-	for i := range int64(400) { // all at once, and nothing that an order can explain at the end
+	for i := range int64(400) { // all at once, and no order can explain the last
 		s.acquires("p", string(rune('a'+i%20))+string(rune('a'+i/20)), i, 5000+i, unknown)
 	}
 	s.takes("q", "0", 6000, 100).takes("r", "zz", 6002, 50)

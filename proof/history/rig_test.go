@@ -8,7 +8,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// scene is a history made by hand. Times are in units of which a TTL has 1000, the same on the store's clock and on the boot clock.
+// scene is a history made by hand. A TTL is 1000 units of time. The store's
+// clock and the boot clock show the same.
 type scene struct {
 	ops []Op
 }
@@ -26,7 +27,8 @@ func (s *scene) add(process string, begin, end int64, c Call, out Result) *scene
 
 func id(name string) fence.Grant { return fence.Grant(strings.Repeat(name, 32)[:32]) }
 
-// record is a store's answer: grant g holds token since then, at a time.
+// record is a store's answer at the time now: grant g has held the token since
+// then.
 func record(outcome Outcome, g string, token, since, deadline, now int64) Result {
 	return Result{Outcome: outcome, Token: fence.Token(token), Grant: id(g), State: tenure.Held, Acquired: since, Deadline: deadline, Now: now}
 }
@@ -39,12 +41,12 @@ func gone(g string, token, since, now int64) Result {
 
 func ask(verb tenure.Verb, g string) Call { return Call{Kind: Lease, Verb: verb, Grant: id(g)} }
 
-// acquires: grant g asks and is answered.
+// acquires adds: grant g asks, and gets an answer.
 func (s *scene) acquires(process, g string, begin, end int64, out Result) *scene {
 	return s.add(process, begin, end, ask(tenure.Acquire, g), out)
 }
 
-// takes: grant g is given a token at a time, and told so.
+// takes adds: grant g gets a token, and its process learns of it at once.
 func (s *scene) takes(process, g string, at, token int64) *scene {
 	return s.acquires(process, g, at-1, at+1, record(OK, g, token, at, at+ttl, at))
 }
@@ -57,7 +59,8 @@ func (s *scene) releases(process, g string, begin, end int64, out Result) *scene
 	return s.add(process, begin, end, ask(tenure.Release, g), out)
 }
 
-// acts: an operator does something to the key at a time, with a grant of its own, and is told so. owner is whom a reservation is for.
+// acts adds an operator's act, with a grant of its own, and its confirmation.
+// owner is the owner that a reservation is for.
 func (s *scene) acts(verb tenure.Verb, g, owner string, at, token int64) *scene {
 	return s.add("operator", at-1, at+1, byHandCall(verb, g, owner), made(verb, g, owner, token, at, at))
 }
@@ -68,7 +71,8 @@ func byHandCall(verb tenure.Verb, g, owner string) Call {
 	return c
 }
 
-// made is what an operator is told who acted at a time, and asks, perhaps again, at another.
+// made is the store's answer to an operator. The operator acted at one time,
+// and asks, perhaps for the second time, at another.
 func made(verb tenure.Verb, g, owner string, token, at, now int64) Result {
 	r := record(OK, g, token, at, at+ttl, now)
 	r.Owner = owner
@@ -103,7 +107,7 @@ func (s *scene) rewinds(begin, end int64) *scene {
 
 var unknown = Result{Outcome: Unknown}
 
-// laws are those that a history breaks, each once.
+// laws returns the broken laws, each once.
 func laws(found []Violation) map[Law]bool {
 	broken := map[Law]bool{}
 	for _, v := range found {
@@ -112,7 +116,7 @@ func laws(found []Violation) map[Law]bool {
 	return broken
 }
 
-// expect holds that a history breaks just these laws.
+// expect checks that a history breaks exactly these laws.
 func expect(t *testing.T, ops []Op, terms Terms, want ...Law) {
 	t.Helper()
 	found := Check(ops, terms)

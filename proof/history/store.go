@@ -11,23 +11,28 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Store is a lease store that is written about: every copy of every request that reaches it is an operation.
+// Store records every request to the store that it wraps. A request that is
+// sent twice is two operations.
 type Store struct {
 	store.Store
 	r *Recorder
 }
 
-// NewStore records what is asked of a store.
+// NewStore wraps a store, to record the requests to it.
 func (r *Recorder) NewStore(st store.Store) *Store { return &Store{Store: st, r: r} }
 
-// Apply carries out requests. Notes that Croft keeps for operators are no leases, and are not written about.
+// Apply carries out requests. It does not record reserved keys: they hold
+// Croft's notes for operators, not leases.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	ids := make([]int64, len(requests))
 	for i, req := range requests {
 		if refusals.Reserved(req.Key) {
 			continue
 		}
-		ids[i] = s.r.Begin(Call{Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Owner: req.Owner, Resume: req.Resume})
+		ids[i] = s.r.Begin(Call{
+			Kind: Lease, Key: req.Key, Verb: req.Verb, Grant: req.Secret.Grant(), Owner: req.Owner,
+			Resume: req.Resume,
+		})
 	}
 	answers := s.Store.Apply(ctx, requests)
 	for i, a := range answers {
@@ -39,7 +44,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return answers
 }
 
-// Watch passes on the store's hints, if it has any.
+// Watch passes on the store's hints. It fails if the store has none.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if w, ok := s.Store.(store.Watcher); ok {
 		return w.Watch(ctx, key)
@@ -47,7 +52,8 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return nil, fmt.Errorf("this store wakes nobody: %w", errors.ErrUnsupported)
 }
 
-// Acts passes on the store's news of operators' acts, if it has any.
+// Acts passes on the store's news of operators' acts. It fails if the store has
+// none.
 func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if a, ok := s.Store.(store.Announcer); ok {
 		return a.Acts(ctx)
@@ -55,7 +61,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	return nil, fmt.Errorf("this store tells of no acts: %w", errors.ErrUnsupported)
 }
 
-// Pipelines passes on what the store says.
+// Pipelines passes on the store's answer, or false if it gives none.
 func (s *Store) Pipelines() bool {
 	p, ok := s.Store.(store.Pipelined)
 	return ok && p.Pipelines()

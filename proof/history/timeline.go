@@ -23,7 +23,7 @@ type bar struct {
 	Begin   float64 `json:"b"`
 	End     float64 `json:"e"` // -1: never
 	Text    string  `json:"t"`
-	Guilty  []int   `json:"g,omitempty"` // the violations that it shows
+	Guilty  []int   `json:"g,omitempty"` // indexes of the violations it is part of
 }
 
 type finding struct {
@@ -32,8 +32,9 @@ type finding struct {
 	Text string `json:"text"`
 }
 
-// Timeline writes a page that shows what broke the laws: a lane for each process, a bar for each operation on the keys concerned, and what was done to whom. The page
-// needs no other file and no network.
+// Timeline writes an HTML page that shows violations. Each process has a row,
+// and each operation on a key with a violation is a bar in it. Faults are shown
+// too. The page needs no other file and no network.
 func Timeline(w io.Writer, title string, ops []Op, found []Violation) error {
 	keys := map[string]bool{}
 	guilty := map[[2]any][]int{}
@@ -56,7 +57,8 @@ func Timeline(w io.Writer, title string, ops []Op, found []Violation) error {
 			continue
 		}
 		b := bar{
-			Process: op.Process, Victim: op.Victim, Key: op.Key, Kind: string(op.Kind), Outcome: string(op.Outcome), Begin: millis(op.Begin), End: -1,
+			Process: op.Process, Victim: op.Victim, Key: op.Key, Kind: string(op.Kind),
+			Outcome: string(op.Outcome), Begin: millis(op.Begin), End: -1,
 			Text: op.String(), Guilty: guilty[[2]any{op.Process, op.Number}],
 		}
 		if op.Kind == Lease {

@@ -7,16 +7,18 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// Tally is what became of the updates of one key. Every update says which one it was made from; those that count are the chain from the newest back to the first.
+// Tally counts the updates of one key. Every update names the one it was made
+// from. The updates that count are the chain from the newest back to the first.
 type Tally struct {
-	Confirmed int // updates that their writer was told were made
-	Chain     int // updates that count
+	Confirmed int // updates that the resource confirmed to their writers
+	Chain     int // updates in the chain
 	Lost      []Op
-	// Broken are the violations beside that: updates that count though they were refused, or happened twice, or came from an older owner than the one before.
+	// Broken are all other violations. An update is in the chain though it was
+	// refused, or happened twice, or its owner is older than the one before.
 	Broken []Violation
 }
 
-// update is one update with all copies of its write.
+// update is one update, with all copies of its write.
 type update struct {
 	id     string
 	copies []Op
@@ -26,7 +28,7 @@ func (u update) confirmed() bool {
 	return slices.ContainsFunc(u.copies, func(op Op) bool { return op.Outcome == OK || op.Outcome == Repeated })
 }
 
-// since is when the writer was first told that it was made.
+// since returns when the writer was first told that its update was made.
 func (u update) since() int64 {
 	at := int64(Never)
 	for _, op := range u.copies {
@@ -37,12 +39,15 @@ func (u update) since() int64 {
 	return at
 }
 
-// refused reports whether no copy can have been made.
+// refused reports whether all copies of the write were refused.
 func (u update) refused() bool {
-	return !slices.ContainsFunc(u.copies, func(op Op) bool { return op.Outcome == OK || op.Outcome == Repeated || op.Open() })
+	return !slices.ContainsFunc(u.copies, func(op Op) bool {
+		return op.Outcome == OK || op.Outcome == Repeated || op.Open()
+	})
 }
 
-// Count follows the updates of a key back from the last one read.
+// Count follows the chain of a key's updates, back from the update that the
+// last read returned.
 func Count(key string, ops []Op) Tally {
 	var t Tally
 	updates := map[string]*update{}
@@ -79,7 +84,11 @@ func Count(key string, ops []Op) Tally {
 				t.Lost = append(t.Lost, u.copies[0])
 			}
 		case u.refused() && counts[u.id]:
-			t.Broken = append(t.Broken, Violation{Law: NothingWas, Key: key, Text: "update " + u.id + " counts, though every copy of it was refused", Ops: u.copies})
+			t.Broken = append(t.Broken, Violation{
+				Law: NothingWas, Key: key,
+				Text: "update " + u.id + " counts, though every copy of it was refused",
+				Ops:  u.copies,
+			})
 		}
 	}
 	t.Broken = append(t.Broken, checkChain(key, chain)...)
@@ -87,17 +96,24 @@ func Count(key string, ops []Op) Tally {
 	return t
 }
 
-// follow walks back from the newest update to the first, and returns them the other way around.
+// follow walks from the newest update back to the first. It returns the chain
+// with the first update first.
 func follow(key, head string, updates map[string]*update) ([]*update, []Violation) {
 	var chain []*update
 	seen := map[string]bool{}
 	for id := head; id != ""; {
 		u := updates[id]
 		if u == nil {
-			return chain, []Violation{{Law: Kept, Key: key, Text: fmt.Sprintf("the resource holds update %q, which nobody wrote", id)}}
+			return chain, []Violation{{
+				Law: Kept, Key: key,
+				Text: fmt.Sprintf("the resource holds update %q, which nobody wrote", id),
+			}}
 		}
 		if seen[id] {
-			return chain, []Violation{{Law: Once, Key: key, Text: "update " + id + " was made from one that was made from it", Ops: u.copies}}
+			return chain, []Violation{{
+				Law: Once, Key: key,
+				Text: "update " + id + " was made from one that was made from it", Ops: u.copies,
+			}}
 		}
 		seen[id] = true
 		chain = append(chain, u)
@@ -107,7 +123,8 @@ func follow(key, head string, updates map[string]*update) ([]*update, []Violatio
 	return chain, nil
 }
 
-// checkChain holds that each update that counts comes from the same owner as the one before, with a higher number, or from a newer owner.
+// checkChain compares each update in the chain with the one before. Either the
+// owner is newer, or it is the same and the sequence number is higher.
 func checkChain(key string, chain []*update) []Violation {
 	var found []Violation
 	for i := 1; i < len(chain); i++ {
@@ -115,7 +132,11 @@ func checkChain(key string, chain []*update) []Violation {
 		if newer(before.Call, u.Call) {
 			continue
 		}
-		found = append(found, Violation{Law: Order, Key: key, Text: fmt.Sprintf("an update of token %d follows one of token %d", u.Call.Token, before.Call.Token), Ops: []Op{before, u}})
+		found = append(found, Violation{
+			Law: Order, Key: key,
+			Text: fmt.Sprintf("an update of token %d follows one of token %d", u.Call.Token, before.Call.Token),
+			Ops:  []Op{before, u},
+		})
 	}
 	return found
 }
@@ -126,7 +147,9 @@ func newer(a, b Call) bool {
 	return err == nil
 }
 
-// checkApplied compares the chain with what the resource itself says was applied, where it can say: no update was applied twice, and all that count were. The order is not compared.
+// checkApplied compares the chain with the list of applied updates, if the
+// resource keeps one. No update may be in the list twice, and all of the chain
+// must be in it. The order is not compared.
 func checkApplied(key string, ops []Op, chain []*update) []Violation {
 	var found []Violation
 	for _, op := range ops {
@@ -136,7 +159,9 @@ func checkApplied(key string, ops []Op, chain []*update) []Violation {
 		times := map[string]int{}
 		for _, id := range op.Updates {
 			if times[id]++; times[id] == 2 {
-				found = append(found, Violation{Law: Once, Key: key, Text: "update " + id + " was applied twice", Ops: []Op{op}})
+				found = append(found, Violation{
+					Law: Once, Key: key, Text: "update " + id + " was applied twice", Ops: []Op{op},
+				})
 			}
 		}
 		if len(found) > 0 || len(chain) == 0 {
@@ -144,7 +169,11 @@ func checkApplied(key string, ops []Op, chain []*update) []Violation {
 		}
 		for _, u := range chain {
 			if times[u.id] == 0 && u.copies[0].Begin < op.Begin {
-				found = append(found, Violation{Law: Kept, Key: key, Text: "update " + u.id + " counts, and the resource says it was never applied", Ops: u.copies})
+				found = append(found, Violation{
+					Law: Kept, Key: key,
+					Text: "update " + u.id + " counts, and the resource says it was never applied",
+					Ops:  u.copies,
+				})
 				break
 			}
 		}
@@ -156,10 +185,15 @@ func checkUpdates(key string, ops []Op) []Violation {
 	t := Count(key, ops)
 	found := t.Broken
 	for _, op := range t.Lost {
-		v := Violation{Law: Kept, Key: key, Text: "update " + op.Call.Update + " was confirmed, and what counts now was made without it", Ops: []Op{op}}
+		v := Violation{
+			Law: Kept, Key: key,
+			Text: "update " + op.Call.Update + " was confirmed, and what counts now was made without it",
+			Ops:  []Op{op},
+		}
 		for _, other := range ops {
-			if other.Kind == Write && other.Prior == op.Prior && other.Call.Update != op.Call.Update && other.Outcome == OK {
-				v.Ops = append(v.Ops, other) // made from the same one
+			if other.Kind == Write && other.Prior == op.Prior && other.Call.Update != op.Call.Update &&
+				other.Outcome == OK {
+				v.Ops = append(v.Ops, other) // made from the same update
 			}
 		}
 		found = append(found, v)
@@ -167,8 +201,10 @@ func checkUpdates(key string, ops []Op) []Violation {
 	return found
 }
 
-// Forks counts the confirmed updates of a key that were made from the same one as another: whatever is read later, all but one of each such group are lost. Unlike Count it needs no last
-// read, and so tells while clients still write; it does not find every loss.
+// Forks counts confirmed updates that were made from the same update as
+// another. All but one of each such group are lost, whatever is read later.
+// Forks works while clients still write, because it needs no last read, but it
+// does not find every loss.
 func Forks(key string, ops []Op) int {
 	confirmed := map[string]string{} // from update to prior
 	for _, op := range ops {

@@ -16,7 +16,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// shelf is a guarded resource in memory, and the ways in which one can be broken.
+// shelf is a guarded resource in memory. It can be broken in several ways.
 type shelf struct {
 	mu      sync.Mutex
 	mark    fence.Mark
@@ -82,10 +82,13 @@ func (s *shelf) write(stamp fence.Stamp, update string) error {
 	return err
 }
 
-// rounds bounds how often a scene is played until something shows in it. As a rule it does in the first.
+// rounds limits how often a scene is played until it shows the flaw. Usually
+// the first time does.
 const rounds = 50
 
-// play lets some processes take turns at one key, on stores that are told apart by the process's number, and returns what they saw. Time is that of the bubble, so a pause costs nothing.
+// play lets some processes take turns at one key, and returns what they saw.
+// The process number selects the store. Time is that of the synctest bubble, so
+// a pause costs nothing.
 func play(t *testing.T, stores []store.Store, s *shelf) []Op {
 	t.Helper()
 	folder := t.TempDir()
@@ -100,7 +103,7 @@ func play(t *testing.T, stores []store.Store, s *shelf) []Op {
 			defer rec.Close()
 			for turn := range 15 {
 				name := fmt.Sprintf("p%d.%d", p, turn)
-				if p == 4 { // one is an operator
+				if p == 4 { // the operator
 					w.act(name)
 				} else {
 					w.turn(name)
@@ -140,7 +143,9 @@ func (w *player) ask(req tenure.Request) store.Answer {
 	return w.st.Apply(context.Background(), []tenure.Request{req})[0]
 }
 
-// act does something by hand, now and then twice, and raises the fence to it. After a takeover it updates once and gives the key back, or leaves it.
+// act plays an operator: it does one act, sometimes twice, and raises the
+// fence. After a takeover it also writes once, and then releases the key or
+// leaves it.
 func (w *player) act(name string) {
 	time.Sleep(w.upTo(2 * time.Second))
 	req := tenure.Request{Secret: tenure.NewSecret(), Owner: w.owner, Actor: w.owner, Note: "because"}
@@ -174,7 +179,8 @@ func (w *player) act(name string) {
 	}
 }
 
-// turn takes the key, updates twice with pauses that now and then outlast the lease, and gives it back.
+// turn acquires the key, writes twice and releases it. Its pauses sometimes
+// outlast the lease.
 func (w *player) turn(name string) {
 	secret := tenure.NewSecret()
 	granted := w.apply(tenure.Acquire, secret)
@@ -210,8 +216,8 @@ func (w *player) turn(name string) {
 
 func (w *player) upTo(d time.Duration) time.Duration { return time.Duration(w.random.Int64N(int64(d))) }
 
-// TestWhatSoundStoresAndGuardsDoIsAccepted.
-func TestWhatSoundStoresAndGuardsDoIsAccepted(t *testing.T) {
+// Check must find nothing in histories of sound stores and guards.
+func TestSoundStoresAndGuardsAreAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := 0
 		for round := 0; round < rounds && refused == 0; round++ {
@@ -233,7 +239,7 @@ func TestWhatSoundStoresAndGuardsDoIsAccepted(t *testing.T) {
 	})
 }
 
-// TestBrokenGuardsAreFound in what processes saw of them.
+// Check must find each broken guard in the histories of its clients.
 func TestBrokenGuardsAreFound(t *testing.T) {
 	for flaw, want := range map[flaw]Law{
 		admitsAll: Kept, twoSteps: Kept, noRaise: Kept, forgetsSeq: Once, writesAnyway: NothingWas, refusesAll: NoFalse,
@@ -259,7 +265,7 @@ func TestBrokenGuardsAreFound(t *testing.T) {
 	}
 }
 
-// crooked answers some requests otherwise than the store below it.
+// crooked changes some of the answers of the store that it wraps.
 type crooked struct {
 	store.Store
 	answer func(req tenure.Request, a store.Answer) store.Answer
@@ -273,7 +279,7 @@ func (c *crooked) Apply(ctx context.Context, requests []tenure.Request) []store.
 	return answers
 }
 
-// TestBrokenStoresAreFound in what processes saw of them.
+// Check must find each broken store in the histories of its clients.
 func TestBrokenStoresAreFound(t *testing.T) {
 	one := func(answer func(base *mem.Store, req tenure.Request, a store.Answer) store.Answer) func() []store.Store {
 		return func() []store.Store {
@@ -306,7 +312,9 @@ func TestBrokenStoresAreFound(t *testing.T) {
 			return a
 		}), Register},
 		"one that numbers grants with less than they have": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
-			a.Record.Token -= fence.Token(len(req.Secret)) + fence.Token(req.Secret.Grant()[0]) - 'f' // the same for a grant, not in their order
+			// This number depends on the grant alone, but does not rise with
+			// time.
+			a.Record.Token -= fence.Token(len(req.Secret)) + fence.Token(req.Secret.Grant()[0]) - 'f'
 			a.Record.Token = a.Record.Token / 10_000_000 * 10_000_000
 			return a
 		}), Tokens},

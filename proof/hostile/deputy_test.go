@@ -14,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// attacker is a host that notes whatever is sent to it.
+// attacker is a host that records everything sent to it.
 type attacker struct {
 	addr string
 	mu   sync.Mutex
@@ -58,9 +58,9 @@ func (a *attacker) note(text string) {
 	a.got = append(a.got, text)
 }
 
-// TestAnOperatorSendsNothingWhereARecordSays: a holder names its own host in the
-// record of a shared store. An operator with credentials of every kind ends its
-// lease. Nothing reaches the host, and no file is made.
+// A holder names its own host in the record of a shared store. An operator with
+// credentials of every kind ends its lease. Nothing may reach the host, and no
+// file may be made.
 func TestAnOperatorSendsNothingWhereARecordSays(t *testing.T) {
 	t.Parallel()
 	bin := built(t)

@@ -1,3 +1,3 @@
-// Package hostile attacks Croft as a neighbour would who shares its store, its
+// Package hostile attacks Croft like a neighbour that shares its store, its
 // folder or its network. It has only tests. docs/threat-model.md lists them.
 package hostile

@@ -26,8 +26,8 @@ type effectScene struct {
 	croft, dir string
 }
 
-// TestEffects: what a command under "croft work" can do to the worker and the
-// dispatcher that run it, and to those that the dispatcher talks to.
+// TestEffects attacks from a command under "croft work". The victims are its
+// worker, its dispatcher, and the services that the dispatcher talks to.
 func TestEffects(t *testing.T) {
 	t.Parallel()
 	croft := built(t)
@@ -58,8 +58,8 @@ func TestEffects(t *testing.T) {
 func (s *effectScene) run(env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.Context(), testenv.Patience)
 	defer cancel()
-	// The bound is croft's own. Its peak would not do: a process begins with that
-	// of the one that started it.
+	// The limit is croft's own memory. The recorded peak would not do: it
+	// includes the peak of the parent process.
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -d 500000; exec "$@"`, "sh", s.croft}, args...)...)
 	cmd.Dir, cmd.WaitDelay = s.dir, time.Second
 	cmd.Env = append(append(os.Environ(), "CROFT_STORE=sqlite://"+filepath.Join(s.dir, "ledger.db"), "PATH="+filepath.Dir(s.croft)+":"+os.Getenv("PATH")), env...)
@@ -73,7 +73,7 @@ func (s *effectScene) run(env []string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// must is a run that succeeds.
+// must runs croft, which must succeed.
 func (s *effectScene) must(env []string, args ...string) string {
 	s.Helper()
 	out, err := s.run(env, args...)
@@ -83,8 +83,8 @@ func (s *effectScene) must(env []string, args ...string) string {
 	return out
 }
 
-// outlive is a command of a dispatcher that does not want to end. Each of its
-// processes holds a named pipe open for as long as it lives.
+// outlive tries to outlive a dispatcher with a command that does not end. Each
+// of its processes holds a named pipe open as long as it lives.
 func (s *effectScene) outlive(script string) {
 	living := filepath.Join(s.dir, "living")
 	if err := syscall.Mkfifo(living, 0o600); err != nil {
@@ -96,7 +96,8 @@ func (s *effectScene) outlive(script string) {
 	}
 	defer r.Close()
 	up := make([]byte, 3)
-	for _, timeout := range []string{"2s", "10s", "50s"} { // until the attack gets to its moment, also on a busy machine
+	// Longer and longer, until the attack comes in time also on a busy machine.
+	for _, timeout := range []string{"2s", "10s", "50s"} {
 		s.must(nil, "work", "add", "q", "x")
 		s.must(nil, "work", "run", "q", "--once", "--", "croft", "work", "emit", "act", "now", "--at-most-once")
 		said := s.must([]string{"LIVING=" + living}, "work", "dispatch", "--exec", "act="+script, "--until-empty", "--delivery-timeout", timeout)
@@ -116,7 +117,8 @@ func (s *effectScene) outlive(script string) {
 	}
 }
 
-// effects is a command that puts something else in the place of its effects.
+// effects runs a command that replaces the file with its effects by something
+// else.
 func (s *effectScene) effects(script string) {
 	s.must(nil, "work", "add", "q", "x")
 	out, err := s.run(nil, "work", "run", "q", "--once", "--", "sh", "-c", script)
@@ -125,7 +127,7 @@ func (s *effectScene) effects(script string) {
 	}
 }
 
-// secret is a command that looks for the secret of webhooks.
+// secret runs a command that looks for the secret of webhooks.
 func (s *effectScene) secret() {
 	secret := strings.Repeat("0123456789abcdef", 4)
 	env := []string{"CROFT_WEBHOOK_SECRET=" + secret}
@@ -152,7 +154,7 @@ func (s *effectScene) secret() {
 	}
 }
 
-// forge gives two receivers one secret, with which either could sign for the
+// forge gives two receivers the same secret, so that each could sign for the
 // other.
 func (s *effectScene) forge() {
 	called := make(chan string, 10)

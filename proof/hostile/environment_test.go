@@ -16,10 +16,10 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// storePassword is what the attackers look for.
+// storePassword is the password that the attackers look for.
 const storePassword = "hunter22hunter22"
 
-// otherUser is a user of the machine that a command becomes.
+// otherUser is the machine's user that a command becomes.
 const otherUser = "64202"
 
 // environmentScene is a store with a password, and the croft that uses it.
@@ -28,9 +28,9 @@ type environmentScene struct {
 	croft, dir, store string
 }
 
-// TestEnvironment: commands that croft starts look for the password of its
-// store where it leaks from: in the environment of processes, and in files that
-// are left behind.
+// TestEnvironment starts commands with croft that look for the password of its
+// store. They look where it may leak: in the environment of processes, and in
+// files that are left behind.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	croft := built(t)
@@ -61,7 +61,7 @@ func TestEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &environmentScene{T: t, croft: croft, dir: t.TempDir(), store: attack.store(t)}
-			if strings.HasPrefix(s.store, "postgres:") { // something to do for workers and dispatchers
+			if strings.HasPrefix(s.store, "postgres:") { // workers and dispatchers need work
 				s.must("work", "add", "first", "x")
 				s.must("work", "run", "first", "--once", "--", "croft", "work", "emit", "act", "now")
 				s.must("work", "add", "q", "x")
@@ -71,7 +71,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// command is croft with the store in its environment, and the same password in
+// command is croft with the store in its environment. The same password is in
 // the places that an operator allowed.
 func (s *environmentScene) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.croft, args...)
@@ -80,7 +80,7 @@ func (s *environmentScene) command(ctx context.Context, args ...string) *exec.Cm
 	return cmd
 }
 
-// must runs croft, which succeeds.
+// must runs croft, which must succeed.
 func (s *environmentScene) must(args ...string) string {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), testenv.Patience)

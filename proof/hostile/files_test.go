@@ -99,7 +99,7 @@ func (s *fileScene) attack(script string, args ...string) {
 	}
 }
 
-// racing runs a script of the attacker's again and again until the end is told.
+// racing runs the attacker's script again and again until it is told to end.
 func (s *fileScene) racing(script string, args ...string) (end func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -111,7 +111,7 @@ func (s *fileScene) racing(script string, args ...string) (end func()) {
 	}
 }
 
-// root runs croft, in bounded time and memory, and returns all that it says.
+// root runs croft with limited time and memory, and returns its output.
 func (s *fileScene) root(stdin string, args ...string) (string, error) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), testenv.Patience)
@@ -133,7 +133,7 @@ func (s *fileScene) root(stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// record puts something in the place of a record.
+// record replaces a record by something else.
 func (s *fileScene) record(plant string) {
 	for _, key := range []string{"job/a", "job/b"} {
 		if out, err := s.root("", "run", key, "--", "true"); err != nil {
@@ -162,7 +162,7 @@ func (s *fileScene) record(plant string) {
 	}
 }
 
-// stamp puts something in the place of the file that tells when to tidy.
+// stamp replaces the file that tells when to tidy by something else.
 func (s *fileScene) stamp(plant string) {
 	if out, err := s.root("", "run", "job/a", "--", "true"); err != nil {
 		s.Fatalf("%v: %s", err, out)
@@ -177,14 +177,14 @@ func (s *fileScene) stamp(plant string) {
 // rounds is how often a race is run.
 const rounds = 25
 
-// sweep races with root's tidying: the attacker links a folder of root's in the
-// place of folders that are about to be removed. The race may miss its moment
-// in every round, and then shows nothing: the test of the same attack in
-// backend/dir, TestASweepRemovesNothingThroughALink, hits it each time.
+// sweep races with root's tidying. The attacker replaces folders that are about
+// to be removed by links to a folder of root's. The race may miss its moment in
+// every round, and then shows nothing. TestASweepRemovesNothingThroughALink in
+// backend/dir makes the same attack and always hits.
 func (s *fileScene) sweep() {
 	victim := filepath.Join(s.base, "victim")
 	s.must(os.Mkdir(victim, 0o755))
-	const files = 200 // a long removal is a wide moment
+	const files = 200 // a long removal makes it easy to hit the moment
 	for i := range files {
 		s.must(os.WriteFile(filepath.Join(victim, fmt.Sprint(i)), nil, 0o600))
 	}
@@ -210,15 +210,15 @@ func (s *fileScene) sweep() {
 	}
 }
 
-// write races with root's writes below a folder of the attacker's. Croft follows
-// a link that it finds when it begins, as every program does; the attacker must
-// not get a file of its own through it. For a race that misses its moment there
-// is TestAWriteStaysInTheFolderThatItHasInspected in backend/dir.
+// write races with root's writes below the attacker's folder. Like every
+// program, croft follows a link that is there when it begins. The attacker must
+// not get a file of its own through it. For a race that misses its moment, see
+// TestAWriteStaysInTheFolderThatItHasInspected in backend/file.
 func (s *fileScene) write() {
 	secret, mine := filepath.Join(s.base, "secret"), filepath.Join(s.base, "mine")
 	s.must(os.Mkdir(secret, 0o700), os.Mkdir(mine, 0o755), os.Chown(mine, fileAttacker, fileAttacker))
-	// Root looks at every staged file between its check and its own staging: many
-	// of them make the moment wide.
+	// Root looks at every staged file between its check and its own staging.
+	// With many of them the moment is easy to hit.
 	s.attack(`mkdir "$1"; cd "$1"; echo old > artifact
 		seq 1000000000000001 1000000000003000 | sed 's/^/.artifact.croft-stage-/' | xargs touch`, mine+"/folder")
 	end := s.racing(`mv "$1" "$1.away"; ln -s "$2" "$1"; rm "$1"; mv "$1.away" "$1"`, mine+"/folder", secret)
@@ -243,12 +243,12 @@ func (s *fileScene) write() {
 
 func fileStamp(token int) string { return fmt.Sprintf("croft1:%d:%032x:0:jobs/a", token, token) }
 
-// sidecar: the attacker makes a sidecar first, in a sticky folder.
+// sidecar lets the attacker make a sidecar first, in a sticky folder.
 func (s *fileScene) sidecar() {
 	public, mine := filepath.Join(s.base, "public"), filepath.Join(s.base, "mine")
 	s.must(os.Mkdir(public, 0o700), os.Chmod(public, 0o777|fs.ModeSticky), os.Mkdir(mine, 0o700))
 	artifact := filepath.Join(public, "artifact")
-	// A sidecar with a mark that shuts every other owner out.
+	// A sidecar with a mark that refuses every other owner.
 	if out, err := s.root("x", "write", filepath.Join(mine, "artifact"), "--store", s.base+"/no-store", "--stamp", fileStamp(1000)); err != nil {
 		s.Fatalf("%v: %s", err, out)
 	}
@@ -268,8 +268,8 @@ func (s *fileScene) sidecar() {
 	}
 }
 
-// link: the attacker links a file of root's in the artifact's place, in a sticky
-// folder.
+// link lets the attacker replace the artifact by a link to a file of root's, in
+// a sticky folder.
 func (s *fileScene) link() {
 	public, victim := filepath.Join(s.base, "public"), filepath.Join(s.base, "victim")
 	s.must(os.Mkdir(public, 0o700), os.Chmod(public, 0o777|fs.ModeSticky), os.WriteFile(victim, []byte("root's"), 0o600))
@@ -284,7 +284,7 @@ func (s *fileScene) link() {
 	}
 }
 
-// lock: the attacker may read the artifact, and tries to lock the sidecar.
+// lock lets the attacker, who may read the artifact, try to lock the sidecar.
 func (s *fileScene) lock() {
 	artifact := filepath.Join(s.base, "artifact")
 	s.must(os.WriteFile(artifact, []byte("public"), 0o644), os.Chmod(artifact, 0o644))

@@ -12,9 +12,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestAPlantedFunctionIsNotRunByASuperuser: a role that may create in public
-// plants a concat_ws that fits Croft's call better than the server's own, and
-// makes itself a superuser when it runs. A superuser then looks at a lease.
+// A role that may create in schema public plants a concat_ws that fits Croft's
+// call better than the server's own. It makes the role a superuser when it
+// runs. A superuser then looks at a lease.
 func TestAPlantedFunctionIsNotRunByASuperuser(t *testing.T) {
 	t.Parallel()
 	croft := built(t)
@@ -36,7 +36,7 @@ func TestAPlantedFunctionIsNotRunByASuperuser(t *testing.T) {
 	}
 	superuser("acquire", "jobs/a", "--ttl", "1h")
 	pg.Query(t, database, "CREATE ROLE "+mallory+" LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO "+mallory)
-	// SET ROLE and not a login of its own: what counts is who owns the function.
+	// SET ROLE is enough, without a login: the owner of the function counts.
 	pg.Query(t, database, "SET ROLE "+mallory+`;
 		CREATE FUNCTION public.concat_ws(text, bigint, text, text, text, text, text, text, text, text, bigint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, boolean)
 		RETURNS text LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'ALTER ROLE `+mallory+` SUPERUSER'; RETURN ''; END $$;`)
@@ -51,9 +51,9 @@ func TestAPlantedFunctionIsNotRunByASuperuser(t *testing.T) {
 	}
 }
 
-// TestAFenceTableOfAnothersRunsNothingAsTheOperator: a worker's role owns the
-// fence table that its target names, and has put a trigger on it that makes the
-// role a superuser. A superuser allows the database, and takes over.
+// A worker's role owns the fence table that its target names. A trigger on that
+// table makes the role a superuser. A superuser allows the database, and takes
+// over.
 func TestAFenceTableOfAnothersRunsNothingAsTheOperator(t *testing.T) {
 	t.Parallel()
 	croft, store := built(t), t.TempDir()

@@ -21,14 +21,14 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// The stamps of an owner and of the one that has replaced it.
+// The stamps of an owner and of its successor.
 const (
 	olderStamp = "croft1:41:0123456789abcdef0123456789abcdef:0:jobs/a"
 	newerStamp = "croft1:42:fedcba9876543210fedcba9876543210:0:jobs/a"
 )
 
 // TestProxy attacks a real croft proxy over raw sockets. It needs no second
-// user: whoever reaches the port is the attacker.
+// user: everybody who reaches the port can attack.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	croft := built(t)
@@ -105,8 +105,8 @@ func (p *proxyUnderAttack) dial() net.Conn {
 	return conn
 }
 
-// send sends a request as it is written. It returns the status and the body of
-// the answer, or 0 and why there is none.
+// send sends a request exactly as it is written. It returns the status and the
+// body of the answer, or 0 and the reason why there is none.
 func (p *proxyUnderAttack) send(request string) (status int, body string) {
 	conn, err := net.Dial("tcp", p.address)
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *proxyUnderAttack) send(request string) (status int, body string) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
-	_, _ = io.WriteString(conn, request) // it may be refused before its end
+	_, _ = io.WriteString(conn, request) // the proxy may refuse before the end
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return 0, err.Error()
@@ -136,7 +136,7 @@ func proxied(method, path, stamp string, headers ...string) string {
 	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// upstream is a service that keeps what it has seen. It reads no bodies: on a
+// upstream is a service that records its requests. It reads no bodies: on a
 // connection that stays open it takes a body for the next request. A PATCH
 // takes a tenth of a second.
 type upstream struct {
@@ -223,13 +223,13 @@ func smuggle(t *testing.T, croft string) {
 	}
 }
 
-// starve floods a resource with writes of a replaced owner: 60 clients, each
-// of which sends the next write when one is answered. The new owner sends one
-// write. It must not wait until all 60 have had their turn, and none of the
-// flood may reach the service after it.
+// starve floods a resource with writes of a replaced owner. Each of 60 clients
+// sends the next write when one is answered. The new owner sends one write. It
+// must not wait until all 60 had their turn. After it, no write of the flood
+// may reach the service.
 //
 // A machine that stands still may deliver the new owner's write late. So up to
-// 5 resources are attacked, and the wait must have been short at one of them.
+// 5 resources are attacked, and the wait must be short at one of them.
 func starve(t *testing.T, croft string) {
 	const clients, attempts = 60, 5
 	service := newUpstream(t)
@@ -283,11 +283,11 @@ func starve(t *testing.T, croft string) {
 }
 
 // openBodies opens 400 bodies of 2 MiB and sends half of each. The proxy must
-// refuse what is more than one client's share, and keep little in memory.
+// refuse bodies beyond one client's share, and keep little in memory.
 func openBodies(t *testing.T, croft string) {
 	p := startProxy(t, croft, newUpstream(t).url, "--max-bodies", "256MiB")
-	// One byte less than a temporary file was needed for, before bodies in
-	// memory were made shorter.
+	// A body of this size once stayed in memory, and only longer ones went to a
+	// temporary file. The limit is lower now.
 	half := strings.Repeat("x", 1<<20-1)
 	const bodies, share = 400, 128
 	answers := make(chan int, bodies)
@@ -305,7 +305,7 @@ func openBodies(t *testing.T, croft string) {
 		}()
 	}
 	patience := time.After(testenv.Patience)
-	for n := range bodies - share - 1 { // the pieces of the last body may fill what is left
+	for n := range bodies - share - 1 { // pieces of the last body may fill the rest
 		select {
 		case status := <-answers:
 			if status != http.StatusTooManyRequests {
@@ -322,7 +322,7 @@ func openBodies(t *testing.T, croft string) {
 	}
 }
 
-// memoryPeak is the most memory that a process has had, in bytes.
+// memoryPeak returns the peak memory of a process, in bytes.
 func memoryPeak(t *testing.T, pid int) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -337,8 +337,8 @@ func memoryPeak(t *testing.T, pid int) int64 {
 	return kilobytes << 10
 }
 
-// staleBodies announces bodies under a stamp that is known to be stale, many
-// at once. The proxy must refuse them before anything of the body is sent.
+// staleBodies announces many bodies at once, under a stamp that is known to be
+// stale. The proxy must refuse them before any part of a body is sent.
 func staleBodies(t *testing.T, croft string) {
 	p := startProxy(t, croft, newUpstream(t).url)
 	if status, body := p.send(proxied("PUT", "/r/1", newerStamp)); status != http.StatusOK {
@@ -373,7 +373,7 @@ func madeUpResources(t *testing.T, croft string) {
 		}
 	}
 	marks, err := os.ReadDir(filepath.Join(p.dir, "store-marks"))
-	if err != nil || len(marks) != 2*share { // of the resource, and that it was served
+	if err != nil || len(marks) != 2*share { // each has a mark, and a note that it was served
 		t.Errorf("%d marks were made (%v), want %d", len(marks), err, 2*share)
 	}
 }
@@ -408,7 +408,7 @@ func otherRequest(t *testing.T, croft string) {
 	}
 }
 
-// readErrors looks for what is inside in what the proxy says.
+// readErrors looks for internal details in the proxy's error messages.
 func readErrors(t *testing.T, croft string) {
 	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	p := startProxy(t, croft, "http://"+dead, "--settle", "1s", "--answer-within", "1s")
@@ -432,8 +432,9 @@ func readErrors(t *testing.T, croft string) {
 	}
 }
 
-// readMetrics looks where metrics are served when only a port was given. Linux
-// has all of 127.0.0.0/8, so a second address shows what listens on every one.
+// readMetrics looks where metrics are served if only a port was given. On Linux
+// all of 127.0.0.0/8 is local, so a second address shows a listener on all
+// addresses.
 func readMetrics(t *testing.T, croft string) {
 	p := startProxy(t, croft, newUpstream(t).url, "--metrics", ":0")
 	said, err := os.ReadFile(filepath.Join(p.dir, "stderr"))

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built is the command under attack, built as a release is.
+// built returns the command under attack, built like a release.
 func built(t *testing.T) string {
 	t.Helper()
 	path, err := build()

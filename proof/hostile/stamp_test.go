@@ -12,9 +12,9 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestAMadeUpStampShutsNobodyOut: a neighbour writes with tokens that no store
-// has given out, up to the highest there is. Guards refuse those that lie too far
-// ahead. The rightful owner follows the others, and writes on.
+// A neighbour writes with tokens that no store has given out, up to the
+// highest. Guards refuse those that are too far ahead. After the others the
+// rightful owner gets a higher token, and goes on writing.
 func TestAMadeUpStampShutsNobodyOut(t *testing.T) {
 	t.Parallel()
 	bin := built(t)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTheThreatModelNamesTestsThatExist: every defence in the document has a
-// test, and every test that it names is there.
+// Every defence in the document has a test, and every test that it names
+// exists.
 func TestTheThreatModelNamesTestsThatExist(t *testing.T) {
 	top := filepath.Join("..", "..")
 	text, err := os.ReadFile(filepath.Join(top, "docs", "threat-model.md"))

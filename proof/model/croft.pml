@@ -1,25 +1,34 @@
 /*
- * The protocol of Croft in Promela: one lease, clients, two guarded resources, and a store that may forget.
+ * The protocol of Croft in Promela: one lease, clients, two guarded resources,
+ * and a store that may forget.
  *
- * Time is left out, which is the strongest adversary: a lease may expire at any moment after it was granted, and a client may be
- * stopped between any two of its steps for as long as it likes, or for ever. Nobody here is saved by a deadline; only tokens and
- * fences decide. What holds here holds under any clock.
+ * The model has no time, and so the strongest adversary. A lease may expire at
+ * any moment after it was granted. A client may be stopped between any two of
+ * its steps, for any time or for ever. No deadline protects anybody here; only
+ * tokens and fences decide. A law that holds here holds under any clock.
  *
- * The network keeps every message for ever. A message may arrive late, again, out of order or never; so nobody here sends anything
- * twice, loses anything or dies, for all that is among what may happen to messages. Much needs no variable then: an acquire
- * may arrive at any time, and so may the answer to one that was granted. A release does nothing that the passing of the
- * deadline does not do.
+ * The network keeps every message for ever. A message may arrive late, again,
+ * out of order or never. So no client needs to send anything twice, to lose
+ * anything or to die: the fate of messages covers all that. Much needs no
+ * variable then. An acquire may arrive at any time, and so may the answer to
+ * one that was granted. A release does nothing that a passed deadline does not
+ * do.
  *
- * A client that asks once more, with a new secret, is a new client to everybody else. So a client is a secret here, and there are
- * as many as terms: more freedom than fewer clients that ask again have.
+ * A client that asks once more uses a new secret, so to all others it is a new
+ * client. So a client is a secret here, and there are as many as terms. This
+ * allows more than fewer clients that ask again.
  *
- * Broken twins are made by defining one of
+ * Define one of these names to make a broken twin:
  *   NO_FENCE   a resource admits every write
- *   NO_ANCHOR  the next token is the one that the store remembers, plus one, whatever the clock says
- *   RESURRECT  the store grants a secret that it has granted before: a late copy of a request
+ *   NO_ANCHOR  the next token is the last one that the store remembers, plus
+ *              one, whatever the clock says
+ *   RESURRECT  the store grants a secret that it has granted before: it accepts
+ *              a late copy of a request
  *   NO_RAISE   a new owner reads before it has raised the fence
- *   ANY_GRANT  a token equal to the mark's is admitted whoever brings it (with SKEW)
- * and each must be found out. SKEW takes away what anchoring assumes of the clock; see "the store forgets".
+ *   ANY_GRANT  a resource admits a token equal to its mark's, whatever the
+ *              grant (with SKEW)
+ * The checker must find each. SKEW drops what anchoring assumes of the clock;
+ * see "The store forgets".
  */
 
 #ifndef TERMS
@@ -38,29 +47,34 @@
 #define has(set, n) ((set >> n) & 1)
 #define max(a, b)   (a > b -> a : b)
 
-/* ---- What is real: the store and the resources ---- */
+/* ---- The real state: the store and the resources ---- */
 
-/* The store's record is one of the terms, the newest it remembers; 0: it remembers nothing. */
+/* The store's record is the newest term it remembers; 0: it remembers none. */
 byte now;
 bit  held;
 byte clock;			/* the lowest token that the store's clock allows */
 
 byte token[TERMS + 1];		/* the stamp of a term is its token ... */
 byte grant[TERMS + 1];		/* ... and its grant, the fingerprint of its secret */
-byte history[TERMS + 1];	/* the secrets that had been granted when it began, its own among them */
+byte history[TERMS + 1];	/* the secrets granted so far when it began, with its own */
 
 typedef Resource {
 	byte token, grant;	/* the mark */
-	byte content;		/* the term whose write was admitted last; 0: none was */
-	byte sent[TERMS + 1]	/* the write of each term, on its way: 1 + the content that it was made from; 0: none */
+	byte content;		/* the term whose write was admitted last; 0: none */
+	/* The write of each term that is in flight: 1 + the content that it was
+	   made from; 0: none. */
+	byte sent[TERMS + 1]
 };
 Resource at[2];
 
-/* ---- What only the proof sees ---- */
+/* ---- The state of the proof: counts, bounds and maxima ---- */
 
-byte terms, secrets, rewinds;	/* so far; secrets are numbered as they are first granted, for they are all alike before */
+/* Counts so far. Secrets are numbered in the order of their first grants: they
+   are all alike before. */
+byte terms, secrets, rewinds;
 byte newest;			/* the highest token ever given */
-byte latest[2];			/* at each resource, the latest term that was admitted or has raised the fence */
+/* At each resource, the latest term that wrote or raised the fence. */
+byte latest[2];
 
 /* ---- The store: the law of ownership ---- */
 
@@ -75,7 +89,8 @@ byte latest[2];			/* at each resource, the latest term that was admitted or has 
 #define nextToken  max(token[now] + 1, clock)
 #endif
 
-/* An acquire arrives. One that finds the key held changes nothing, and one whose grant is alive is answered again. */
+/* An acquire arrives. If the key is held, it changes nothing. If its own grant
+   is alive, the store just answers again. */
 #define acquire(s) d_step { terms < TERMS && !held && mayHave(s) -> \
 	terms++; \
 	token[terms] = nextToken; grant[terms] = s; history[terms] = history[now] | (1 << s); \
@@ -85,9 +100,10 @@ byte latest[2];			/* at each resource, the latest term that was admitted or has 
 	newest = max(token[terms], newest); secrets = max(s, secrets); \
 	now = terms; held = 1 }
 
-/* The store forgets: a replica that lagged takes over, a backup is restored, all is wiped. It is back at any earlier term, which may
-   then still seem to be held. Anchoring assumes that the clock has by now passed every token that was given: here it
-   shows the lowest time for which that is true. */
+/* The store forgets: a replica that lagged takes over, a backup is restored, or
+   everything is wiped. The store is back at any earlier term, which may then
+   seem to be held. Anchoring assumes that the clock has passed every token that
+   was given. Here the clock shows the lowest time for which that is true. */
 #define forget(t) d_step { rewinds < REWINDS && t <= terms && t != now -> \
 	printf("the store forgets what came after term %d\n", t); \
 	rewinds++; now = t; held = (t != 0); clock = (SKEWED -> clock : newest + 1) }
@@ -95,7 +111,8 @@ byte latest[2];			/* at each resource, the latest term that was admitted or has 
 active proctype Store() {
 end:	do
 	:: acquire(1) :: acquire(2) :: acquire(3)
-	:: d_step { held -> held = 0; printf("term %d is over\n", now) }	/* the deadline passes, the holder releases, an operator revokes */
+	/* The deadline passes, the holder releases, or an operator revokes. */
+	:: d_step { held -> held = 0; printf("term %d is over\n", now) }
 	:: forget(0) :: forget(1) :: forget(2) :: forget(3)
 #if TERMS == 4
 	:: acquire(4) :: forget(4)
@@ -115,16 +132,20 @@ end:	do
 #endif
 #endif
 
-/* Law 3: nothing older after something newer. While the clock keeps its promise that is true of terms; always of tokens, and of one token only one grant is admitted. */
+/* Law 3: no older write after a newer one. While the clock keeps its promise,
+   this holds for terms. For tokens it always holds, and of each token only one
+   grant is admitted. */
 #define advance(r, t) \
 	assert(SKEWED || t >= latest[r]); \
 	assert(token[t] > at[r].token || (token[t] == at[r].token && grant[t] == at[r].grant)); \
 	latest[r] = max(t, latest[r]); \
 	at[r].token = token[t]; at[r].grant = grant[t]
 
-/* A write arrives. No update is lost: what it replaces is what its writer has read, or the same write that came before. */
+/* A write arrives. No update is lost: the write replaces the content that its
+   writer has read, or an earlier copy of itself. */
 #define write(r, t) d_step { at[r].sent[t] != 0 && at[r].content != t && admits(r, t) -> \
-	printf("resource %d admits the write of term %d, token %d, made from the content of term %d, over that of term %d\n", r, t, token[t], at[r].sent[t] - 1, at[r].content); \
+	printf("resource %d admits the write of term %d, token %d, made from the content of term %d, over that of term %d\n", \
+		r, t, token[t], at[r].sent[t] - 1, at[r].content); \
 	assert(at[r].sent[t] == 1 + at[r].content); \
 	advance(r, t); \
 	at[r].content = t }
@@ -141,10 +162,12 @@ end:	do
 
 /* ---- The clients ---- */
 
-/* The answer that it was granted a term has arrived; only that gives authority (law 6). It stays with the first that it has seen. */
+/* The client has got the answer that it was granted a term. Only that answer
+   gives authority (law 6). A client keeps to the first such term. */
 #define owns(t) (t <= terms && grant[t] == secret && (term == 0 || term == t))
 
-/* Before its first reading an owner raises the fence. Who is refused there has lost the lease. */
+/* An owner raises the fence before it first reads. If the resource refuses,
+   the owner has lost the lease. */
 #ifdef NO_RAISE
 #define raise(r, t) d_step { owns(t) && !has(raised, r) -> \
 	printf("the owner of term %d does not raise the fence of resource %d\n", t, r); \
@@ -155,13 +178,13 @@ end:	do
 	term = t; raised = raised | (1 << r); advance(r, t) }
 #endif
 
-/* Then it reads, and sends what it has made of that. */
+/* Then the owner reads, and sends a write made from that. */
 #define work(r) d_step { has(raised, r) && at[r].sent[term] == 0 -> \
 	printf("the owner of term %d reads resource %d and sends its write\n", term, r); \
 	at[r].sent[term] = 1 + at[r].content }
 
 proctype Client(byte secret) {
-	byte term;	/* that it believes to hold; 0: none */
+	byte term;	/* the term it believes to hold; 0: none */
 	byte raised;	/* the resources where it has raised the fence */
 end:	do
 	:: raise(0, 1) :: raise(0, 2) :: raise(0, 3)

@@ -1,7 +1,12 @@
-// Package model checks the protocol of Croft as a formal model: croft.pml, in Promela, by the model checker spin. It goes through everything that may happen within its bounds (four
-// terms, two resources, messages that are lost, late, doubled and out of order, a store that forgets) and finds no breach of the laws; broken twins of the same model each have a counterexample.
+// Package model checks Croft's protocol as a formal model. The model is
+// croft.pml, in Promela, and the model checker spin searches it. The search
+// covers everything that may happen within its bounds: four terms, two
+// resources, a store that forgets, and messages that are lost, late, doubled or
+// out of order. It finds no broken law. Broken twins of the model each have a
+// counterexample.
 //
-// The model says that the protocol is right, not that the code follows it: for that there are the simulator and the suites.
+// The model shows that the protocol is right. It does not show that the code
+// follows it: the simulator and the suites do that.
 package model
 
 import (
@@ -21,22 +26,25 @@ import (
 //go:embed croft.pml
 var text []byte
 
-// Checker is where the programs are.
+// Checker has the paths of the programs.
 type Checker struct {
 	Spin, GCC string
-	// Folder is where the model is made into a program; it must be empty, and nobody else's.
+	// Folder is where the model is compiled. It must be empty, and for this
+	// Checker alone.
 	Folder string
 }
 
-// Verdict is what spin says of a model.
+// Verdict is the result of a search.
 type Verdict struct {
 	States   int
 	Megabyte float64
-	// Breach is the assertion that fails; "" if everything was gone through and none does.
+	// Breach is the assertion that fails. It is "" if the search was complete
+	// and none fails.
 	Breach string
-	// Story is how it comes to that, a step a line.
+	// Story is the way to the breach, one step a line.
 	Story []string
-	// Unreached are steps of the model that nothing ever took: what it says about them would mean nothing.
+	// Unreached are steps of the model that never happen. The search says
+	// nothing about them.
 	Unreached []string
 }
 
@@ -59,8 +67,10 @@ func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (V
 	if shortest {
 		how = []string{"-O0", "-DBFS"}
 	}
-	// Two gigabytes; no search for cycles, which the laws are not about.
-	if out, err := c.run(ctx, c.GCC, append(how, "-w", "-DSAFETY", "-DMEMLIM=2000", "-o", "pan", "pan.c")...); err != nil {
+	// At most two gigabytes. No search for cycles: the laws are not about them.
+	if out, err := c.run(
+		ctx, c.GCC, append(how, "-w", "-DSAFETY", "-DMEMLIM=2000", "-o", "pan", "pan.c")...,
+	); err != nil {
 		return Verdict{}, fmt.Errorf("model: the checker cannot be compiled: %w: %s", err, out)
 	}
 	out, err := c.run(ctx, "./pan", "-m1000", "-w24")
@@ -78,10 +88,12 @@ func (c Checker) Check(ctx context.Context, shortest bool, defines ...string) (V
 	return v, nil
 }
 
-// story is the steps of a counterexample, as spin prints them before it lists variables.
+// story returns the steps of a counterexample. Spin prints them before it lists
+// variables.
 func story(out []byte) (steps []string) {
 	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, "spin: warning") { // "newer than its trail": made in the same second
+		// "newer than its trail": both files were written in the same second.
+		if strings.HasPrefix(line, "spin: warning") {
 			continue
 		}
 		if strings.HasPrefix(line, "spin: ") || strings.HasPrefix(line, "#") {
@@ -105,7 +117,8 @@ var (
 	neverLine  = regexp.MustCompile(`(?m)^\s*croft\.pml:\d+, state \d+, "(.*)"`)
 )
 
-// parse reads what the checker prints. It is an error if the checker did not get to the end of what it set out to do.
+// parse reads the output of the checker. It returns an error if the search did
+// not finish.
 func parse(out []byte) (v Verdict, err error) {
 	states, memory := statesLine.FindSubmatch(out), memoryLine.FindSubmatch(out)
 	if states == nil || memory == nil {
@@ -121,11 +134,13 @@ func parse(out []byte) (v Verdict, err error) {
 		v.Breach = string(breach[1])
 		return v, nil
 	}
-	if !bytes.Contains(out, []byte("errors: 0")) || bytes.Contains(out, []byte("Search not completed")) || bytes.Contains(out, []byte("max search depth too small")) {
+	if !bytes.Contains(out, []byte("errors: 0")) ||
+		bytes.Contains(out, []byte("Search not completed")) ||
+		bytes.Contains(out, []byte("max search depth too small")) {
 		return v, fmt.Errorf("model: the checker did not go through all of it: %s", out)
 	}
 	for _, never := range neverLine.FindAllSubmatch(out, -1) {
-		if string(never[1]) != "-end-" { // nobody ever ends
+		if string(never[1]) != "-end-" { // no process ever ends
 			v.Unreached = append(v.Unreached, string(never[1]))
 		}
 	}

@@ -29,7 +29,8 @@ func checker(t *testing.T) (context.Context, Checker) {
 	return ctx, c
 }
 
-// TestTheProtocolKeepsItsLaws: in everything that can happen within the bounds of the model, and every step of the model does happen.
+// No law may break within the bounds of the model, and every step of the model
+// must happen.
 func TestTheProtocolKeepsItsLaws(t *testing.T) {
 	t.Parallel()
 	for name, defines := range map[string][]string{
@@ -57,14 +58,15 @@ func TestTheProtocolKeepsItsLaws(t *testing.T) {
 	}
 }
 
-// TestBrokenTwinsAreFoundOut: each lacks one thing that the laws rest on, and the checker tells a story of what comes of it.
+// Each twin lacks one thing that the laws rest on. The checker must find a
+// counterexample.
 func TestBrokenTwinsAreFoundOut(t *testing.T) {
 	t.Parallel()
 	for _, twin := range []struct {
 		does    string
 		defines []string
-		breach  string // a part of the assertion that must fail,
-		law     string // and what it asserts
+		breach  string // part of the assertion that must fail
+		law     string // the law behind that assertion
 	}{
 		{"the fence is not checked", []string{"NO_FENCE"}, ">=latest[", "law 3: nothing of an earlier term after a later one"},
 		{"tokens are not anchored", []string{"NO_ANCHOR"}, "token[terms]>newest", "law 2: tokens rise, also after the store forgot"},
@@ -87,7 +89,8 @@ func TestBrokenTwinsAreFoundOut(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedSearchIsNoProof: what the checker prints when it ran out of depth or memory is not taken for a verdict.
+// If the checker ran out of depth or memory, its output must not count as a
+// verdict.
 func TestAnUnfinishedSearchIsNoProof(t *testing.T) {
 	for name, out := range map[string]string{
 		"depth":  "error: max search depth too small\n  10 states, stored\n 1.0 total actual memory usage\nerrors: 0\n",
@@ -100,8 +103,9 @@ func TestAnUnfinishedSearchIsNoProof(t *testing.T) {
 	}
 }
 
-// TestAStoryIsToldWhateverSpinWarnsOf: on a fast machine the model and its counterexample are of the same second, which spin remarks on first.
-func TestAStoryIsToldWhateverSpinWarnsOf(t *testing.T) {
+// On a fast machine the model and its counterexample are written in the same
+// second. Spin then warns first.
+func TestACounterexampleIsReadAfterWarnings(t *testing.T) {
 	steps := story([]byte("spin: warning, \"croft.pml\" is newer than croft.pml.trail\n  the store grants term 1\n  term 1 is over\nspin: croft.pml:95, Error: assertion violated\n#processes: 3\n  now = 1\n"))
 	if strings.Join(steps, "; ") != "the store grants term 1; term 1 is over" {
 		t.Errorf("%q", steps)

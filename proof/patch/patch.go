@@ -17,29 +17,36 @@ import (
 
 // Patch is one change of one file.
 type Patch struct {
-	// File is the path below the module.
+	// File is the path below the top of the repository.
 	File string
 	// Old occurs exactly once in the file. New takes its place.
 	Old, New string
 }
 
-// root is the directory of the module.
+// root returns the top of the repository: the folder of go.work.
 func root(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	out, err := exec.CommandContext(ctx, "go", "env", "GOWORK").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking for the module: %w", err)
+		return "", fmt.Errorf("asking for the workspace: %w", err)
 	}
-	return filepath.Dir(strings.TrimSpace(string(out))), nil
+	file := strings.TrimSpace(string(out))
+	if !filepath.IsAbs(file) {
+		return "", fmt.Errorf("GOWORK is %q: run this in the repository, with its go.work", file)
+	}
+	return filepath.Dir(file), nil
 }
 
-// text is the file with the change.
+// text returns the file with the change.
 func (p Patch) text(root string) (string, error) {
 	old, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(p.File)))
 	if err != nil {
 		return "", err
 	}
 	if n := strings.Count(string(old), p.Old); n != 1 || p.Old == p.New {
-		return "", fmt.Errorf("%s has the text %d times, and not once; bring the patch up to date: %q", p.File, n, p.Old)
+		return "", fmt.Errorf(
+			"%s has the text %d times, and not once; bring the patch up to date: %q", p.File, n,
+			p.Old,
+		)
 	}
 	return strings.Replace(string(old), p.Old, p.New, 1), nil
 }
@@ -54,7 +61,8 @@ func (p Patch) Check(ctx context.Context) error {
 	return err
 }
 
-// command is a go command on the changed code. It puts the overlay into dir.
+// command returns a go command on the changed code. It writes the overlay into
+// dir.
 func (p Patch) command(ctx context.Context, dir, verb string, args ...string) (*exec.Cmd, error) {
 	top, err := root(ctx)
 	if err != nil {

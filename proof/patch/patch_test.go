@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAPatchMustFitOnce: a text that is not there, that occurs twice, or that
-// stays as it is makes no variant.
+// A text that is missing, that occurs twice, or that stays as it is makes no
+// variant.
 func TestAPatchMustFitOnce(t *testing.T) {
 	for _, p := range []Patch{
 		{"proof/patch/patch.go", "this text is nowhere in" + " that file", ""},
@@ -23,7 +23,7 @@ func TestAPatchMustFitOnce(t *testing.T) {
 	}
 }
 
-// TestATestIsRunOnTheChangedCode: it fails for the change, and for nothing else.
+// The test must fail because of the change, and for no other reason.
 func TestATestIsRunOnTheChangedCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a package four times")

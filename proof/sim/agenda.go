@@ -2,7 +2,8 @@ package sim
 
 import "time"
 
-// entry is one thing on the agenda; entries of one time come in the order in which they were put there.
+// entry is one event on the agenda. Events of the same time keep the order in
+// which they were added.
 type entry struct {
 	at  time.Duration
 	seq int

@@ -7,21 +7,23 @@ import (
 	"time"
 )
 
-// Case is everything that a run depends on. The same case is the same run.
+// Case is everything that a run depends on. The same case gives the same run.
 type Case struct {
 	Profile string `json:"profile"`
 	Seed    uint64 `json:"seed"`
-	// Ops is how many requests are made before the faults stop; 0 is 500.
+	// Ops is the number of requests before the faults stop; 0 means 500.
 	Ops int `json:"ops,omitempty"`
-	// Clients and Keys are how many there are; 0 is 3 of each, or as many keys as the profile says.
+	// Clients and Keys are their numbers. 0 means 3 clients, and as many keys
+	// as the profile says, or 3.
 	Clients int `json:"clients,omitempty"`
 	Keys    int `json:"keys,omitempty"`
-	// Mutant names a broken variant that takes the place of the sound one.
+	// Mutant names the broken variant to run. Empty means the sound code.
 	Mutant string `json:"mutant,omitempty"`
-	// Never are faults that are left out altogether, Except single occasions of them: what shrinking has found to be of no matter.
+	// Never are kinds of faults that are left out, Except are single faults
+	// that are. Shrink fills both with faults that do not matter.
 	Never  []Fault  `json:"never,omitempty"`
 	Except []Firing `json:"except,omitempty"`
-	// Limit ends a run at this simulated time, 0 is after an hour: what fails before needs no more of it.
+	// Limit ends a run at this simulated time; 0 means an hour.
 	Limit time.Duration `json:"limit,omitempty"`
 }
 
@@ -44,7 +46,7 @@ func (c Case) withDefaults() Case {
 	return c
 }
 
-// without reports whether this occasion is left out.
+// without reports whether the case leaves this fault out.
 func (c *Case) without(f Firing) bool {
 	return slices.Contains(c.Never, f.Fault) || slices.Contains(c.Except, f)
 }
@@ -57,7 +59,7 @@ func (c Case) String() string {
 	return s
 }
 
-// Law names what is checked. The numbers are those of the list of what must always hold.
+// Law names a law. The number is its place in the list of promises.
 type Law string
 
 // The laws.
@@ -77,13 +79,13 @@ const (
 	NoUnknownPanic Law = "0: the simulation itself"
 )
 
-// Number is the law's place in the list: "3b" for LostUpdate.
+// Number returns the law's number: "3b" for LostUpdate.
 func (l Law) Number() string {
 	n, _, _ := strings.Cut(string(l), ":")
 	return n
 }
 
-// Violation is a law that was broken, and how.
+// Violation is a broken law, and what broke it.
 type Violation struct {
 	Law  Law           `json:"law"`
 	At   time.Duration `json:"at"`
@@ -94,19 +96,19 @@ func (v *Violation) Error() string {
 	return fmt.Sprintf("law %s is broken at %s: %s", v.Law, clockFace(v.At), v.What)
 }
 
-// Result is what a run has come to.
+// Result is the result of a run.
 type Result struct {
 	Case     Case          `json:"case"`
 	Ops      int           `json:"ops"`    // requests made to stores and guards
-	Lasted   time.Duration `json:"lasted"` // simulated
+	Lasted   time.Duration `json:"lasted"` // simulated time
 	Broken   *Violation    `json:"broken"` // nil if every law held
-	Fired    []Firing      `json:"fired"`  // the faults, in their order
-	Coverage Coverage      `json:"-"`      // what was seen
-	Timeline []string      `json:"-"`      // if it was asked for
-	Events   int           `json:"events"` // of the queue
+	Fired    []Firing      `json:"fired"`  // the faults, in order
+	Coverage Coverage      `json:"-"`      // counts of all sights
+	Timeline []string      `json:"-"`      // only if Run was asked for it
+	Events   int           `json:"events"` // events on the agenda
 }
 
-// clockFace is a simulated time as timelines show it.
+// clockFace formats a simulated time for timelines.
 func clockFace(d time.Duration) string {
 	return fmt.Sprintf("%9.6fs", float64(d/time.Microsecond)/1e6)
 }

@@ -14,28 +14,28 @@ import (
 )
 
 // client is one process that uses leases. It drives an engine as the runtime of
-// package croft does: it tells the engine what happened, takes Ready, and
+// package croft does. It tells the engine what happened, takes Ready, and
 // carries that out on the simulated network and clock.
 type client struct {
 	host
 	instance string
 	engine   *engine.Engine // one for each life; nil while the process is dead
-	closing  bool           // the engine is closed, and the process ends soon,
-	away     time.Duration  // for so long
+	closing  bool           // the engine is closed, and the process ends soon
+	away     time.Duration  // how long the process then stays away
 	jobs     []*job
-	leases   []*lease // that have not ended
+	leases   []*lease // live leases
 	watches  map[string]*watch
 	asks     []*ask // secrets that the engine may still be granted
 	routines []*routine
-	prompt   bool         // the last call of the store was
-	caller   *engine.Call // that has just begun: it may call the store itself
-	ticks    instant      // when the timer rings,
-	armed    int          // and which one counts
+	prompt   bool         // the last call of the store was fast
+	caller   *engine.Call // has just begun, and may call the store itself
+	ticks    instant      // when the timer rings
+	armed    int          // number of the timer that counts
 }
 
 const (
 	jobsEach = 3 // jobs of a client at a time
-	// The measures of the runtime in package croft.
+	// These are the same as in the runtime of package croft.
 	glance       = time.Second // a timer is never set to later than this
 	promptly     = 10 * time.Millisecond
 	lone         = time.Second
@@ -50,7 +50,7 @@ var (
 	errLeft    = errors.New("the caller has left")
 )
 
-// start begins the life of a process.
+// start begins a life of the process.
 func (c *client) start() {
 	c.instance = fmt.Sprintf("%s-%d", c.name, c.life)
 	c.watches = map[string]*watch{}
@@ -59,7 +59,7 @@ func (c *client) start() {
 		CallTimeout: callTimeout, Random: c.rng.Float64, NewSecret: c.newSecret,
 	})
 	if c == c.w.operator {
-		return // it acts when it is told to
+		return // the nemesis tells it when to act
 	}
 	for i := range jobsEach {
 		j := &job{c: c, name: fmt.Sprintf("%s.%d", c.name, i)}
@@ -68,8 +68,8 @@ func (c *client) start() {
 	}
 }
 
-// crash ends the process with all it knows. Another starts in its place some
-// time later.
+// crash ends the process, and everything it knows. Another process starts in
+// its place some time later.
 func (c *client) crash(away time.Duration) {
 	c.drop()
 	c.life++
@@ -78,7 +78,7 @@ func (c *client) crash(away time.Duration) {
 	c.soon(c.w.now+away, c.start)
 }
 
-// drop ends the calls of the process.
+// drop ends all calls of the process.
 func (c *client) drop() {
 	for _, rt := range c.routines {
 		rt.abandon()
@@ -86,8 +86,8 @@ func (c *client) drop() {
 	c.routines = nil
 }
 
-// close closes the client, as a process does that ends in good order. The
-// process ends when the engine is idle, or after closeWait.
+// close closes the client, like a process that ends in good order. The process
+// ends when the engine is idle, or after closeWait.
 func (c *client) close(away time.Duration) {
 	if c.engine == nil || c.closing {
 		return
@@ -96,7 +96,7 @@ func (c *client) close(away time.Duration) {
 	c.closing, c.away = true, away
 	c.timer(closeWait, c.exit)
 	c.engine.Close(c.Now(), errClosed)
-	c.told()
+	c.carryOut()
 }
 
 // exit ends a process whose client is closed.
@@ -113,13 +113,13 @@ func (c *client) exit() {
 	c.crash(c.away)
 }
 
-// forgetClient lets go of what servers and guards keep for a process.
+// forgetClient removes what servers and guards keep for a dead process.
 func (w *world) forgetClient(c *client) {
-	if v, ok := w.store.(*vault); ok {
+	if v, ok := w.store.(*casServer); ok {
 		delete(v.stores, c)
 	}
-	if t, ok := w.store.(*turns); ok {
-		delete(t.desks, c)
+	if t, ok := w.store.(*etcdServer); ok {
+		delete(t.bidders, c)
 	}
 	base := w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(t *watch) bool { return t.c == c })
@@ -132,31 +132,32 @@ func (w *world) forgetClient(c *client) {
 type pending struct {
 	engine.Call
 	then  func()
-	job   *job // of an acquire, as all below
+	job   *job // the fields from here on are for acquires only
 	claim claim
-	// The key was to be had when the call began, and had changed so often.
+	// free says that the key was free when the call began. changes counts the
+	// changes of the key up to then.
 	free    bool
 	changes int
 }
 
-// begin makes a call.
+// begin begins a call.
 func (c *client) begin(p *pending) {
 	p.Tag = p
 	c.engine.Begin(c.Now(), &p.Call)
 	c.caller = &p.Call
-	c.told()
+	c.carryOut()
 }
 
-// leave abandons a call after a while, if it has no reply by then.
+// leave abandons a call after a while, unless it has its reply by then.
 func (c *client) leave(p *pending, after time.Duration) {
 	c.soon(c.w.now+after, func() {
 		c.engine.Abandon(c.Now(), &p.Call, errLeft)
-		c.told()
+		c.carryOut()
 	})
 }
 
 // act makes a call that is one request without a lease: an operator's act, or
-// one by a deed. then is called if the outcome is known.
+// one by a deed. It calls then if the outcome is known.
 func (c *client) act(req tenure.Request, then func(store.Answer)) {
 	if c.engine == nil {
 		return
@@ -170,8 +171,9 @@ func (c *client) act(req tenure.Request, then func(store.Answer)) {
 	c.begin(p)
 }
 
-// told carries out what the engine wants after it was told something.
-func (c *client) told() {
+// carryOut carries out the engine's Ready. It runs after each call of the
+// engine.
+func (c *client) carryOut() {
 	ready, caller := c.engine.Ready(), c.caller
 	c.caller = nil
 	c.arm(ready.Wake)
@@ -218,8 +220,8 @@ func (c *client) told() {
 	}
 }
 
-// arm sets a timer to when the engine wants a tick. The timer stands still
-// while the machine sleeps, so it is never set to much later.
+// arm sets a timer for the engine's next tick. The timer stands still while the
+// machine sleeps, so it is set to at most a glance from now.
 func (c *client) arm(wake instant) {
 	now := c.Now()
 	at := max(min(wake, now.Add(glance)), now+1)
@@ -233,12 +235,12 @@ func (c *client) arm(wake instant) {
 		if n == c.armed {
 			c.ticks = 0
 			c.engine.Tick(c.Now())
-			c.told()
+			c.carryOut()
 		}
 	})
 }
 
-// apply makes one call of the store. done is called once, with an answer for
+// apply makes one call of the store. It calls done once, with an answer for
 // each request.
 func (c *client) apply(requests []tenure.Request, limit time.Duration, done func([]store.Answer)) {
 	finished := false
@@ -262,8 +264,8 @@ func (c *client) apply(requests []tenure.Request, limit time.Duration, done func
 	})
 }
 
-// send carries out a batch and brings the engine its answers. A caller that
-// makes the call itself gives up sooner.
+// send carries out a batch and brings the engine its answers. If the caller
+// makes the call itself, it gives up sooner.
 func (c *client) send(b *engine.Batch, byCaller bool) {
 	holders := make([]*lease, len(b.Requests))
 	for i, req := range b.Requests {
@@ -278,12 +280,13 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 		c.w.say(c.name, "sends: %s %s", req.Verb, req.Key)
 		if i > 0 {
 			c.w.cover("engine", "several in a batch")
-			if before := b.Requests[i-1]; before.Verb == tenure.Release && req.Verb == tenure.Acquire && before.Key == req.Key {
+			if before := b.Requests[i-1]; before.Verb == tenure.Release && req.Verb == tenure.Acquire &&
+				before.Key == req.Key {
 				c.w.cover("engine", "passed on")
 			}
 		}
 	}
-	if c.engine.Load().InFlight > 2 { // a store that pipelines has two
+	if c.engine.Load().InFlight > 2 { // two are normal with a store that pipelines
 		c.w.cover("engine", "overtook a batch")
 	}
 	limit := callTimeout
@@ -304,12 +307,12 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 			c.w.judge.belief(l)
 			c.watchDeadline(l)
 		}
-		c.told()
+		c.carryOut()
 	})
 }
 
-// raise raises the fence at all guards of an acquire that was granted. If one
-// remembers a newer token than the store, the engine asks for one above it.
+// raise raises the fence at all guards of a granted acquire. If a guard has
+// seen a newer token than the store, the engine asks for a token above it.
 func (c *client) raise(p *pending) {
 	l := c.leaseOf(p)
 	outcomes, due := make([]error, len(p.claim.guards)), len(p.claim.guards)
@@ -319,25 +322,25 @@ func (c *client) raise(p *pending) {
 			if due--; due == 0 {
 				above, failure := engine.Above(outcomes, epoch.Add(c.w.now))
 				c.engine.Raised(c.Now(), &p.Call, above, failure)
-				c.told()
+				c.carryOut()
 			}
 		})
 	}
 }
 
-// look reads the record of a stalled lease: another process may have reported
-// progress.
+// look reads the record of a stalled lease, because another process may have
+// reported progress.
 func (c *client) look(l *engine.Lease) {
 	c.w.ops++
 	c.w.store.get(c, l.Key, func(rec tenure.Record, now time.Time, err error) {
 		if err == nil {
 			c.engine.Looked(c.Now(), l, rec, now)
-			c.told()
+			c.carryOut()
 		}
 	})
 }
 
-// watch is a client's wish to be woken for a key.
+// watch is a client's subscription to hints about a key.
 type watch struct {
 	c    *client
 	key  string
@@ -357,7 +360,7 @@ func (c *client) watch(key string) {
 			t.open = true
 			base.watches = append(base.watches, t)
 			opened := engine.Watched
-			if awarding, is := c.w.store.(*turns); is && key != engine.Acts && awarding.desk(c).watched(t) {
+			if awarding, is := c.w.store.(*etcdServer); is && key != engine.Acts && awarding.bidder(c).watched(t) {
 				opened = engine.WatchedSince
 			}
 			t.tell(opened)
@@ -365,26 +368,26 @@ func (c *client) watch(key string) {
 	})
 }
 
-// tell passes a hint on, unless nobody waits for it any more.
+// tell passes on a hint, unless the watch has ended.
 func (t *watch) tell(h engine.Hint) {
 	if t.c.watches[t.key] == t {
 		t.c.engine.Hint(t.c.Now(), t.key, h, nil)
-		t.c.told()
+		t.c.carryOut()
 	}
 }
 
-// acted says that an operator has acted on a key.
+// acted tells the engine that an operator has acted on a key.
 func (t *watch) acted(key string) {
 	if t.c.watches[t.key] == t {
 		t.c.engine.Hint(t.c.Now(), key, engine.Acted, nil)
-		t.c.told()
+		t.c.carryOut()
 	}
 }
 
-// hint says that the key may have changed.
+// hint tells the engine that the key may have changed.
 func (t *watch) hint() { t.tell(engine.Changed) }
 
-// broken says that no more hints come.
+// broken tells the engine that no more hints come.
 func (t *watch) broken() {
 	t.close()
 	t.tell(engine.Broken)
@@ -399,13 +402,13 @@ func (t *watch) stop() {
 func (t *watch) close() {
 	base := t.c.w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(other *watch) bool { return other == t })
-	if awarding, is := t.c.w.store.(*turns); is && t.open {
-		awarding.desk(t.c).unwatched(t.key)
+	if awarding, is := t.c.w.store.(*etcdServer); is && t.open {
+		awarding.bidder(t.c).unwatched(t.key)
 	}
 	t.open = false
 }
 
-// coverAnswer notes what kind of answer a client got.
+// coverAnswer counts the kind of an answer.
 func (w *world) coverAnswer(req tenure.Request, a store.Answer) {
 	var held *tenure.HeldError
 	var not *tenure.NotOwnedError

@@ -8,13 +8,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// makeCalm ends all faults: what is down comes up, who is stopped goes on, and nothing more goes wrong.
+// makeCalm ends all faults: the store comes up, stopped processes go on, and no
+// new fault happens.
 func (w *world) makeCalm() {
 	w.calm, w.calmed = true, w.now
 	w.say("world", "faults stop")
 	base := w.store.base()
 	base.down = w.now
-	if s, ok := w.store.(*rows); ok {
+	if s, ok := w.store.(*postgresServer); ok {
 		s.halt()
 	}
 	for _, c := range w.clients {
@@ -23,12 +24,13 @@ func (w *world) makeCalm() {
 	}
 }
 
-// conclude is law 9: whoever then waits for a key gets it in time, though its holder has died or gone.
+// conclude checks law 9: each waiter gets its key in time, even if the holder
+// has died or left.
 func (w *world) conclude() {
 	w.final = true
 	w.say("world", "holders go, only waiters are left")
 	if w.profile.Steps {
-		return // a clock that was set forward and back leaves deadlines that nobody can wait for
+		return // after clock steps, deadlines may be out of reach
 	}
 	base := w.store.base()
 	for _, c := range w.clients {
@@ -47,7 +49,7 @@ func (w *world) conclude() {
 			}
 		}
 	}
-	due := map[string]time.Duration{} // for the first of a key
+	due := map[string]time.Duration{} // when the first waiter of a key must have it
 	began, last := w.now, w.now
 	for _, key := range w.keys {
 		w.fresh(key)
@@ -65,31 +67,38 @@ func (w *world) conclude() {
 		}
 		rec := base.records[key].record
 		wait := rec.TTL + rec.TTL/10 + 2*poll
-		if rec.State == tenure.Free { // a hold: there is no lease to outlive
+		if rec.State == tenure.Free { // a hold, so no lease has to lapse
 			wait = max(rec.HoldUntil.Sub(base.now()), 0) + 2*engine.PollSettled
 		}
-		wait += wait/10 + time.Second // clocks may differ in rate, and messages take time
+		wait += wait/10 + time.Second // for different clock rates, and for messages
 		due[key] = began + wait
 		last = max(last, began+wait+time.Duration(waiters)*2*engine.PollSettled)
 	}
 	for _, key := range w.keys {
 		w.until(due[key], func() bool { return w.arrivals[key] > 0 })
 		if w.broken == nil && w.arrivals[key] == 0 {
-			w.fail(Liveness, "nobody has got %s within %s of when the faults had stopped and its holder was gone", key, due[key]-began)
+			w.fail(
+				Liveness,
+				"nobody has got %s within %s of when the faults had stopped and its holder was gone",
+				key, due[key]-began,
+			)
 			return
 		}
 	}
 	w.until(last, func() bool { return w.waits() == nil })
 	if j := w.waits(); w.broken == nil && j != nil {
-		w.fail(Liveness, "%s still waits for %s, %s after the faults had stopped", j.name, j.call.Request.Key, last-began)
+		w.fail(
+			Liveness, "%s still waits for %s, %s after the faults had stopped", j.name,
+			j.call.Request.Key, last-began,
+		)
 	}
-	w.until(w.now+10*time.Minute, func() bool { return w.busy() == nil }) // periods are waited for
+	w.until(w.now+10*time.Minute, func() bool { return w.busy() == nil }) // periods may take that long
 	if c := w.busy(); w.broken == nil && c != nil {
 		w.fail(Liveness, "the engine of %s has something left to do for ever: %+v", c.name, c.engine.Load())
 	}
 }
 
-// busy is a client whose engine has something to do, or nil.
+// busy returns a client whose engine has work left, or nil.
 func (w *world) busy() *client {
 	for _, c := range append(w.clients, w.operator) {
 		if c.engine != nil && c.engine.Load() != (engine.Load{}) {
@@ -99,7 +108,7 @@ func (w *world) busy() *client {
 	return nil
 }
 
-// waits is a job that still waits for a key that is to be had, or nil.
+// waits returns a job that still waits for a key, or nil.
 func (w *world) waits() *job {
 	for _, c := range append(w.clients, w.operator) {
 		for _, j := range c.jobs {
@@ -111,7 +120,7 @@ func (w *world) waits() *job {
 	return nil
 }
 
-// fresh begins to wait for a key, and has seen no fault.
+// fresh starts a new waiter for a key, on a client that has seen no fault.
 func (w *world) fresh(key string) {
 	j := &job{c: w.operator, name: "new", forever: true}
 	w.operator.jobs = append(w.operator.jobs, j)
@@ -120,7 +129,7 @@ func (w *world) fresh(key string) {
 	j.acquire(cl, engine.Forever)
 }
 
-// arrived notes that a waiter has got its key after the faults had stopped.
+// arrived counts a waiter that got its key after the faults have stopped.
 func (w *world) arrived(key string) {
 	if w.arrivals == nil {
 		w.arrivals = map[string]int{}

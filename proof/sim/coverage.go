@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Sight is something that can be seen in a run: a fault that happened, a transition that was taken, a refusal that was given.
+// Sight is something that can happen in a run: a fault, a transition, a
+// refusal.
 type Sight struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -17,14 +18,14 @@ type Sight struct {
 // Coverage counts sights.
 type Coverage map[Sight]int
 
-// Add takes the counts of another.
+// Add adds the counts of another Coverage.
 func (c Coverage) Add(other Coverage) {
 	for s, n := range other {
 		c[s] += n
 	}
 }
 
-// Missing are the sights of a list that were not seen.
+// Missing returns the expected sights that did not occur.
 func (c Coverage) Missing(expected []Sight) []Sight {
 	var missing []Sight
 	for _, s := range expected {
@@ -35,14 +36,14 @@ func (c Coverage) Missing(expected []Sight) []Sight {
 	return missing
 }
 
-// sorted are the sights in an order for people.
+// sorted returns the sights in the order of kinds and names.
 func (c Coverage) sorted() []Sight {
 	return slices.SortedFunc(maps.Keys(c), func(a, b Sight) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// String is a table of the counts, a kind to a paragraph.
+// String returns a table of the counts, with a paragraph for each kind.
 func (c Coverage) String() string {
 	out := &strings.Builder{}
 	kind, column := "", 0

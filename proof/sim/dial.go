@@ -5,25 +5,27 @@ import (
 	"time"
 )
 
-// dial is a clock: it goes on evenly until somebody sets it or changes its rate. It reckons in whole numbers, so that it shows the same on every machine.
+// dial is a clock. It runs evenly until somebody sets it or changes its rate.
+// It computes with integers, so that it is the same on every machine.
 type dial struct {
-	since time.Duration // the true time at which it was touched last,
-	shows int64         // and what it showed then, in nanoseconds
-	ppm   int64         // parts per million by which it is fast
+	since time.Duration // the true time of the last change
+	shows int64         // its time then, in nanoseconds
+	ppm   int64         // how fast it is, in parts per million
 }
 
 const (
 	million = 1_000_000
 	// stopped is the rate of a clock that stands still.
 	stopped = -million
-	// far is a true time that does not come.
+	// far is a true time that never comes.
 	far time.Duration = math.MaxInt64 / 4
 )
 
-// at is what the dial shows at a true time.
+// at returns the dial's time at a true time.
 func (d *dial) at(t time.Duration) int64 { return d.shows + scale(int64(t-d.since), million+d.ppm) }
 
-// when is the first true time at which the dial shows i, if nobody touches it.
+// when returns the first true time at which the dial shows i, if nobody changes
+// it.
 func (d *dial) when(i int64) time.Duration {
 	rate := million + d.ppm
 	if i <= d.shows {
@@ -47,5 +49,5 @@ func (d *dial) step(now, by time.Duration) {
 	d.shows, d.since = d.at(now)+int64(by), now
 }
 
-// scale is n·rate in millionths, without leaving 64 bits.
+// scale returns n·rate/million without overflow.
 func scale(n, rate int64) int64 { return n/million*rate + n%million*rate/million }

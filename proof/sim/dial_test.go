@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestADialShowsWhatItWillShow: when and at agree, whatever the rate, and time never goes back unless somebody sets it back.
-func TestADialShowsWhatItWillShow(t *testing.T) {
+// at and when must agree at any rate. The dial's time must never go back unless
+// somebody sets it back.
+func TestTheTwoViewsOfADialAgree(t *testing.T) {
 	for _, ppm := range []int64{0, 50_000, -50_000, 1, -999_999} {
 		d := dial{since: 3 * time.Second, shows: int64(time.Hour), ppm: ppm}
 		last := d.at(3 * time.Second)

@@ -9,7 +9,9 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// entering is a writer on its way into a file's guard: lock, check, mark, content, unlock. It may be stopped or die between any two steps; a lock goes with its process, not with its patience.
+// entering is a writer in a file's guard. Its steps are lock, check, mark,
+// content and unlock. It may be stopped or die between any two. The lock ends
+// with the process, not when the caller gives up.
 type entering struct {
 	r    *resource
 	c    *client
@@ -37,7 +39,7 @@ func (r *resource) enterFile(c *client, a act, done func(error)) {
 	})
 }
 
-// then goes on to the next step, unless something happens to the process in between.
+// then goes on to the next step, unless the process dies or stops in between.
 func (e *entering) then(step func()) {
 	c, w := e.c, e.r.w
 	takes := between(c.rng, 50*time.Microsecond, 2*time.Millisecond)
@@ -46,7 +48,7 @@ func (e *entering) then(step func()) {
 	case w.fault(GuardCrash):
 		w.say(c.name, "dies inside the guard of %s", e.r.name)
 		life := c.life
-		w.at(w.now, func() { // and not in the midst of what is being done just now
+		w.at(w.now, func() { // as an event of its own, after the current one
 			if c.life == life {
 				c.crash(away)
 			}
@@ -102,7 +104,7 @@ func (e *entering) leave(err error) {
 	e.done(err)
 }
 
-// unlock lets the next one in.
+// unlock lets the next writer in.
 func (r *resource) unlock(e *entering) {
 	if r.lock != e {
 		return

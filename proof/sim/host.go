@@ -7,19 +7,20 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// host is a machine with one process on it. Its boot clock always goes, its monotonic clock, by which timers run, stands still in suspend.
+// host is a machine with one process. Its boot clock always runs. Its monotonic
+// clock drives timers, and stands still in suspend.
 type host struct {
 	w    *world
 	name string
 	rng  *rand.Rand
 	boot dial
 	mono dial
-	base int64 // what the boot clock showed first
-	ppm  int64 // by which both are fast
+	base int64 // the first time on the boot clock
+	ppm  int64 // how fast both clocks are, in parts per million
 
-	stopped time.Duration // nothing is noticed before this true time
-	asleep  bool          // and that because the machine sleeps
-	cut     time.Duration // nothing gets through to the store and back before this true time
+	stopped time.Duration // the process does not run before this true time
+	asleep  bool          // it is stopped because the machine sleeps
+	cut     time.Duration // it does not reach the store before this true time
 	life    int           // how often the process has died
 }
 
@@ -32,10 +33,10 @@ func newHost(w *world, name string) host {
 	return h
 }
 
-// mostSkew is by how much a client's clock may be fast or slow, in parts per million.
+// mostSkew is how fast or slow a client's clock may be, in parts per million.
 const mostSkew = 50_000
 
-// Now is what the process reads from its clock; it is a method of clock.Clock.
+// Now returns the time on the process's clock. It implements clock.Clock.
 func (h *host) Now() clock.Instant {
 	if h.w.mutant.is("monotonic-clock") {
 		return instant(h.base + h.mono.at(h.w.now))
@@ -43,16 +44,17 @@ func (h *host) Now() clock.Instant {
 	return instant(h.boot.at(h.w.now))
 }
 
-// Timer is not for simulated processes: they are told of time by the agenda.
+// Timer must not be called: simulated processes set timers on the agenda.
 func (h *host) Timer(time.Duration) clock.Timer { panic("sim: a timer of its own") }
 
-// truth is when the boot clock shows an instant.
+// truth returns the true time at which the boot clock shows an instant.
 func (h *host) truth(i instant) time.Duration { return h.boot.when(int64(i)) }
 
-// soon does something at a true time, or when the process goes on after that, unless it has died by then.
+// soon runs do at a true time. If the process is stopped then, do runs as soon
+// as it goes on. If the process has died by then, do does not run.
 func (h *host) soon(at time.Duration, do func()) { h.within(h.life, at, do) }
 
-// within does something at a true time, as soon does, in one of the lives of the process.
+// within is like soon, for a given life of the process.
 func (h *host) within(life int, at time.Duration, do func()) {
 	var try func()
 	try = func() {
@@ -67,7 +69,7 @@ func (h *host) within(life int, at time.Duration, do func()) {
 	h.w.at(at, try)
 }
 
-// timer does something when the process's own time has advanced by d.
+// timer runs do when the monotonic clock has advanced by d.
 func (h *host) timer(d time.Duration, do func()) {
 	life, due := h.life, h.mono.at(h.w.now)+int64(max(d, 0))
 	var try func()
@@ -76,7 +78,7 @@ func (h *host) timer(d time.Duration, do func()) {
 		case h.life != life:
 		case h.halted():
 			h.w.at(max(h.stopped, h.w.now+1), try)
-		case h.mono.at(h.w.now) < due: // it has slept, or its pace has changed
+		case h.mono.at(h.w.now) < due: // the machine slept, or the clock's rate changed
 			h.w.at(h.mono.when(due), try)
 		default:
 			do()
@@ -85,10 +87,10 @@ func (h *host) timer(d time.Duration, do func()) {
 	h.w.at(h.mono.when(due), try)
 }
 
-// stop holds the process up for a while.
+// stop pauses the process for a while.
 func (h *host) stop(d time.Duration) { h.stopped = max(h.stopped, h.w.now+d) }
 
-// sleep is a stop during which timers stand still.
+// sleep pauses the process and its monotonic clock.
 func (h *host) sleep(d time.Duration) {
 	h.stop(d)
 	if h.asleep {
@@ -107,7 +109,7 @@ func (h *host) sleep(d time.Duration) {
 	h.w.at(h.stopped, wake)
 }
 
-// wake lets the monotonic clock go on.
+// wake restarts the monotonic clock.
 func (h *host) wake() {
 	if h.asleep {
 		h.asleep = false
@@ -115,7 +117,7 @@ func (h *host) wake() {
 	}
 }
 
-// halted reports whether the process notices nothing.
+// halted reports whether the process is stopped or asleep.
 func (h *host) halted() bool { return h.asleep || h.w.now < h.stopped }
 
 // pace changes the rate of the host's clocks.

@@ -13,21 +13,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// claim is what a job asks for.
+// claim is a request of a job, with its resources.
 type claim struct {
 	terms  keep.Terms
 	req    tenure.Request // without its secret
-	guards []*resource    // named: raised at the grant, and read
-	blind  []*resource    // not named: written without a look
+	guards []*resource    // named in the request: raised at the grant, and read
+	blind  []*resource    // not named: written without reading
 }
 
-// job is a loop of work in a client: wait for a key, raise the fence, read,
-// write now and then, give the key back, and again.
+// job is a loop in a client: wait for a key, raise the fence, read, write now
+// and then, release the key, and again.
 type job struct {
 	c       *client
 	name    string
-	call    *pending // the acquire that it waits for
-	forever bool     // it waits for as long as it takes
+	call    *pending // the acquire in flight
+	forever bool     // it waits without a limit
 	l       *lease
 }
 
@@ -53,7 +53,7 @@ func (j *job) begin() {
 	}
 }
 
-// acquire waits for what a claim asks for.
+// acquire begins to wait for a claim.
 func (j *job) acquire(cl claim, wait time.Duration) *pending {
 	p := &pending{job: j, claim: cl, Call: engine.Call{
 		Request: cl.req, Terms: cl.terms, WaitFor: wait, Guarded: len(cl.guards) > 0,
@@ -65,13 +65,13 @@ func (j *job) acquire(cl claim, wait time.Duration) *pending {
 	return p
 }
 
-// draw makes up what to ask for.
+// draw makes up a random claim.
 func (j *job) draw() claim {
 	c, r := j.c, j.c.rng
 	key := c.w.keys[0]
 	if n := len(c.w.keys); c.w.profile.Keys > 0 {
 		key = c.w.keys[r.IntN(n)]
-	} else if n > 1 && chance(r, 60) { // the first is popular, the last is rarely used
+	} else if n > 1 && chance(r, 60) { // the first key is popular, the last is rare
 		key = c.w.keys[r.IntN(n-1)]
 		if chance(r, 8) {
 			key = c.w.keys[n-1]
@@ -136,7 +136,8 @@ func (j *job) answered(p *pending) {
 // later begins again after a while.
 func (j *job) later() { j.c.soon(j.c.w.now+upTo(j.c.rng, 2*time.Second), j.begin) }
 
-// read is the first thing a holder does with what it guards: its writes rest on it.
+// read reads all guarded resources first. The holder's writes rest on the
+// versions that it reads.
 func (j *job) read(l *lease) {
 	due := len(l.claim.guards)
 	if due == 0 {
@@ -155,7 +156,7 @@ func (j *job) read(l *lease) {
 	}
 }
 
-// work does a step and comes back for the next.
+// work does one step of work, and schedules the next.
 func (j *job) work(l *lease) {
 	c, r := j.c, j.c.rng
 	if j.l != l && !l.zombie || c.w.final {
@@ -176,7 +177,8 @@ func (j *job) work(l *lease) {
 	c.soon(c.w.now+between(r, l.claim.terms.TTL/10, l.claim.terms.TTL/2), func() { j.work(l) })
 }
 
-// write writes to a resource that was read. Who is no zombie looks at the clock first; what happens after that look is what fences are for.
+// write writes to a resource that was read. A holder checks its lease first,
+// unless it is a zombie. Fences are for what happens after that check.
 func (j *job) write(l *lease) {
 	r := j.c.rng
 	places := slices.Concat(l.claim.guards, l.claim.blind)
@@ -185,9 +187,9 @@ func (j *job) write(l *lease) {
 	if len(l.claim.blind) > 0 {
 		version, read = blindly, true
 	}
-	if !l.zombie && !l.believes() { // it has asked the lease, which ends by that
+	if !l.zombie && !l.believes() { // asking the engine also ends the lease
 		j.c.engine.Check(j.c.Now(), l.Lease)
-		j.c.told()
+		j.c.carryOut()
 		return
 	}
 	if !read {
@@ -201,7 +203,7 @@ func (j *job) write(l *lease) {
 	j.put(l, res, stamp, version, 2)
 }
 
-// put writes, and again if it is not known what has become of it.
+// put writes, and repeats the write if its outcome is unknown.
 func (j *job) put(l *lease, res *resource, stamp fence.Stamp, version, tries int) {
 	res.write(j.c, stamp, version, func(err error) {
 		switch {
@@ -209,12 +211,12 @@ func (j *job) put(l *lease, res *resource, stamp fence.Stamp, version, tries int
 		case errors.Is(err, store.ErrUnknown):
 			j.put(l, res, stamp, version, tries-1)
 		case errors.Is(err, fence.ErrStale), errors.Is(err, fence.ErrCollision):
-			l.rest = min(l.rest, 1) // it has been replaced; a zombie tries once more
+			l.rest = min(l.rest, 1) // it was replaced; a zombie tries once more
 		}
 	})
 }
 
-// report tells of progress.
+// report reports progress.
 func (j *job) report(l *lease) {
 	p := &pending{then: func() {}, Call: engine.Call{
 		Request: tenure.Request{Verb: tenure.Report, Key: l.Key, Secret: l.Secret, Progress: "going on"},
@@ -226,7 +228,7 @@ func (j *job) report(l *lease) {
 	}
 }
 
-// release ends the work, and gives the key back.
+// release ends the work and releases the key.
 func (j *job) release(l *lease, success bool) {
 	if j.l == l {
 		j.l = nil
@@ -240,13 +242,14 @@ func (j *job) release(l *lease, success bool) {
 func (j *job) giveBack(l *lease, success bool) {
 	c := j.c
 	c.w.say(j.name, "releases %s, token %s", l.Key, short(l.Token))
-	for range 1 + c.rng.IntN(16)/15 { // now and then twice
+	for range 1 + c.rng.IntN(16)/15 { // sometimes twice
 		p := &pending{Call: engine.Call{
 			Request: tenure.Request{Verb: tenure.Release, Key: l.Key, Secret: l.Secret, Failed: !success},
 			Lease:   l.Lease, Bound: releaseBound,
 		}}
 		p.then = func() {
-			if g := l.g; p.Reply.Err == nil && p.Reply.Lost == nil && g != nil && g.fate == alive && !g.lost && !g.shaken {
+			if g := l.g; p.Reply.Err == nil && p.Reply.Lost == nil && g != nil && g.fate == alive &&
+				!g.lost && !g.shaken {
 				c.w.fail(OneTruth, "%s was told that %s is released; it is not", c.name, l.Key)
 			}
 		}
@@ -257,7 +260,7 @@ func (j *job) giveBack(l *lease, success bool) {
 	}
 }
 
-// lost is told that the lease is over, by whatever ended it.
+// lost handles the end of a lease, whatever ended it.
 func (j *job) lost(l *lease) {
 	c, why := j.c, l.Lost.Loss
 	if j.l != l {
@@ -275,7 +278,7 @@ func (j *job) lost(l *lease) {
 	j.later()
 }
 
-// resume takes up a lease that was lost by time.
+// resume tries to resume a lease that ended by time.
 func (j *job) resume(l *lease) {
 	c := j.c
 	c.w.say(j.name, "tries to resume %s, token %s", l.Key, short(l.Token))

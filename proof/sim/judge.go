@@ -10,36 +10,37 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// judge sees every change of a store at the moment it takes effect, whoever is told of it, and holds it against the laws.
+// judge sees every change of a store at the moment it takes effect, even if no
+// client learns of it, and checks the laws.
 type judge struct {
 	w       *world
 	ledgers map[string]*ledger
 	grants  map[fence.Grant]*grant
 	asking  map[fence.Grant]*ask   // by the grant of its secret
-	denied  map[fence.Grant]string // secrets that were said not to have been granted, and not to be
+	denied  map[fence.Grant]string // secrets that an engine has given up as not granted; the value says when
 }
 
-// ledger is all that was ever granted of a key, whatever the store has forgotten since.
+// ledger has all grants of a key, even those that the store has forgotten.
 type ledger struct {
 	issued    []*grant
-	current   *grant // in the store's memory
+	current   *grant // the grant in the store's record
 	transfers int
 	changes   int
 }
 
-// grant is one term in truth.
+// grant is the truth about one term.
 type grant struct {
 	fp       fence.Grant
 	token    fence.Token
 	owner    string
-	transfer int // which of the key's transfers it was
+	transfer int // its number among the key's transfers
 	fate     fate
 	held     bool
-	stray    bool   // nobody answers for it: a late copy, or a secret the store forgot
-	lost     bool   // the store has forgotten it
-	bid      *stake // it was granted to a bid
-	byDeed   bool   // it was released by its deed, and its holder was not asked
-	shaken   bool   // the store's memory of it was set back: what was promised since does not hold
+	stray    bool     // no client is responsible: a late copy, or a secret that the store forgot
+	lost     bool     // the store has forgotten it
+	bid      *sentBid // the bid that it was granted to, if any
+	byDeed   bool     // released by its deed, without asking its holder
+	shaken   bool     // the store's record of it was set back, so later promises do not hold
 	record   tenure.Record
 }
 
@@ -53,7 +54,10 @@ const (
 )
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{}, asking: map[fence.Grant]*ask{}, denied: map[fence.Grant]string{}}
+	return &judge{
+		w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{},
+		asking: map[fence.Grant]*ask{}, denied: map[fence.Grant]string{},
+	}
 }
 
 func (j *judge) ledger(key string) *ledger {
@@ -65,7 +69,7 @@ func (j *judge) ledger(key string) *ledger {
 	return l
 }
 
-// committed takes a change of a record that has just taken effect.
+// committed checks a change of a record that has just taken effect.
 func (j *judge) committed(req tenure.Request, before, after tenure.Record, m message) {
 	w, l := j.w, j.ledger(req.Key)
 	l.changes++
@@ -78,22 +82,25 @@ func (j *judge) committed(req tenure.Request, before, after tenure.Record, m mes
 	j.beliefs(req.Key)
 }
 
-// awarded takes a grant to a bid, made in the step that freed the key.
+// awarded checks a grant to a bid, made in the step that freed the key.
 func (j *judge) awarded(b *bid, before, after tenure.Record) {
 	j.w.say("store", "%s, by its bid", describe(b.Request, before, after, b.m))
 	j.w.cover("award", "written")
 	j.ledger(b.Request.Key).changes++
-	j.transferred(j.ledger(b.Request.Key), b.Request, b.stake, before, after, b.m)
+	j.transferred(j.ledger(b.Request.Key), b.Request, b.sent, before, after, b.m)
 	j.beliefs(b.Request.Key)
 }
 
-// changed is law 7: only the holder, and only while it is, changes a term.
+// changed checks law 7: only the holder of a term changes it.
 func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Record) {
 	w, fp := j.w, req.Secret.Grant()
 	g := l.current
 	switch {
 	case fp != before.Grant:
-		w.fail(WrongGrant, "a %s by grant %s changed the term of grant %s on %s", req.Verb, brief(fp), brief(before.Grant), req.Key)
+		w.fail(
+			WrongGrant, "a %s by grant %s changed the term of grant %s on %s", req.Verb, brief(fp),
+			brief(before.Grant), req.Key,
+		)
 		return
 	case before.State != tenure.Held:
 		w.fail(WrongGrant, "a %s changed %s, which nobody holds: it is %s", req.Verb, req.Key, before.State)
@@ -103,7 +110,10 @@ func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Reco
 	case tenure.Renew:
 		late := !after.Renewed.Before(before.Deadline)
 		if late && !req.Resume {
-			w.fail(WrongGrant, "%s was renewed %s after its deadline, and not to resume it", req.Key, after.Renewed.Sub(before.Deadline))
+			w.fail(
+				WrongGrant, "%s was renewed %s after its deadline, and not to resume it", req.Key,
+				after.Renewed.Sub(before.Deadline),
+			)
 		}
 		if late {
 			w.cover("transition", "renew to resume")
@@ -132,14 +142,16 @@ func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Reco
 	}
 }
 
-// forgot is told that the store's memory of a key was set back.
+// forgot records that the store's memory of a key was set back.
 func (j *judge) forgot(key string, rec tenure.Record, why string) {
 	l := j.ledger(key)
 	l.changes++
 	lost := 0
 	var cur *grant
 	for _, g := range l.issued {
-		known := slices.ContainsFunc(rec.History, func(t tenure.Term) bool { return t.Grant == g.fp && t.Token == g.token })
+		known := slices.ContainsFunc(rec.History, func(t tenure.Term) bool {
+			return t.Grant == g.fp && t.Token == g.token
+		})
 		if !known && !g.lost {
 			g.lost = true
 			lost++
@@ -172,29 +184,35 @@ func fateIn(rec tenure.Record) fate {
 	return alive
 }
 
-// dropped is told that a record was forgotten in due time.
+// dropped records that the store dropped a record after its retention.
 func (j *judge) dropped(key string) {
 	l := j.ledger(key)
 	l.changes++
 	now := j.w.store.base().now()
 	for _, g := range l.issued {
 		if g.fate == alive && !g.lost && !g.shaken && now.Before(g.record.Deadline) && !j.w.profile.Steps {
-			j.w.fail(NoEarlyGrant, "the record of %s was dropped, which %s has for another %s", key, g.owner, g.record.Deadline.Sub(now))
+			j.w.fail(
+				NoEarlyGrant, "the record of %s was dropped, which %s has for another %s", key,
+				g.owner, g.record.Deadline.Sub(now),
+			)
 		}
 		if g.fate == alive {
 			g.fate = followed
 		}
 		switch {
-		case j.w.profile.Steps: // a clock that steps forward drops it early, and its numbers may come back if it steps back
+		// If the clock stepped forward, the record is dropped early. If it
+		// steps back then, the same tokens may come again.
+		case j.w.profile.Steps:
 			g.lost = true
-		case !g.lost: // what was forgotten before may have been granted a moment ago
-			delete(j.grants, g.fp) // longer ago than any message is on its way
+		case !g.lost: // a grant that was lost before may be only a moment old
+			delete(j.grants, g.fp) // longer ago than any message takes
 		}
 	}
 	l.current = nil
 }
 
-// beliefs is law 5: whoever believes to hold a key holds it at the store, unless an operator or a loss of memory has ended that.
+// beliefs checks law 5: if a client believes that it holds a key, it holds it
+// at the store. Operators and losses of memory are exceptions.
 func (j *judge) beliefs(key string) {
 	for _, c := range j.w.clients {
 		for _, l := range c.leases {
@@ -216,44 +234,60 @@ func (j *judge) belief(l *lease) {
 	here, there := l.c.truth(l.Deadline()), base.clock.when(int64(g.record.Deadline.Sub(epoch)))
 	switch {
 	case here > there && l.g.fate == alive:
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s until %s; the store's deadline is at %s", l.c.name, l.Key, short(g.token), clockFace(here), clockFace(there))
+		w.fail(
+			LocalDeadline,
+			"%s believes to hold %s with token %s until %s; the store's deadline is at %s",
+			l.c.name, l.Key, short(g.token), clockFace(here), clockFace(there),
+		)
 	case g.fate != alive:
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; in truth it is %s", l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), g.fate)
+		w.fail(
+			LocalDeadline, "%s believes to hold %s with token %s for another %s; in truth it is %s",
+			l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), g.fate,
+		)
 	case !now.Before(g.record.Deadline):
-		w.fail(LocalDeadline, "%s believes to hold %s with token %s for another %s; the store's deadline passed %s ago", l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()), now.Sub(g.record.Deadline))
+		w.fail(
+			LocalDeadline,
+			"%s believes to hold %s with token %s for another %s; the store's deadline passed %s ago",
+			l.c.name, l.Key, short(g.token), l.Deadline().Sub(l.c.Now()),
+			now.Sub(g.record.Deadline),
+		)
 	}
 }
 
-// holds is law 6: authority is only for what was granted.
+// holds checks law 6: only a grant gives authority.
 func (j *judge) holds(l *lease) {
 	var g *grant
-	for _, issued := range j.ledger(l.Key).issued { // a secret that the store forgot may have been granted twice
+	for _, issued := range j.ledger(l.Key).issued { // a forgotten secret may have two grants
 		if issued.fp == l.Secret.Grant() && issued.token == l.Token {
 			g = issued
 		}
 	}
 	if g == nil {
-		j.w.fail(OneTruth, "%s takes itself for the holder of %s with token %s; the store never granted that", l.c.name, l.Key, short(l.Token))
+		j.w.fail(
+			OneTruth,
+			"%s takes itself for the holder of %s with token %s; the store never granted that",
+			l.c.name, l.Key, short(l.Token),
+		)
 		return
 	}
 	l.g = g
 	j.belief(l)
 }
 
-// told is law 6 at a holder: the store's "not owned" ends its authority.
+// told checks law 6 at a holder: the store's "not owned" ends its authority.
 func (j *judge) told(l *lease) {
 	if l.believes() {
 		j.w.fail(OneTruth, "%s was told that it does not own %s, and goes on", l.c.name, l.Key)
 	}
 }
 
-// ask is a secret with which an engine asks for a key.
+// ask is a secret that an engine asks for a key with.
 type ask struct {
 	c       *client
 	life    int
 	secret  tenure.Secret
-	key     string // once a request was sent,
-	copies  int    // and how often it was
+	key     string // set when a request was sent
+	copies  int    // how often it was sent
 	granted bool   // the engine has made a lease of it
 }
 
@@ -265,8 +299,8 @@ func (c *client) newSecret() tenure.Secret {
 	return a.secret
 }
 
-// settle tells the judge what has become of the secrets that the engine does
-// not ask with any more.
+// settle tells the judge the outcome of each secret that the engine no longer
+// asks with.
 func (c *client) settle(events []engine.Event) {
 	c.asks = slices.DeleteFunc(c.asks, func(a *ask) bool {
 		res, resolved := engine.WasNot, false
@@ -287,35 +321,45 @@ func (c *client) settle(events []engine.Event) {
 	})
 }
 
-// concluded is law 6 at an engine: what a request is said to have come to is
-// what it has come to.
+// concluded checks law 6 at an engine: the outcome that the engine reports for
+// a request must be the true one.
 func (j *judge) concluded(a *ask, res engine.Outcome) {
 	w, fp := j.w, a.secret.Grant()
 	g := j.grants[fp]
 	now := w.store.base().now()
-	// A store whose clock is coarse refuses what may be over.
-	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray && now.Add(w.profile.Skew).Before(g.record.Deadline)
+	// A store with a coarse clock may refuse a term as over before its
+	// deadline.
+	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray &&
+		now.Add(w.profile.Skew).Before(g.record.Deadline)
 	if living && g.bid != nil && !g.bid.claimed && res != engine.WasGranted {
-		living = false // it was granted while nobody asked, and is the store's to give back
+		living = false // granted while nobody asked: the store must give it back
 	}
 	switch res {
 	case engine.WasLeft:
 		if living && !w.profile.Steps && !a.c.engine.Left() {
-			w.fail(OneTruth, "%s has left what became of its request for %s to time; it was granted and does not lapse for another %s", a.c.name, a.key, g.record.Deadline.Sub(now))
+			w.fail(
+				OneTruth,
+				"%s has left what became of its request for %s to time; it was granted and does not "+
+					"lapse for another %s",
+				a.c.name, a.key, g.record.Deadline.Sub(now),
+			)
 		}
 	case engine.WasGranted:
 		if g == nil || living {
 			w.fail(OneTruth, "%s says that its request for %s was granted and is released; it is not", a.c.name, a.key)
 		}
 	default:
-		if living && !w.profile.Steps { // by a clock that is set back, what was over is not
-			w.fail(OneTruth, "%s says that its request for %s was not granted; it was, with token %s", a.c.name, a.key, short(g.token))
+		if living && !w.profile.Steps { // a clock that is set back revives ended terms
+			w.fail(
+				OneTruth, "%s says that its request for %s was not granted; it was, with token %s",
+				a.c.name, a.key, short(g.token),
+			)
 		}
 		j.denied[fp] = fmt.Sprintf("at %s", clockFace(w.now))
 	}
 }
 
-// begins notes whether an acquire that begins could have its key at once.
+// begins records whether an acquire could have its key at once.
 func (j *judge) begins(p *pending) {
 	base, req := j.w.store.base(), p.Request
 	req.Secret = tenure.Secret(fmt.Sprintf("%032x", 1))
@@ -323,12 +367,16 @@ func (j *judge) begins(p *pending) {
 	p.changes = j.ledger(req.Key).changes
 }
 
-// refused is law 6b: whoever is told that a key is held was not alone with it.
+// refused checks law 6b: if a caller is told that a key is held, the key was
+// not free all the time since it asked.
 func (j *judge) refused(p *pending, err error) {
-	if v, is := j.w.store.(*vault); is && (v.objects || j.w.profile.Chances[StaleRead] > 0) {
-		return // it may have looked at what was there before
+	if v, is := j.w.store.(*casServer); is && (v.objects || j.w.profile.Chances[StaleRead] > 0) {
+		return // the store may have read an older state
 	}
 	if errors.Is(err, tenure.ErrHeld) && p.free && p.changes == j.ledger(p.Request.Key).changes && !j.w.profile.Steps {
-		j.w.fail(FreshRefusal, "%s was told that %s is held; it has been free since before it asked: %v", p.job.name, p.Request.Key, err)
+		j.w.fail(
+			FreshRefusal, "%s was told that %s is held; it has been free since before it asked: %v",
+			p.job.name, p.Request.Key, err,
+		)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// transferred holds a new term against the laws: 1, 2, 4, 6 and 8.
-// bid is what it was granted to, if nobody asked at that moment.
-func (j *judge) transferred(l *ledger, req tenure.Request, bid *stake, before, after tenure.Record, m message) {
+// transferred checks a new term against laws 1, 2, 4, 6 and 8. bid is the bid
+// that it was granted to, or nil if a request got it.
+func (j *judge) transferred(l *ledger, req tenure.Request, bid *sentBid, before, after tenure.Record, m message) {
 	w, fp := j.w, req.Secret.Grant()
 	if bid != nil {
 		fp = bid.request.Secret.Grant()
@@ -53,10 +53,14 @@ func transitionName(req tenure.Request, after tenure.Record) string {
 	return "acquire " + string(after.Cause)
 }
 
-// grantedOnce is law 1.
+// grantedOnce checks law 1: a secret is granted once, and a token is given
+// once.
 func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, seen *grant) {
 	if seen != nil && !seen.lost && l.transfers-seen.transfer < tenure.HistoryLen {
-		j.w.fail(OneGrant, "the secret of grant %s was granted again on %s: token %s after %s", brief(seen.fp), req.Key, short(after.Token), short(seen.token))
+		j.w.fail(
+			OneGrant, "the secret of grant %s was granted again on %s: token %s after %s",
+			brief(seen.fp), req.Key, short(after.Token), short(seen.token),
+		)
 	}
 	for _, g := range l.issued {
 		if g.token == after.Token && !g.lost {
@@ -65,9 +69,16 @@ func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, 
 	}
 }
 
-// tokensRise is law 2, and what is left of it when the store has forgotten: the token is not below the clock, and so above every one issued longer ago than the clocks may differ. The clock is that of the decision. The
-// creation of a record that was decided on before the store forgot, and arrives after it, is accepted, as every real register accepts it: nothing there tells the two emptinesses apart. Its token may be below one
-// that was issued meanwhile and forgotten; the fence shuts it out then (law 3), and its owner asks for one above.
+// tokensRise checks law 2: a new token is above all earlier ones. If the store
+// has forgotten some, one part is left: the token is not below the store's
+// clock. So it is above all tokens that are older than the clocks may differ.
+//
+// The clock is read when the store decides, not when the write arrives. A
+// record may be decided on before the store forgets and created after it. Every
+// real register accepts that, because it cannot tell one absent record from
+// another. Such a token may be below one that was issued in between and
+// forgotten. The fence refuses it then (law 3), and its owner asks for a higher
+// one.
 func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 	w := j.w
 	for _, g := range l.issued {
@@ -77,7 +88,10 @@ func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 		if !g.lost {
 			w.fail(TokensRise, "token %s of %s was granted after %s", short(after.Token), req.Key, short(g.token))
 		} else if ago := after.Acquired.Sub(g.record.Acquired); !w.profile.Steps && ago > w.profile.Skew {
-			w.fail(TokensRise, "the store forgot token %s of %s, and %s later decides on %s", short(g.token), req.Key, ago, short(after.Token))
+			w.fail(
+				TokensRise, "the store forgot token %s of %s, and %s later decides on %s",
+				short(g.token), req.Key, ago, short(after.Token),
+			)
 		}
 	}
 	if floor := fence.Token(after.Acquired.UnixMicro()); after.Token < floor {
@@ -85,30 +99,48 @@ func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 	}
 }
 
-// inTime is law 4.
+// inTime checks law 4: no grant before the deadline, the end of a hold or the
+// end of a reservation.
 func (j *judge) inTime(l *ledger, req tenure.Request, before, after tenure.Record) {
 	w, p := j.w, l.current
 	if p == nil || req.Verb.ByHand() {
 		return
 	}
 	if now := w.store.base().now(); p.fate == alive && p.held && now.Before(p.record.Deadline) {
-		w.fail(NoEarlyGrant, "%s was granted to %s %s before the deadline of %s", req.Key, req.Owner, p.record.Deadline.Sub(now), p.owner)
+		w.fail(
+			NoEarlyGrant, "%s was granted to %s %s before the deadline of %s", req.Key, req.Owner,
+			p.record.Deadline.Sub(now), p.owner,
+		)
 	}
 	if !before.IsZero() && after.Acquired.Before(before.Renewed) {
-		w.fail(NoEarlyGrant, "the term of %s on %s begins %s before the last act of the term before it", req.Owner, req.Key, before.Renewed.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant,
+			"the term of %s on %s begins %s before the last act of the term before it", req.Owner,
+			req.Key, before.Renewed.Sub(after.Acquired),
+		)
 	}
 	if before.State == tenure.Free && after.Acquired.Before(before.Deadline) {
-		w.fail(NoEarlyGrant, "the term of %s on %s begins %s before the one before it ended", req.Owner, req.Key, before.Deadline.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant, "the term of %s on %s begins %s before the one before it ended",
+			req.Owner, req.Key, before.Deadline.Sub(after.Acquired),
+		)
 	}
 	if before.State == tenure.Free && before.Ended == tenure.EndReleased && after.Acquired.Before(before.HoldUntil) {
-		w.fail(NoEarlyGrant, "%s was granted to %s %s before its hold was over", req.Key, req.Owner, before.HoldUntil.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant, "%s was granted to %s %s before its hold was over", req.Key, req.Owner,
+			before.HoldUntil.Sub(after.Acquired),
+		)
 	}
 	if before.State == tenure.Reserved && before.Owner != req.Owner && after.Acquired.Before(before.Deadline) {
-		w.fail(NoEarlyGrant, "%s was granted to %s, though it is reserved for %s for another %s", req.Key, req.Owner, before.Owner, before.Deadline.Sub(after.Acquired))
+		w.fail(
+			NoEarlyGrant, "%s was granted to %s, though it is reserved for %s for another %s",
+			req.Key, req.Owner, before.Owner, before.Deadline.Sub(after.Acquired),
+		)
 	}
 }
 
-// hasCause is law 8.
+// hasCause checks law 8: every term has its cause, and an operator's act has an
+// actor and a note.
 func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 	w := j.w
 	want := tenure.Expired
@@ -129,29 +161,42 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 		want = tenure.Handoff
 	}
 	if after.Cause != want {
-		w.fail(Causes, "the cause of the term of %s on %s is %q; it should be %q", req.Owner, req.Key, after.Cause, want)
+		w.fail(
+			Causes, "the cause of the term of %s on %s is %q; it should be %q", req.Owner, req.Key,
+			after.Cause, want,
+		)
 	}
 	if req.Verb.ByHand() && (after.Actor == "" || after.Note == "") {
 		w.fail(Causes, "a %s of %s names actor %q and note %q", req.Verb, req.Key, after.Actor, after.Note)
 	}
-	if n := len(after.History); n == 0 || after.History[n-1].Grant != after.Grant || after.History[n-1].Cause != after.Cause {
+	if n := len(after.History); n == 0 || after.History[n-1].Grant != after.Grant ||
+		after.History[n-1].Cause != after.Cause {
 		w.fail(Causes, "the history of %s does not end with its own term", req.Key)
 	}
 }
 
-// somebodyKnows is law 6: a client waits for each grant, or finds out about it
-// in the background. A term may be over when it is written, because a commit
+// somebodyKnows checks law 6: a client waits for each grant, or finds out about
+// it in the background. A term may be over when it is written, because a commit
 // may take longer than the term. It keeps the key from nobody, so no client
 // need know of it.
-func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, over bool) {
-	if bid != nil { // whoever left it may have gone: then its desk gives back what it was granted, unless it knows that nothing can be
+func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *sentBid, over bool) {
+	// The maker of a bid may have left. Its bidder then gives the key back,
+	// unless the bidder knows that the bid was withdrawn.
+	if bid != nil {
 		if bid.gone && bid.d.life == bid.d.c.life {
-			j.w.fail(OneTruth, "%s was granted to a bid of %s that had been withdrawn: nobody asks for it, and nobody gives it back", req.Key, req.Owner)
+			j.w.fail(
+				OneTruth,
+				"%s was granted to a bid of %s that had been withdrawn: nobody asks for it, and nobody gives it back",
+				req.Key, req.Owner,
+			)
 		}
 		return
 	}
 	if at, denied := j.denied[fp]; denied {
-		j.w.fail(OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be", req.Key, req.Owner, at)
+		j.w.fail(
+			OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be",
+			req.Key, req.Owner, at,
+		)
 		return
 	}
 	if over {
@@ -162,7 +207,7 @@ func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *stake, ov
 	}
 }
 
-// describe is a change as the timeline shows it.
+// describe formats a change for the timeline.
 func describe(req tenure.Request, before, after tenure.Record, m message) string {
 	stray := ""
 	if m.stray {
@@ -174,20 +219,27 @@ func describe(req tenure.Request, before, after tenure.Record, m message) string
 	}
 	switch {
 	case after.Token != before.Token:
-		return fmt.Sprintf("%s: %s by %s: token %s, cause %s, %s until %s%s", req.Key, req.Verb, who, short(after.Token), after.Cause, after.State, faceOf(after.Deadline), stray)
+		return fmt.Sprintf(
+			"%s: %s by %s: token %s, cause %s, %s until %s%s", req.Key, req.Verb, who,
+			short(after.Token), after.Cause, after.State, faceOf(after.Deadline), stray,
+		)
 	case req.Verb == tenure.Release:
 		return fmt.Sprintf("%s: release by %s: token %s, %s%s", req.Key, who, short(after.Token), after.Ended, stray)
 	}
-	return fmt.Sprintf("%s: %s by %s: token %s, until %s%s", req.Key, req.Verb, who, short(after.Token), faceOf(after.Deadline), stray)
+	return fmt.Sprintf(
+		"%s: %s by %s: token %s, until %s%s", req.Key, req.Verb, who, short(after.Token),
+		faceOf(after.Deadline), stray,
+	)
 }
 
-// faceOf is a time of the store's clock as timelines show it: since the run began.
+// faceOf formats a time on the store's clock for timelines, since the run
+// began.
 func faceOf(t time.Time) string { return clockFace(t.Sub(epoch)) }
 
-// short is a token as timelines show it: the part that tells those of one run apart.
+// short formats a token for timelines: only the part that differs within a run.
 func short(t fence.Token) string {
 	return fmt.Sprintf("%.6f", float64(int64(t)-epoch.UnixMicro())/1e6)
 }
 
-// brief is the beginning of a grant.
+// brief returns the first characters of a grant.
 func brief(g fence.Grant) string { return string(g[:min(len(g), 8)]) }

@@ -9,28 +9,31 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// lease is a lease of the engine, and what its holder does with it.
+// lease is a lease of the engine, and the state of its holder's work.
 type lease struct {
 	*engine.Lease
 	c     *client
 	job   *job
 	claim claim
-	g     *grant // in truth
+	g     *grant // the judge's record of it
 
 	resumed bool
 
-	zombie bool // its work does not stop when it should
-	rest   int  // steps of work that are left
+	zombie bool // it goes on writing after the lease has ended
+	rest   int  // steps of work left
 	seq    uint64
-	seen   map[*resource]int // the versions its work rests on
+	seen   map[*resource]int // the versions that it has read
 }
 
-// leaseOf is the lease that a call was granted.
+// leaseOf returns the lease that a call was granted.
 func (c *client) leaseOf(p *pending) *lease {
 	if l, made := p.Reply.Lease.Tag.(*lease); made {
 		return l
 	}
-	l := &lease{Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, resumed: p.Lease != nil, seen: map[*resource]int{}}
+	l := &lease{
+		Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, resumed: p.Lease != nil,
+		seen: map[*resource]int{},
+	}
 	l.Tag = l
 	for _, a := range c.asks {
 		a.granted = a.granted || a.secret == l.Secret
@@ -46,7 +49,7 @@ func (c *client) leaseOf(p *pending) *lease {
 	return l
 }
 
-// holder is the lease that a request is about, if it lives, or nil. A report may
+// holder returns the live lease that a request is about, or nil. A report may
 // be about the lease that this one resumes.
 func (c *client) holder(req tenure.Request) *lease {
 	for _, l := range c.leases {
@@ -57,16 +60,16 @@ func (c *client) holder(req tenure.Request) *lease {
 	return nil
 }
 
-// believes is what the holder is told when it asks whether the lease lives. It
-// also counts while the process is stopped, and cannot ask.
+// believes reports whether the holder would be told that the lease is alive. It
+// also counts while the process is stopped and cannot ask.
 func (l *lease) believes() bool { return l.Alive(l.c.Now()) }
 
-// watchDeadline lets the judge look at the last moment of belief.
+// watchDeadline makes the judge check the belief just before the deadline.
 func (c *client) watchDeadline(l *lease) {
 	c.w.at(c.truth(l.Deadline())-time.Microsecond, func() { c.w.judge.belief(l) })
 }
 
-// ended takes notice of the end.
+// ended handles the end of the lease.
 func (l *lease) ended() {
 	c, why := l.c, l.Lost.Loss
 	c.leases = slices.DeleteFunc(c.leases, func(other *lease) bool { return other == l })

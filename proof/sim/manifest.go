@@ -5,7 +5,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// swapping is a writer at a manifest: it reads the mark, decides, and puts the next manifest in the place of the one it has read. The condition makes both one step, however late the put arrives.
+// swapping is a writer at a manifest. It reads the mark, decides, and replaces
+// the manifest that it has read by the next one. The condition makes this one
+// step, however late the put arrives.
 type swapping struct {
 	r     *resource
 	c     *client
@@ -23,13 +25,14 @@ func (r *resource) enterManifest(c *client, a act, done func(error)) {
 func (s *swapping) begin() {
 	r := s.r
 	s.tries++
-	r.w.carry(r.line(s.c), func(_ message, reply func(func())) {
+	r.w.carry(r.conn(s.c), func(_ message, reply func(func())) {
 		mark, version := r.mark, r.content.version
 		reply(func() { s.decide(mark, version) })
 	}, func(err error) { s.done(store.Unknown(err)) })
 }
 
-// decide is at the writer: a refusal rests on what was read, which can only have become newer since.
+// decide runs at the writer. A refusal rests on the mark that was read, which
+// can only have become newer since.
 func (s *swapping) decide(mark fence.Mark, version int) {
 	next, err := s.r.decide(mark, s.act)
 	if err != nil {
@@ -43,7 +46,7 @@ func (s *swapping) decide(mark fence.Mark, version int) {
 func (s *swapping) put(mark fence.Mark, version int, next fence.Mark) {
 	r := s.r
 	r.w.ops++
-	r.w.carry(r.line(s.c), func(_ message, reply func(func())) {
+	r.w.carry(r.conn(s.c), func(_ message, reply func(func())) {
 		unchanged := r.mark == mark && r.content.version == version
 		if unchanged || r.w.mutant.is("blind-manifest") {
 			r.took(s.act)

@@ -10,32 +10,35 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Mutant is a broken variant: one thing done wrong at one place. A simulation
-// that does not notice it proves nothing about the sound one. A mutant without
-// Apply, Admit and Patch is one of the models, which know it by its name.
+// Mutant is a broken variant: one thing done wrong at one place. If a
+// simulation does not notice it, it proves nothing about the sound code. A
+// mutant without Apply, Admit and Patch is in the models, which know it by its
+// name.
 type Mutant struct {
 	Name string
-	// Place is what is broken: law, store, guard or client.
+	// Place is the broken part: law, store, guard or client.
 	Place string
-	// Says is what it does wrong.
+	// Says describes what it does wrong.
 	Says string
-	// Profile is the world in which it shows, Laws what it breaks there first.
+	// Profile is the world that shows it. Laws are those that it may break
+	// first.
 	Profile string
 	Laws    []Law
-	// Test finds a mutant of the engine that breaks no law: a package and the
-	// name of a test.
+	// Test names the test that finds a mutant of the engine which breaks no
+	// law: a package and a test.
 	Test string
 
-	// Apply stands in for tenure.Apply in the stores that are modelled whole: redis, postgres, clocks.
+	// Apply replaces tenure.Apply, in the stores that are modelled whole:
+	// redis, postgres, clocks.
 	Apply func(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error)
-	// Admit stands in for fence.Mark.Admit and Raise in every guard.
+	// Admit replaces fence.Mark.Admit and Raise in every guard.
 	Admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)
 	// Patch is a change of the engine. The simulator must be built with it.
 	Patch patch.Patch
 }
 
-// is reports whether the mutant has a name. The models ask at the place where
-// it does something else. nil is the sound variant.
+// is reports whether the mutant has that name. The models ask where it differs.
+// nil is the sound variant.
 func (m *Mutant) is(name string) bool { return m != nil && m.Name == name }
 
 func mutantOf(name string) *Mutant {
@@ -52,7 +55,7 @@ func mutantOf(name string) *Mutant {
 	return m
 }
 
-// FindMutant is the mutant of a name.
+// FindMutant returns the mutant of that name.
 func FindMutant(name string) (*Mutant, error) {
 	names := make([]string, len(Mutants))
 	for i, m := range Mutants {
@@ -64,7 +67,8 @@ func FindMutant(name string) (*Mutant, error) {
 	return nil, fmt.Errorf("there is no mutant %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// Kill runs seeds until a law is broken. It returns that run, and how many seeds it took; nil if none of them breaks one.
+// Kill runs seeds until a law is broken. It returns that run and the number of
+// seeds tried. The run is nil if no law was broken.
 func (m *Mutant) Kill(first uint64, seeds int) (*Result, int) {
 	for i := range seeds {
 		if r := Run(Case{Profile: m.Profile, Seed: first + uint64(i), Mutant: m.Name}, false); r.Broken != nil {

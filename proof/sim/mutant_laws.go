@@ -36,7 +36,7 @@ func clockIsToken(rec tenure.Record, req tenure.Request, now time.Time) (tenure.
 	return retoken(rec, next, fence.Token(now.UnixMicro())), changed, err
 }
 
-// resurrects asks a record that remembers no secret which is over.
+// resurrects makes the record forget all secrets that are over.
 func resurrects(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
 	if req.Verb == tenure.Acquire && !rec.Alive(now) {
 		rec = forgetful(rec)
@@ -44,7 +44,7 @@ func resurrects(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Re
 	return tenure.Apply(rec, req, now)
 }
 
-// forgetful is a record that knows of no secret which was used.
+// forgetful returns the record with all used secrets forgotten.
 func forgetful(rec tenure.Record) tenure.Record {
 	rec.History = slices.Clone(rec.History)
 	for i := range rec.History {
@@ -54,9 +54,10 @@ func forgetful(rec tenure.Record) tenure.Record {
 	return rec
 }
 
-// earlyGrant takes the last second of a lease for over.
+// earlyGrant takes a lease for over in its last second.
 func earlyGrant(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
-	if req.Verb == tenure.Acquire && rec.Grant != req.Secret.Grant() && rec.Alive(now) && rec.Deadline.Sub(now) < time.Second {
+	if req.Verb == tenure.Acquire && rec.Grant != req.Secret.Grant() &&
+		rec.Alive(now) && rec.Deadline.Sub(now) < time.Second {
 		rec.Deadline = now
 	}
 	return tenure.Apply(rec, req, now)
@@ -116,7 +117,7 @@ func causeless(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Rec
 	return next, changed, err
 }
 
-// admits is the mark after a stamp that is admitted come what may.
+// admits returns the mark after a stamp that is admitted without any check.
 func admits(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 	if s.Token >= m.Token {
 		return fence.Mark(s), nil

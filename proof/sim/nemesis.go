@@ -7,7 +7,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// nemesis lets the faults of the world happen, one after the other.
+// nemesis makes the faults of the world happen, one after the other.
 func (w *world) nemesis() {
 	r := w.stream("nemesis")
 	var next func()
@@ -17,18 +17,20 @@ func (w *world) nemesis() {
 			return
 		}
 		n++
-		// All is drawn whether or not the fault happens, so that one that is left out does not change the next.
+		// Draw all numbers even if the fault does not happen, so that leaving
+		// one out does not change the next.
 		f := w.profile.draw(r)
 		blow := blow{
 			client: w.clients[r.IntN(len(w.clients))], key: w.keys[r.IntN(len(w.keys))],
 			brief: skewed(r, longestStop), away: upTo(r, 6*time.Second), down: upTo(r, 3*time.Second),
-			writes: 1 + r.IntN(12), ppm: r.Int64N(2*mostSkew+1) - mostSkew, step: between(r, -time.Hour, time.Hour), choice: r.IntN(100),
+			writes: 1 + r.IntN(12), ppm: r.Int64N(2*mostSkew+1) - mostSkew,
+			step: between(r, -time.Hour, time.Hour), choice: r.IntN(100),
 			ttl: []time.Duration{2 * time.Second, 5 * time.Second}[r.IntN(2)],
 		}
 		if chance(r, 50) {
 			blow.step /= 1000
 		}
-		if !chance(r, 20) { // the last key is left alone for long enough to be forgotten
+		if !chance(r, 20) { // leave the last key alone, so that its record is dropped
 			blow.key = w.keys[r.IntN(max(len(w.keys)-1, 1))]
 		}
 		if f >= 0 && w.fires(Firing{f, n}) {
@@ -39,7 +41,7 @@ func (w *world) nemesis() {
 	w.at(time.Second, next)
 }
 
-// blow is what a fault of the world may need.
+// blow has the parameters of a fault of the world.
 type blow struct {
 	client            *client
 	key               string
@@ -83,7 +85,7 @@ func (w *world) strike(f Fault, b blow) {
 	case Restart:
 		w.outage("is restarted", b.down)
 	case Failover:
-		n := base.since(w.now - w.store.(*script).lag)
+		n := base.since(w.now - w.store.(*redisServer).lag)
 		w.outage("fails over", b.down)
 		base.rewind(n, "failover")
 	case Rewind:
@@ -95,7 +97,7 @@ func (w *world) strike(f Fault, b blow) {
 		base.rewind(len(base.written), "wipe")
 		w.store.restore()
 	case RowLocked:
-		if w.store.(*rows).lockRow(b.key, b.brief/2) {
+		if w.store.(*postgresServer).lockRow(b.key, b.brief/2) {
 			w.say("store", "%s: its row is locked by another for %s", b.key, b.brief/2)
 		}
 	case Operator:
@@ -105,11 +107,11 @@ func (w *world) strike(f Fault, b blow) {
 	case ByDeed:
 		w.actByDeed(b)
 	case Sweep:
-		w.store.(*vault).sweep(c)
+		w.store.(*casServer).sweep(c)
 	}
 }
 
-// outage makes the store unreachable for a while. Who watched is told that the watch is over.
+// outage makes the store unreachable for a while, and breaks all watches.
 func (w *world) outage(how string, down time.Duration) {
 	base := w.store.base()
 	w.say("store", "%s: down for %s", how, down)
@@ -122,10 +124,13 @@ func (w *world) outage(how string, down time.Duration) {
 	}
 }
 
-// operate is an act by hand, and the raising of the fence that follows it.
+// operate does an operator's act, and raises the fences after it.
 func (w *world) operate(b blow) {
 	op := w.operator
-	req := tenure.Request{Verb: tenure.Takeover, Key: b.key, Secret: w.secret(), Owner: op.name, Instance: op.name, Actor: op.name, Note: "by hand", TTL: b.ttl}
+	req := tenure.Request{
+		Verb: tenure.Takeover, Key: b.key, Secret: w.secret(), Owner: op.name, Instance: op.name,
+		Actor: op.name, Note: "by hand", TTL: b.ttl,
+	}
 	switch {
 	case b.choice < 30:
 		req.Verb, req.Owner = tenure.Reserve, b.client.name
@@ -156,7 +161,7 @@ func (w *world) operate(b blow) {
 	})
 }
 
-// actByDeed lets another process act on a lease whose deed it was handed.
+// actByDeed lets another process act on a lease, by its deed.
 func (w *world) actByDeed(b blow) {
 	if len(b.client.leases) == 0 {
 		return
@@ -177,7 +182,8 @@ func (w *world) actByDeed(b blow) {
 	})
 }
 
-// forge acts with a secret that was never granted, or with a stamp at another key's resource: nothing of it may have any effect.
+// forge acts with a secret that was never granted, or with a stamp at another
+// key's resource. Neither may have any effect.
 func (w *world) forge(b blow) {
 	c := b.client
 	if b.choice < 40 && len(c.leases) > 0 {

@@ -5,33 +5,37 @@ import (
 	"time"
 )
 
-// message is one copy of a request on its way to a server.
+// message is one copy of a request to a server.
 type message struct {
-	// stray is set for a copy that nobody answers for: a second one, or one that arrives when its sender has every right to take it for lost.
+	// stray marks a copy that no client is responsible for: a second copy, or
+	// one that arrives when its sender may take it for lost.
 	stray bool
 }
 
-// The ways in which a message fails that its sender is told of.
+// The errors that tell a sender of a failed message.
 var (
 	errRefused = errors.New("connection refused")
 	errReset   = errors.New("connection reset")
 )
 
-// line is a way to a server: whether it is reached at all is for the server and the host to say.
-type line struct {
+// conn is a connection to a server.
+type conn struct {
 	h    *host
-	up   func() bool // whether the server can be reached
-	cuts bool        // whether being cut off from the store concerns it
-	// began is when the call began that the request is a part of: after callBound its sender takes it for lost. Negative: now.
+	up   func() bool // whether the server is reachable
+	cuts bool        // whether host.cut applies
+	// began is when the call began that the request belongs to. After callBound
+	// the sender takes the request for lost. Negative means now.
 	began time.Duration
 }
 
-// carry takes a request to a server and the reply back, or not. serve is called for every copy that arrives, with a function that sends what is to happen at the sender when
-// the reply has come. broke is called if the sender is told that something went wrong; sometimes it is not told.
-func (w *world) carry(l line, serve func(m message, reply func(func())), broke func(error)) {
+// carry takes a request to a server, and the reply back, unless a fault
+// prevents it. It calls serve for every copy that arrives. serve gets a
+// function that sends the reply, with the work to do at the sender. carry calls
+// broke if the sender learns of a failure. Sometimes it does not.
+func (w *world) carry(l conn, serve func(m message, reply func(func())), broke func(error)) {
 	h := l.h
-	r, life := h.rng, h.life // who has died since is told nothing
-	// All is drawn first, so that a fault that is left out changes as little as may be.
+	r, life := h.rng, h.life // if the process dies, nothing reaches its successor
+	// Draw all numbers first, so that leaving out a fault changes little else.
 	there, back := between(r, time.Millisecond, 12*time.Millisecond), between(r, time.Millisecond, 12*time.Millisecond)
 	delay, slack := between(r, 0, 3*time.Second), between(r, 0, 3*time.Second)
 	late, again := between(r, 0, lateBy-time.Second), between(r, 0, lateBy-time.Second)

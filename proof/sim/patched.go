@@ -2,12 +2,12 @@ package sim
 
 import "github.com/croft-dev/croft/proof/patch"
 
-// patched is the mutant with whose patch this simulator was built. The linker
-// sets it, as proof/cmd/sim asks for.
+// patched names the mutant whose patch is built into this simulator. The linker
+// sets it for proof/cmd/sim.
 var patched string
 
-// inEngine is a mutant of the engine. A law or a test finds it: the methods say
-// which, and what is changed.
+// inEngine makes a mutant of the engine. The methods below add the law or the
+// test that finds it, and its patch.
 func inEngine(name, says string) *Mutant {
 	return &Mutant{Name: name, Place: "client", Says: says}
 }
@@ -27,7 +27,7 @@ func (m *Mutant) patch(file, old, text string) *Mutant {
 	return m
 }
 
-// Built reports whether this simulator can run the mutant.
+// Built reports whether this build can run the mutant.
 func (m *Mutant) Built() bool {
 	return m.Name == patched || patched == "" && m.Patch == patch.Patch{}
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// rows is a store like PostgreSQL: a batch is one transaction that locks the row of each key before it looks at the clock, skips rows that others have locked, and shows what it has done when it
-// commits. Keys that were skipped are asked for again, each alone, waiting for its row.
-type rows struct {
-	*ground
+// postgresServer is a store like PostgreSQL. A batch is one transaction. It
+// locks the row of each key before it reads the clock, and skips rows that
+// others have locked. Its changes show when it commits. Each skipped key is
+// then asked for alone, and waits for its row.
+type postgresServer struct {
+	*core
 	locks   map[string]*transaction
-	waiting []*transaction // for a row; who gets it next is a matter of chance
+	waiting []*transaction // for a row, which goes to a random one of them
 	rng     *rand.Rand
 	live    []*transaction
 }
@@ -24,33 +26,33 @@ type rows struct {
 // lockWait is how long a transaction waits for a row.
 const lockWait = time.Second
 
-// errLocked is why a request has no answer whose row stayed locked.
+// errLocked is the error of a request whose row stayed locked.
 var errLocked = errors.New("another transaction has this key's row locked")
 
-func newRows(w *world) *rows {
-	return &rows{ground: newGround(w, true), locks: map[string]*transaction{}, rng: w.stream("rows")}
+func newPostgresServer(w *world) *postgresServer {
+	return &postgresServer{core: newCore(w, true), locks: map[string]*transaction{}, rng: w.stream("rows")}
 }
 
 // transaction is one call on the server.
 type transaction struct {
-	s        *rows
+	s        *postgresServer
 	c        *client
 	requests []tenure.Request
-	order    []int // by key
+	order    []int // the requests by key
 	patient  bool
 	m        message
 	began    time.Time
 	commit   func(answers []store.Answer, skipped []int)
 	abort    func(error)
 
-	next    int // in order
+	next    int // index in order
 	answers []store.Answer
 	changes map[int]tenure.Record
 	skipped []int
 	over    bool
 }
 
-func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+func (s *postgresServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	began := s.w.now
 	s.call(c, requests, began, func(answers []store.Answer, skipped []int, err error) {
 		if err != nil || len(skipped) == 0 {
@@ -79,10 +81,13 @@ func (s *rows) apply(c *client, requests []tenure.Request, done func([]store.Ans
 	return func() {}
 }
 
-// call is one round trip.
-func (s *rows) call(c *client, requests []tenure.Request, began time.Duration, done func([]store.Answer, []int, error)) {
+// call makes one round trip.
+func (s *postgresServer) call(
+	c *client, requests []tenure.Request, began time.Duration,
+	done func([]store.Answer, []int, error),
+) {
 	s.w.ops += len(requests)
-	l := s.line(c)
+	l := s.conn(c)
 	l.began = began
 	s.w.carry(l, func(m message, reply func(func())) {
 		t := &transaction{
@@ -100,7 +105,7 @@ func (s *rows) call(c *client, requests []tenure.Request, began time.Duration, d
 	}, func(err error) { done(nil, nil, err) })
 }
 
-// advance goes through the rows until one that it must wait for.
+// advance goes through the rows, up to one that it must wait for.
 func (t *transaction) advance() {
 	s := t.s
 	for ; t.next < len(t.order); t.next++ {
@@ -138,7 +143,10 @@ func (t *transaction) advance() {
 		if err == nil && changed {
 			t.changes[i] = next
 		}
-		t.answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err, Awaited: req.Verb == tenure.Release && s.awaited(req.Key, t.c)}
+		t.answers[i] = store.Answer{
+			Record: next, Now: tenure.Time(now), Err: err,
+			Awaited: req.Verb == tenure.Release && s.awaited(req.Key, t.c),
+		}
 	}
 	takes := between(s.w.luck[SlowCommit], 200*time.Microsecond, 3*time.Millisecond)
 	if s.w.fault(SlowCommit) {
@@ -147,7 +155,7 @@ func (t *transaction) advance() {
 	s.w.at(s.w.now+takes, t.finish)
 }
 
-// finish is the commit.
+// finish commits the transaction.
 func (t *transaction) finish() {
 	s := t.s
 	if t.over {
@@ -168,7 +176,7 @@ func (t *transaction) finish() {
 	t.commit(t.answers, t.skipped)
 }
 
-// tire gives up waiting for a row.
+// tire ends a transaction that waited too long for a row.
 func (t *transaction) tire() {
 	if i := slices.Index(t.s.waiting, t); i >= 0 && !t.over {
 		t.s.waiting = slices.Delete(t.s.waiting, i, i+1)
@@ -178,7 +186,7 @@ func (t *transaction) tire() {
 	}
 }
 
-// free unlocks the rows, and lets those go on who wait for them.
+// free unlocks the rows, and lets one waiter go on for each.
 func (t *transaction) free() {
 	s := t.s
 	var keys []string
@@ -209,8 +217,8 @@ func (t *transaction) free() {
 	}
 }
 
-// lockRow keeps a row locked for somebody who does not say what for.
-func (s *rows) lockRow(key string, d time.Duration) bool {
+// lockRow locks a row for a while, like a foreign transaction.
+func (s *postgresServer) lockRow(key string, d time.Duration) bool {
 	if s.locks[key] != nil {
 		return false
 	}
@@ -226,8 +234,8 @@ func (s *rows) lockRow(key string, d time.Duration) bool {
 	return true
 }
 
-// halt rolls back what is under way: nobody is told.
-func (s *rows) halt() {
+// halt rolls back all transactions. Their clients get no answer.
+func (s *postgresServer) halt() {
 	for _, t := range append(s.live, s.waiting...) {
 		t.over = true
 	}

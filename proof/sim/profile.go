@@ -8,34 +8,43 @@ import (
 	"time"
 )
 
-// Profile is a kind of world: a store, and what goes wrong. That decides which laws can hold.
+// Profile is a kind of world: a store and its faults. They decide which laws
+// can hold.
 type Profile struct {
 	Name string
 	Says string
-	// Steps is set where the store's clock is set forward and back: laws 4, 5 and 9 then promise nothing.
+	// Steps says that the store's clock is set forward and back. Laws 4, 5 and
+	// 9 then promise nothing.
 	Steps bool
-	// Skew is how far the store's clock may go back when it has forgotten something: what it then issues may be below what it issued so lately.
+	// Skew is how far the store's clock may be behind after a loss of memory.
+	// New tokens may be below those that it issued within that time.
 	Skew time.Duration
-	// Keys is how many there are if a case does not say, used evenly; 0 is 3, of which one is popular and one is not.
+	// Keys is the number of keys, used evenly, unless the case has one. 0 means
+	// 3 keys: one is popular, one is rare.
 	Keys int
-	// Blind is how many jobs in a hundred write to resources they have not named, Zombies how many go on writing when their lease is over; 0 is 20 and 30.
+	// Blind is the percentage of jobs that write to resources they have not
+	// named; 0 means 20. Zombies is the percentage that goes on writing after
+	// the lease has ended; 0 means 30.
 	Blind, Zombies int
-	// Chances of the faults of messages, each time one may happen.
+	// Chances are the probabilities of the faults of messages.
 	Chances [faults]float64
-	// Weights of the faults of the world against each other.
+	// Weights are the relative weights of the faults of the world.
 	Weights [faults]int
 
 	store   func(*world) server
-	lacks   []Sight // what cannot be seen here
-	further []Sight // what can be seen only here
+	lacks   []Sight // common sights that cannot occur here
+	further []Sight // sights that can occur only here
 }
 
 // The usual rates.
 var (
-	network = map[Fault]float64{LostRequest: 0.04, LostReply: 0.05, SlowRequest: 0.04, SlowReply: 0.04, LateRequest: 0.03, Doubled: 0.03, LostHint: 0.2}
-	hosts   = map[Fault]int{Crash: 3, Shutdown: 2, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
-	people  = map[Fault]int{Operator: 3, Forgery: 2, ByDeed: 2}
-	steps   = map[Fault]float64{PausedSend: 0.01, PausedStep: 0.03, GuardCrash: 0.015}
+	network = map[Fault]float64{
+		LostRequest: 0.04, LostReply: 0.05, SlowRequest: 0.04, SlowReply: 0.04, LateRequest: 0.03,
+		Doubled: 0.03, LostHint: 0.2,
+	}
+	hosts  = map[Fault]int{Crash: 3, Shutdown: 2, Pause: 4, Suspend: 3, CutOff: 2, ClientRate: 2}
+	people = map[Fault]int{Operator: 3, Forgery: 2, ByDeed: 2}
+	steps  = map[Fault]float64{PausedSend: 0.01, PausedStep: 0.03, GuardCrash: 0.015}
 )
 
 func (p *Profile) with(chances ...map[Fault]float64) *Profile {
@@ -56,7 +65,7 @@ func (p *Profile) nemesis(weights ...map[Fault]int) *Profile {
 	return p
 }
 
-// draw is the next fault of the world, or -1.
+// draw returns the next fault of the world, or -1.
 func (p *Profile) draw(r *rand.Rand) Fault {
 	total := 0
 	for _, n := range p.Weights {
@@ -78,66 +87,96 @@ func (p *Profile) draw(r *rand.Rand) Fault {
 var Profiles = []*Profile{
 	(&Profile{
 		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale",
-		store: func(w *world) server { return newVault(w, false) },
-		lacks: []Sight{{"fence", "busy"}}, // nobody is stopped inside a guard
-	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5}),
+		store: func(w *world) server { return newCASServer(w, false) },
+		lacks: []Sight{{"fence", "busy"}}, // no process stops inside a guard
+	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{
+		CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5,
+	}),
 	(&Profile{
-		Name: "sweeps", Says: "the same with many keys that are seldom used: old records are swept while somebody takes them up again", Keys: 12,
-		store: func(w *world) server { return newVault(w, false) },
+		Name:  "sweeps",
+		Says:  "the same with many keys that are seldom used: old records are swept while somebody takes them up again",
+		Keys:  12,
+		store: func(w *world) server { return newCASServer(w, false) },
 	}).with(network, map[Fault]float64{PausedStep: 0.1}).nemesis(people, map[Fault]int{Sweep: 20, Pause: 2}),
 	(&Profile{
-		Name: "hosts", Says: "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates",
-		store: func(w *world) server { return newVault(w, false) },
-	}).with(steps, map[Fault]float64{LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
+		Name:  "hosts",
+		Says:  "the same; processes die, stop and sleep, between any two steps, and their clocks change their rates",
+		store: func(w *world) server { return newCASServer(w, false) },
+	}).with(steps, map[Fault]float64{
+		LostReply: 0.01, LateRequest: 0.01, Doubled: 0.01,
+	}).nemesis(hosts, people, map[Fault]int{Sweep: 6}),
 	(&Profile{
 		Name: "redis", Says: "one script at a time; replicas that lag take over",
-		store:   func(w *world) server { return newScript(w) },
+		store:   func(w *world) server { return newRedisServer(w) },
 		further: []Sight{{"engine", "others wait"}},
-	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
+	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).
+		nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
 	(&Profile{
-		Name: "postgres", Says: "row locks, batches that skip locked rows, commits that take long, rolled back transactions",
-		store: func(w *world) server { return newRows(w) },
-	}).with(network, steps, map[Fault]float64{SlowCommit: 0.04, Aborted: 0.02}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
+		Name:  "postgres",
+		Says:  "row locks, batches that skip locked rows, commits that take long, rolled back transactions",
+		store: func(w *world) server { return newPostgresServer(w) },
+	}).with(network, steps, map[Fault]float64{
+		SlowCommit: 0.04, Aborted: 0.02,
+	}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
 	(&Profile{
-		Name: "etcd", Says: "one step at a time; who releases a key grants it to the next who waits, and that one is told, perhaps late or never",
-		store:   func(w *world) server { return newTurns(w) },
+		Name: "etcd",
+		Says: "one step at a time; who releases a key grants it to the next who waits, and that one is " +
+			"told, perhaps late or never",
+		store:   func(w *world) server { return newEtcdServer(w) },
 		further: awards,
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
 		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped",
-		store:   func(w *world) server { return newTurns(w) },
+		store:   func(w *world) server { return newEtcdServer(w) },
 		further: sights("award", "written", "claimed", "given back"),
-	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 1}),
+	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{
+		Restart: 1, Rewind: 4, Wipe: 1,
+	}),
 	(&Profile{
-		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints", Skew: 3 * time.Second,
-		store: func(w *world) server { return newVault(w, true) },
-	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, LostHint: 0}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
+		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints",
+		Skew:  3 * time.Second,
+		store: func(w *world) server { return newCASServer(w, true) },
+	}).with(network, steps, map[Fault]float64{
+		Conflict: 0.05, Throttled: 0.04, LostHint: 0,
+	}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
 		Name: "memory", Says: "a plain register that is put back to older states, wiped and restarted",
-		store: func(w *world) server { return newVault(w, false) },
+		store: func(w *world) server { return newCASServer(w, false) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{Restart: 1, Rewind: 4, Wipe: 2, Sweep: 6}),
 	(&Profile{
-		Name: "amnesia", Says: "an object store that forgets within the second its clock shows: tokens collide", Skew: 3 * time.Second,
-		store:   func(w *world) server { return newVault(w, true) },
+		Name:    "amnesia",
+		Says:    "an object store that forgets within the second its clock shows: tokens collide",
+		Skew:    3 * time.Second,
+		store:   func(w *world) server { return newCASServer(w, true) },
 		further: []Sight{{"fence", "collision"}},
-		lacks:   []Sight{{"transition", "dropped"}}, // nothing is remembered for so long
-	}).with(network, steps, map[Fault]float64{Conflict: 0.02, Throttled: 0.02, LostHint: 0}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
+		lacks:   []Sight{{"transition", "dropped"}}, // the store forgets before retention ends
+	}).with(network, steps, map[Fault]float64{
+		Conflict: 0.02, Throttled: 0.02, LostHint: 0,
+	}).nemesis(people, map[Fault]int{Rewind: 5, Wipe: 3, Pause: 2, Crash: 1}),
 	(&Profile{
-		Name: "guards", Says: "writers that do not stop in time, do not name what they write to, and die or are stopped between the steps of a guard", Blind: 60, Zombies: 80,
-		store: func(w *world) server { return newScript(w) },
-	}).with(network, map[Fault]float64{PausedSend: 0.02, PausedStep: 0.05, GuardCrash: 0.05}).nemesis(people, map[Fault]int{Pause: 4, Suspend: 2, CutOff: 4, Crash: 1}),
+		Name: "guards",
+		Says: "writers that do not stop in time, do not name what they write to, and die or are stopped " +
+			"between the steps of a guard",
+		Blind: 60, Zombies: 80,
+		store: func(w *world) server { return newRedisServer(w) },
+	}).with(network, map[Fault]float64{
+		PausedSend: 0.02, PausedStep: 0.05, GuardCrash: 0.05,
+	}).nemesis(people, map[Fault]int{Pause: 4, Suspend: 2, CutOff: 4, Crash: 1}),
 	(&Profile{
-		Name: "clocks", Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and replicas take over", Steps: true,
-		store: func(w *world) server { return newScript(w) },
+		Name: "clocks",
+		Says: "one script at a time; the store's clock is set by up to an hour and changes its rate, and " +
+			"replicas take over",
+		Steps: true,
+		store: func(w *world) server { return newRedisServer(w) },
 	}).with(network, steps).nemesis(hosts, people, map[Fault]int{StoreStep: 6, StoreRate: 3, Failover: 2, Wipe: 1}),
 	(&Profile{
 		Name: "storm", Says: "everything at once, on an object store", Steps: true, Skew: 3 * time.Second,
-		store: func(w *world) server { return newVault(w, true) },
+		store: func(w *world) server { return newCASServer(w, true) },
 	}).with(network, steps, map[Fault]float64{Conflict: 0.05, Throttled: 0.04, StaleRead: 0.03, LostHint: 0}).
 		nemesis(hosts, people, map[Fault]int{StoreStep: 2, StoreRate: 2, Restart: 2, Rewind: 2, Wipe: 1}),
 }
 
-// ProfileNames are the names of all profiles.
+// ProfileNames returns the names of all profiles.
 func ProfileNames() []string {
 	names := make([]string, len(Profiles))
 	for i, p := range Profiles {
@@ -146,7 +185,7 @@ func ProfileNames() []string {
 	return names
 }
 
-// FindProfile is the profile of a name.
+// FindProfile returns the profile of that name.
 func FindProfile(name string) (*Profile, error) {
 	for _, p := range Profiles {
 		if p.Name == name {
@@ -164,7 +203,7 @@ func profileOf(name string) *Profile {
 	return p
 }
 
-// sights are those of one kind.
+// sights returns sights of one kind.
 func sights(kind string, names ...string) (all []Sight) {
 	for _, name := range names {
 		all = append(all, Sight{kind, name})
@@ -172,13 +211,13 @@ func sights(kind string, names ...string) (all []Sight) {
 	return all
 }
 
-// awards is what a store must show that grants a key in the step that frees it.
+// awards are the sights of a store that grants a key in the step that frees it.
 var awards = slices.Concat(
 	sights("award", "written", "claimed", "answered by the server", "given back", "asked for while given back",
 		"the bid had gone", "the bid was old", "refused by the law"),
 )
 
-// everywhere is what every profile must show.
+// everywhere are the sights that every profile must show.
 var everywhere = slices.Concat(
 	sights("transition", "acquire first", "acquire released", "acquire expired", "acquire handoff",
 		"acquire cancelled", "acquire again", "renew", "renew to resume", "report", "release", "release after failure",
@@ -194,7 +233,8 @@ var everywhere = slices.Concat(
 	sights("by deed", "renew", "report", "release"),
 )
 
-// Expected is what a run of many seeds must have shown: each of the profile's faults, and each transition and refusal it can lead to.
+// Expected returns the sights that many seeds must show: each fault of the
+// profile, and each transition and refusal that is possible in it.
 func (p *Profile) Expected() []Sight {
 	var all []Sight
 	for f := range faults {

@@ -7,19 +7,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// script is a store like Redis: a batch is one script, which is one step at one time. Its replicas follow later: what they have not got is lost when one of them takes over.
-type script struct {
-	*ground
-	lag time.Duration // how far the replicas are behind
+// redisServer is a store like Redis. A batch is one script, which is one step
+// at one time. Replicas lag behind: when one takes over, the newest writes are
+// lost.
+type redisServer struct {
+	*core
+	lag time.Duration // how far replicas lag behind
 }
 
-func newScript(w *world) *script {
-	return &script{ground: newGround(w, true), lag: between(w.stream("replica"), time.Millisecond, 2*time.Second)}
+func newRedisServer(w *world) *redisServer {
+	return &redisServer{core: newCore(w, true), lag: between(w.stream("replica"), time.Millisecond, 2*time.Second)}
 }
 
-func (s *script) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+func (s *redisServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	s.w.ops += len(requests)
-	s.w.carry(s.line(c), func(m message, reply func(func())) {
+	s.w.carry(s.conn(c), func(m message, reply func(func())) {
 		now := s.now()
 		answers := make([]store.Answer, len(requests))
 		for i, req := range requests {
@@ -27,16 +29,19 @@ func (s *script) apply(c *client, requests []tenure.Request, done func([]store.A
 			if err == nil && changed {
 				s.write(req, kept{record: next}, m)
 			}
-			answers[i] = store.Answer{Record: next, Now: tenure.Time(now), Err: err, Awaited: req.Verb == tenure.Release && s.awaited(req.Key, c)}
+			answers[i] = store.Answer{
+				Record: next, Now: tenure.Time(now), Err: err,
+				Awaited: req.Verb == tenure.Release && s.awaited(req.Key, c),
+			}
 		}
 		reply(func() { done(answers, nil) })
 	}, func(err error) { done(nil, err) })
 	return func() {}
 }
 
-// get reads from a replica now and then.
-func (s *script) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	s.w.carry(s.line(c), func(_ message, reply func(func())) {
+// get sometimes reads from a replica.
+func (s *redisServer) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	s.w.carry(s.conn(c), func(_ message, reply func(func())) {
 		rec, now := s.held(key), s.now()
 		if s.w.fault(StaleRead) {
 			rec = s.past(key, s.w.now-s.lag).record
@@ -45,7 +50,7 @@ func (s *script) get(c *client, key string, done func(tenure.Record, time.Time, 
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
-// law is the law of ownership, or what a mutant makes of it.
+// law applies the law of ownership, or the mutant's.
 func (w *world) law(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
 	if w.mutant != nil && w.mutant.Apply != nil {
 		return w.mutant.Apply(rec, req, now)

@@ -11,21 +11,22 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// vault is a server that compares and swaps: a directory, or with objects set an object store whose clock shows whole seconds. Each client has the real store/cas over a register that
-// reaches it by messages.
-type vault struct {
-	*ground
+// casServer is a server that compares and swaps. It is a directory, or, with
+// objects set, an object store whose clock shows whole seconds. Each client has
+// the real store/cas, over a register that sends messages.
+type casServer struct {
+	*core
 	objects bool
 	swaps   int
 	stores  map[*client]*cas.Store
 }
 
-func newVault(w *world, asObjects bool) *vault {
-	return &vault{ground: newGround(w, !asObjects), objects: asObjects, stores: map[*client]*cas.Store{}}
+func newCASServer(w *world, asObjects bool) *casServer {
+	return &casServer{core: newCore(w, !asObjects), objects: asObjects, stores: map[*client]*cas.Store{}}
 }
 
-// of is a client's store: a new one for each of its lives.
-func (v *vault) of(c *client) *cas.Store {
+// of returns a client's store: a new one for each life.
+func (v *casServer) of(c *client) *cas.Store {
 	if v.stores[c] == nil {
 		reg := &remote{v: v, c: c}
 		options := &cas.Options{Retention: retention, SweepEvery: -1}
@@ -39,14 +40,15 @@ func (v *vault) of(c *client) *cas.Store {
 	return v.stores[c]
 }
 
-func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
+func (v *casServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	began := v.w.now
 	return apart(requests, func(req tenure.Request, done func(store.Answer)) func() {
 		rt := newRoutine(v.of(c), req, began)
 		c.routines = append(c.routines, rt)
 		rt.step(func() {
 			a := rt.answer
-			if v.w.mutant.is("earliest-is-told") && a.Err == nil && req.Verb == tenure.Acquire && a.Now.After(a.Record.Acquired) {
+			if v.w.mutant.is("earliest-is-told") && a.Err == nil && req.Verb == tenure.Acquire &&
+				a.Now.After(a.Record.Acquired) {
 				a.Now = a.Now.Add(-time.Second)
 			}
 			done(a)
@@ -55,16 +57,16 @@ func (v *vault) apply(c *client, requests []tenure.Request, done func([]store.An
 	}, done)
 }
 
-func (v *vault) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	v.w.carry(v.line(c), func(_ message, reply func(func())) {
+func (v *casServer) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	v.w.carry(v.conn(c), func(_ message, reply func(func())) {
 		k, now := v.read(c, key), v.now()
 		reply(func() { done(k.record, now, nil) })
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
-// read is what a read shows.
-func (v *vault) read(c *client, key string) kept {
-	if v.objects { // nobody sweeps: what is old is not there
+// read returns the entry that a read shows.
+func (v *casServer) read(c *client, key string) kept {
+	if v.objects { // no sweep runs there: the server itself drops old records
 		v.held(key)
 	}
 	ago := upTo(c.rng, stalest)
@@ -76,16 +78,16 @@ func (v *vault) read(c *client, key string) kept {
 
 // remote is a register at the end of a network.
 type remote struct {
-	v      *vault
+	v      *casServer
 	c      *client
-	clock  *objects.Clock // of an object store
+	clock  *objects.Clock // only of an object store
 	memory objects.Memory
 }
 
 var _ cas.Register = (*remote)(nil)
 
-func (r *remote) line(ctx context.Context) line {
-	l := r.v.line(r.c)
+func (r *remote) conn(ctx context.Context) conn {
+	l := r.v.conn(r.c)
 	l.began = routineOf(ctx).began
 	return l
 }
@@ -107,13 +109,13 @@ func (r *remote) Load(ctx context.Context, key string) (cas.Entry, error) {
 func (r *remote) load(ctx context.Context, key string, done func(cas.Entry, error)) {
 	v, sent := r.v, r.c.Now()
 	v.w.ops++
-	v.w.carry(r.line(ctx), func(_ message, reply func(func())) {
+	v.w.carry(r.conn(ctx), func(_ message, reply func(func())) {
 		k, now := v.read(r.c, key), v.now()
 		reply(func() { done(r.entry(k, now, sent), nil) })
 	}, func(err error) { done(cas.Entry{}, err) })
 }
 
-// entry dates what was read as the kind of store does.
+// entry gives a read entry its time, as the kind of store does.
 func (r *remote) entry(k kept, now time.Time, sent instant) cas.Entry {
 	held := cas.Entry{Record: k.record, Version: k.version, Now: now}
 	if !r.v.objects {
@@ -150,12 +152,12 @@ func (r *remote) Swap(ctx context.Context, old cas.Version, next tenure.Record, 
 // Close closes nothing.
 func (r *remote) Close() error { return nil }
 
-// recalling is the register of an object store, which remembers what it wrote.
+// recalling is the register of an object store. It remembers its last writes.
 type recalling struct{ *remote }
 
 var _ cas.Recaller = recalling{}
 
-// Recall is what this register wrote last.
+// Recall returns the last write of this register.
 func (r recalling) Recall(key string) (cas.Entry, bool) {
 	rec, version, known := r.memory.Recall(key)
 	if !known {

@@ -8,11 +8,12 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// guardKind is how a guarded resource makes its check and its write one step.
+// guardKind is the way in which a guarded resource makes check and write one
+// step.
 type guardKind int
 
 const (
-	inOne    guardKind = iota // a server does both in one: a script, a transaction
+	inOne    guardKind = iota // a server does both in one script or transaction
 	file                      // the writer does both under a lock, the mark first
 	manifest                  // the writer swaps one version for the next
 	guardKinds
@@ -20,7 +21,7 @@ const (
 
 var guardNames = [guardKinds]string{"in one", "file", "manifest"}
 
-// resource is a guarded place with content.
+// resource is a guarded resource with content.
 type resource struct {
 	w       *world
 	key     string
@@ -28,15 +29,16 @@ type resource struct {
 	kind    guardKind
 	mark    fence.Mark
 	content content
-	lock    *entering   // of a file
-	queue   []*entering // for it
+	lock    *entering   // the writer inside, for a file
+	queue   []*entering // the writers that wait for the lock
 
-	// What the judge has seen of it.
+	// The judge's view of it.
 	shadow fence.Mark  // the newest stamp that took effect
 	wrote  fence.Stamp // the newest write
 }
 
-// content is what is written: who wrote it, and how many writes there were.
+// content is the state of a resource: the last writer's stamp, and the number
+// of writes.
 type content struct {
 	version int
 	by      fence.Stamp
@@ -44,10 +46,10 @@ type content struct {
 
 func (r *resource) String() string { return fmt.Sprintf("%s (%s)", r.name, guardNames[r.kind]) }
 
-// blindly is the version of writes that rest on nothing.
+// blindly is the version of writes whose writer has read nothing.
 const blindly = -1
 
-// act is one operation on a resource: a raise, or a write that rests on a version read before.
+// act is a raise, or a write that rests on a version read before.
 type act struct {
 	stamp   fence.Stamp
 	write   bool
@@ -62,7 +64,8 @@ func (r *resource) write(c *client, s fence.Stamp, version int, done func(error)
 	r.enter(c, act{stamp: s, write: true, version: version}, done)
 }
 
-// enter carries out an act; done is called once, with an unknown outcome if there is no answer in time.
+// enter carries out an act. It calls done once, with an unknown outcome if no
+// answer comes in time.
 func (r *resource) enter(c *client, a act, done func(error)) {
 	ended := once(func(_ int, err error) {
 		r.coverAnswer(err)
@@ -72,7 +75,7 @@ func (r *resource) enter(c *client, a act, done func(error)) {
 	r.w.ops++
 	switch r.kind {
 	case inOne:
-		r.w.carry(r.line(c), func(_ message, reply func(func())) {
+		r.w.carry(r.conn(c), func(_ message, reply func(func())) {
 			err := r.step(a)
 			reply(func() { finish(err) })
 		}, func(err error) { finish(store.Unknown(err)) })
@@ -84,7 +87,7 @@ func (r *resource) enter(c *client, a act, done func(error)) {
 	c.timer(callTimeout, func() { finish(store.Unknown(errTimeout)) })
 }
 
-// once is a function that does something the first time.
+// once wraps a function so that only the first call counts.
 func once[T any](do func(T, error)) func(T, error) {
 	done := false
 	return func(got T, err error) {
@@ -95,22 +98,22 @@ func once[T any](do func(T, error)) func(T, error) {
 	}
 }
 
-func (r *resource) line(c *client) line {
-	return line{h: &c.host, up: func() bool { return true }, began: -1}
+func (r *resource) conn(c *client) conn {
+	return conn{h: &c.host, up: func() bool { return true }, began: -1}
 }
 
-// read brings the version of the content.
+// read reads the version of the content.
 func (r *resource) read(c *client, done func(int, error)) {
 	finish := once(done)
 	r.w.ops++
-	r.w.carry(r.line(c), func(_ message, reply func(func())) {
+	r.w.carry(r.conn(c), func(_ message, reply func(func())) {
 		version := r.content.version
 		reply(func() { finish(version, nil) })
 	}, func(err error) { finish(0, store.Unknown(err)) })
 	c.timer(callTimeout, func() { finish(0, store.Unknown(errTimeout)) })
 }
 
-// step is an act in one step of the server's.
+// step carries out an act in one step of the server.
 func (r *resource) step(a act) error {
 	next, err := r.decide(r.mark, a)
 	if err != nil {
@@ -134,7 +137,7 @@ func (r *resource) step(a act) error {
 	return nil
 }
 
-// decide is the fence's rule, or what a mutant makes of it.
+// decide applies the rule of fences, or the mutant's.
 func (r *resource) decide(m fence.Mark, a act) (fence.Mark, error) {
 	if r.w.mutant != nil && r.w.mutant.Admit != nil {
 		return r.w.mutant.Admit(m, a.stamp)
@@ -145,7 +148,7 @@ func (r *resource) decide(m fence.Mark, a act) (fence.Mark, error) {
 	return m.Raise(a.stamp)
 }
 
-// abandon lets go of what a process that has died had locked.
+// abandon releases the locks of a dead process.
 func (r *resource) abandon(c *client) {
 	var rest []*entering
 	for _, e := range r.queue {

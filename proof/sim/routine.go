@@ -11,7 +11,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// routine is one call of store/cas. It stops in every operation of its register, and goes on when the simulation has carried that out: a coroutine, so that there is one thread.
+// routine is one call of store/cas, as a coroutine. It stops at every operation
+// of its register. It goes on when the simulation has carried out the
+// operation, so there is only one thread.
 type routine struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -22,19 +24,20 @@ type routine struct {
 	next  func() (*operation, bool)
 	stop  func()
 	yield func(*operation) bool
-	asked *operation // the one that waits for its result
+	asked *operation // the operation whose result it waits for
 	over  bool
 }
 
-// operation is something a register wants done. do is called on the simulation's side and calls back with what has become of it.
+// operation is a request of a register. The simulation calls do, which calls
+// finish when the result is there.
 type operation struct{ do func(finish func()) }
 
-// errGone ends operations whose process does not exist any more.
+// errGone ends the operations of a dead process.
 var errGone = errors.New("the call has ended")
 
 type routineKey struct{}
 
-// newRoutine makes a call that carries a request out. step moves it on.
+// newRoutine makes a call that carries out a request. step runs it.
 func newRoutine(st *cas.Store, req tenure.Request, now time.Duration) *routine {
 	return coroutine(now, req, func(rt *routine) { rt.answer = cas.Do(rt.ctx, st, req) })
 }
@@ -42,7 +45,7 @@ func newRoutine(st *cas.Store, req tenure.Request, now time.Duration) *routine {
 // newSweep makes a call that drops old records.
 func newSweep(st *cas.Store, now time.Duration) *routine {
 	return coroutine(now, tenure.Request{}, func(rt *routine) {
-		_, _ = st.Sweep(rt.ctx) // whoever sweeps next meets what it has left
+		_, _ = st.Sweep(rt.ctx) // the next sweep finds the rest
 	})
 }
 
@@ -56,16 +59,18 @@ func coroutine(now time.Duration, req tenure.Request, body func(*routine)) *rout
 	return rt
 }
 
-// routineOf is the call within which a register is used.
+// routineOf returns the call that uses the register.
 func routineOf(ctx context.Context) *routine { return ctx.Value(routineKey{}).(*routine) }
 
-// await is called by a register within a call: it hands an operation to the simulation and returns when that is finished. It reports false if the call has ended meanwhile, so that
-// nothing of the operation may be looked at.
+// await passes an operation from a register to the simulation, and returns when
+// it is finished. If it returns false, the call has ended meanwhile, and the
+// register must not use any result.
 func await(ctx context.Context, do func(finish func())) bool {
 	return ctx.Err() == nil && routineOf(ctx).yield(&operation{do}) && ctx.Err() == nil
 }
 
-// step lets the call go on to its next operation or its end. done is called at the end, unless the call was abandoned.
+// step runs the call up to its next operation or its end. It calls done at the
+// end, unless the call was abandoned.
 func (rt *routine) step(done func()) {
 	op, more := rt.next()
 	if !more {
@@ -83,7 +88,8 @@ func (rt *routine) step(done func()) {
 	})
 }
 
-// abandon ends the call from outside: its context is over, and nobody waits for its answers. What it has sent stays on its way.
+// abandon ends the call from outside: its context ends, and nobody waits for
+// its answers. Messages that it has sent stay in flight.
 func (rt *routine) abandon() {
 	if !rt.over {
 		rt.over = true

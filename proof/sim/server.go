@@ -10,74 +10,79 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// server is a lease store as its clients see it.
+// server is a lease store, as its clients see it.
 type server interface {
-	// apply carries requests of a client out; done is called once at the client when the answers have come, or with an error when it is known that none will.
+	// apply carries out a client's requests. It calls done once, at the client,
+	// when the answers have arrived, or with an error if it is known that none
+	// will.
 	apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) (abandon func())
 	// get reads a key's record and the store's time.
 	get(c *client, key string, done func(tenure.Record, time.Time, error))
-	// base is what all stores have in common.
-	base() *ground
-	// halt undoes what is under way, as when the server stops.
+	// base returns the state that all stores have in common.
+	base() *core
+	// halt undoes unfinished work, as if the server stopped.
 	halt()
-	// restore puts back, with the records, the queues of those who wait.
+	// restore sets the queues of waiters back to the state that matches the
+	// records.
 	restore()
 }
 
-// ground is the memory of a store and its clock. What is in it is the truth; only its store's own rules lead there.
-type ground struct {
+// core is the memory and the clock of a store. It is the truth. Only the
+// rules of its store change it.
+type core struct {
 	w       *world
 	records map[string]kept
-	written []former      // for undoing
-	undone  time.Duration // when the oldest write was made that was undone last
+	written []former      // the replaced states, for undoing
+	undone  time.Duration // when the oldest write of the last rewind was made
 	clock   dial
-	down    time.Duration // not reached before this true time
-	hints   bool          // waiters are woken
+	down    time.Duration // unreachable before this true time
+	hints   bool          // it wakes waiters
 	watches []*watch
 }
 
-// kept is what a store holds of a key.
+// kept is a store's entry for a key.
 type kept struct {
 	record   tenure.Record
-	version  cas.Version // where there are such, never used twice; a state that is put back has its own
+	version  cas.Version // for stores with versions: never used twice, but a rewind brings old ones back
 	modified time.Time
 }
 
-// former is what a write has replaced.
+// former is the entry that a write has replaced.
 type former struct {
 	key  string
 	kept kept
 	at   time.Duration
 }
 
-func newGround(w *world, hints bool) *ground {
-	return &ground{w: w, records: map[string]kept{}, hints: hints}
+func newCore(w *world, hints bool) *core {
+	return &core{w: w, records: map[string]kept{}, hints: hints}
 }
 
-func (g *ground) base() *ground { return g }
+func (g *core) base() *core { return g }
 
-// halt undoes nothing, where a change is one step.
-func (g *ground) halt()    {}
-func (g *ground) restore() {}
+// halt does nothing where every change is one step.
+func (g *core) halt()    {}
+func (g *core) restore() {}
 
-func (g *ground) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
-	g.w.carry(g.line(c), func(_ message, reply func(func())) {
+func (g *core) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
+	g.w.carry(g.conn(c), func(_ message, reply func(func())) {
 		rec, now := g.held(key), g.now()
 		reply(func() { done(rec, now, nil) })
 	}, func(err error) { done(tenure.Record{}, time.Time{}, err) })
 }
 
-// now is the store's time.
-func (g *ground) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
+// now returns the store's time.
+func (g *core) now() time.Time { return epoch.Add(time.Duration(g.clock.at(g.w.now))) }
 
 // up reports whether the server answers.
-func (g *ground) up() bool { return g.w.now >= g.down }
+func (g *core) up() bool { return g.w.now >= g.down }
 
-// line is a client's way here.
-func (g *ground) line(c *client) line { return line{h: &c.host, up: g.up, cuts: true, began: -1} }
+// conn returns a client's connection to the store.
+func (g *core) conn(c *client) conn { return conn{h: &c.host, up: g.up, cuts: true, began: -1} }
 
-// held is a key's record, forgotten if its time has come.
-func (g *ground) held(key string) tenure.Record {
+// held returns a key's record. It drops the record first if its retention is
+// over.
+func (g *core) held(key string) tenure.Record {
 	rec := g.records[key].record
 	if !rec.IsZero() && rec.Droppable(g.now(), retention) {
 		g.forget(key)
@@ -86,8 +91,8 @@ func (g *ground) held(key string) tenure.Record {
 	return rec
 }
 
-// forget drops a record that has not mattered for a retention.
-func (g *ground) forget(key string) {
+// forget drops a record whose retention is over.
+func (g *core) forget(key string) {
 	k := g.records[key]
 	rec := k.record
 	g.written = append(g.written, former{key, k, g.w.now})
@@ -97,8 +102,8 @@ func (g *ground) forget(key string) {
 	g.w.judge.dropped(key)
 }
 
-// write is the moment at which a change takes effect.
-func (g *ground) write(req tenure.Request, next kept, m message) {
+// write makes a change take effect.
+func (g *core) write(req tenure.Request, next kept, m message) {
 	before := g.records[req.Key]
 	g.written = append(g.written, former{req.Key, before, g.w.now})
 	next.modified = g.now()
@@ -113,7 +118,7 @@ func (g *ground) write(req tenure.Request, next kept, m message) {
 }
 
 // announce tells clients that an operator has acted on a key.
-func (g *ground) announce(key string) {
+func (g *core) announce(key string) {
 	for _, t := range g.watches {
 		if t.key == engine.Acts && !g.w.fault(LostHint) {
 			t.c.soon(g.w.now+between(t.c.rng, time.Millisecond, 5*time.Millisecond), func() { t.acted(key) })
@@ -121,8 +126,8 @@ func (g *ground) announce(key string) {
 	}
 }
 
-// wake hints to those who watch a key.
-func (g *ground) wake(key string) {
+// wake sends hints to the watches of a key.
+func (g *core) wake(key string) {
 	if !g.hints {
 		return
 	}
@@ -133,17 +138,20 @@ func (g *ground) wake(key string) {
 	}
 }
 
-// awaited reports whether others than a client watch a key.
-func (g *ground) awaited(key string, but *client) bool {
+// awaited reports whether clients other than but watch a key.
+func (g *core) awaited(key string, but *client) bool {
 	return slices.ContainsFunc(g.watches, func(t *watch) bool { return t.key == key && t.c != but })
 }
 
-// apart carries out a batch as stores do that know of no batches: the requests
-// on one key one after the other, beside those on other keys. If it is
+// apart carries out a batch for stores that know no batches. Requests on one
+// key run one after the other, beside those on other keys. If the batch is
 // abandoned, the requests that were answered by then keep their answers.
-func apart(requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()), done func([]store.Answer, error)) func() {
+func apart(
+	requests []tenure.Request, one func(tenure.Request, func(store.Answer)) (abandon func()),
+	done func([]store.Answer, error),
+) func() {
 	answers, due := store.Failed(len(requests), errTimeout), len(requests)
-	abandons := make([]func(), len(requests)) // of those that are not answered
+	abandons := make([]func(), len(requests)) // of requests in flight
 	var next func(key string, from int)
 	next = func(key string, from int) {
 		n := slices.IndexFunc(requests[from:], func(r tenure.Request) bool { return r.Key == key })
@@ -178,7 +186,7 @@ func apart(requests []tenure.Request, one func(tenure.Request, func(store.Answer
 }
 
 // rewind undoes the last n writes.
-func (g *ground) rewind(n int, why string) {
+func (g *core) rewind(n int, why string) {
 	g.undone = g.w.now
 	for i := 0; i < n && len(g.written) > 0; i++ {
 		last := g.written[len(g.written)-1]
@@ -192,8 +200,8 @@ func (g *ground) rewind(n int, why string) {
 	}
 }
 
-// since is how many writes were made after a true time.
-func (g *ground) since(t time.Duration) int {
+// since returns how many writes were made after a true time.
+func (g *core) since(t time.Duration) int {
 	n := 0
 	for n < len(g.written) && g.written[len(g.written)-1-n].at > t {
 		n++
@@ -201,8 +209,8 @@ func (g *ground) since(t time.Duration) int {
 	return n
 }
 
-// past is what a key's record was at a true time.
-func (g *ground) past(key string, t time.Duration) kept {
+// past returns a key's entry at a true time.
+func (g *core) past(key string, t time.Duration) kept {
 	k := g.records[key]
 	for i := len(g.written) - 1; i >= 0 && g.written[i].at > t; i-- {
 		if g.written[i].key == key {

@@ -2,9 +2,11 @@ package sim
 
 import "slices"
 
-// Shrink looks for a smaller case that breaks the same law: fewer clients and keys, fewer kinds of faults, fewer faults. Leaving something out changes what happens after it, so other seeds
-// are tried, too: what counts is the shortest story that breaks the law. It makes at most so many runs, and returns the best with its timeline. A case that breaks no law is
-// returned as it is.
+// Shrink looks for a smaller case that breaks the same law, with fewer clients,
+// keys, kinds of faults and single faults. Leaving something out changes
+// everything after it, so Shrink tries other seeds too: the shortest story that
+// breaks the law wins. It makes at most that many runs, and returns the best
+// with its timeline. If the case breaks no law, Shrink returns its result.
 func Shrink(c Case, runs int) *Result {
 	best := Run(c, false)
 	if best.Broken == nil {
@@ -30,17 +32,17 @@ type shrinking struct {
 // neighbours is how many other seeds are tried with each change.
 const neighbours = 40
 
-// size is how much there is to read.
+// size measures how much there is to read.
 func size(r *Result) int { return 20*len(r.Fired) + r.Events }
 
-// try takes a case if it still breaks the law and is smaller than the best so far.
+// try keeps a case if it still breaks the law and is smaller than the best.
 func (s *shrinking) try(c Case) bool {
 	if s.runs == 0 {
 		return false
 	}
 	s.runs--
-	if s.law != Liveness { // which is broken only at the end
-		c.Limit = s.best.Broken.At // what takes longer is no better
+	if s.law != Liveness { // Liveness breaks only at the end
+		c.Limit = s.best.Broken.At // a longer case is no better
 	}
 	r := Run(c, false)
 	if r.Broken == nil || r.Broken.Law != s.law || size(r) >= size(s.best) {
@@ -50,7 +52,8 @@ func (s *shrinking) try(c Case) bool {
 	return true
 }
 
-// near tries a case with its own seed and with others, without the occasions that belong to its own.
+// near tries a case with its own seed and with others. The others run without
+// Except, which fits its own seed only.
 func (s *shrinking) near(c Case) {
 	s.try(c)
 	c.Except = nil
@@ -60,7 +63,7 @@ func (s *shrinking) near(c Case) {
 	}
 }
 
-// parties tries with fewer clients and keys.
+// parties tries fewer clients and keys.
 func (s *shrinking) parties() {
 	for _, n := range []int{1, 2} {
 		if c := s.best.Case; c.Keys > n {
@@ -74,7 +77,7 @@ func (s *shrinking) parties() {
 	}
 }
 
-// kinds tries without whole kinds of faults.
+// kinds leaves out whole kinds of faults.
 func (s *shrinking) kinds() {
 	for f := range faults {
 		if slices.ContainsFunc(s.best.Fired, func(at Firing) bool { return at.Fault == f }) {
@@ -85,7 +88,8 @@ func (s *shrinking) kinds() {
 	}
 }
 
-// occasions tries without single faults: half of them, a quarter, and so on to each one alone.
+// occasions leaves out single faults: half of them, a quarter, and so on, down
+// to one at a time.
 func (s *shrinking) occasions() {
 	for n := max(len(s.best.Fired)/2, 1); ; n /= 2 {
 		for at := 0; at < len(s.best.Fired) && s.runs > 0; {

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// fewSeeds of each profile are run by every test run. Make proof runs
-	// thousands.
+	// fewSeeds is the number of seeds of each profile in a test run. `make
+	// proof` runs thousands.
 	fewSeeds = 12
-	// mostSeeds of a profile are run to see something rare.
+	// mostSeeds is how many seeds of a profile are run to see something rare.
 	mostSeeds = 100
 )
 
-// report tells a broken seed as its smallest case.
+// report shrinks a broken seed, and prints the smallest case.
 func report(t *testing.T, r *Result) {
 	t.Helper()
 	small := Shrink(r.Case, 200)
 	t.Errorf("%s: %v\nshrunk to %d faults:\n%s\n%v", r.Case, r.Broken, len(small.Fired), strings.Join(small.Timeline, "\n"), small.Broken)
 }
 
-// TestTheLawsHold in every kind of world, whatever goes wrong there. Each
-// profile shows each of its faults, and all profiles together show everything
-// else that can be seen. A profile that lacks something runs with more seeds.
+// TestTheLawsHold runs all profiles. Each must show each of its faults. All
+// together must show everything else that can be seen. A profile that lacks
+// something runs with more seeds.
 func TestTheLawsHold(t *testing.T) {
 	seen, seeds := Coverage{}, map[*Profile]int{}
 	run := func(p *Profile, n int) Coverage {
@@ -39,7 +39,7 @@ func TestTheLawsHold(t *testing.T) {
 		seen.Add(soak.Coverage)
 		return soak.Coverage
 	}
-	if testing.Short() { // too few to see what is rare
+	if testing.Short() { // too few seeds to see rare things
 		for _, p := range Profiles {
 			run(p, fewSeeds)
 		}
@@ -66,7 +66,7 @@ func TestTheLawsHold(t *testing.T) {
 	}
 }
 
-// lacking is a fault that the profile should show and that is not covered.
+// lacking returns a fault that the profile should show and has not, if any.
 func (p *Profile) lacking(c Coverage) (Sight, bool) {
 	for _, s := range p.Expected() {
 		if s.Kind == "fault" && c[s] == 0 {
@@ -76,7 +76,8 @@ func (p *Profile) lacking(c Coverage) (Sight, bool) {
 	return Sight{}, false
 }
 
-// TestOneSeedIsOneRun: the same case gives the same timeline, to the byte, whatever else the process does.
+// The same case must give the same timeline, to the byte, whatever else the
+// process does.
 func TestOneSeedIsOneRun(t *testing.T) {
 	for _, p := range Profiles {
 		t.Run(p.Name, func(t *testing.T) {
@@ -97,15 +98,16 @@ func TestOneSeedIsOneRun(t *testing.T) {
 	}
 }
 
-// late are the mutants that show late, and a seed shortly before they do. Make
-// proof tries all seeds from 1.
+// late are the mutants that show late, each with a seed shortly before. `make
+// proof` tries all seeds from 1.
 var late = map[string]uint64{
 	"write-then-mark": 205, "award-from-last-bid": 1150, "blind-drop": 116, "earliest-is-told": 47,
 	"award-releasers-clock": 40, "award-full-term": 34, "early-grant": 27, "equal-from-any": 18,
 	"claimed-while-given": 15, "any-key": 11, "renews-the-dead": 8,
 }
 
-// TestMutantsAreFound: every broken variant breaks one of the laws it should, within a bounded number of seeds.
+// Every broken variant must break one of its laws within a limited number of
+// seeds.
 func TestMutantsAreFound(t *testing.T) {
 	const seeds = 300
 	for _, m := range Mutants {
@@ -125,7 +127,8 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
-// TestEveryPatchFits: its old text occurs once, and a law or a test finds it.
+// The old text of every patch occurs once, and a law or a test finds the
+// mutant.
 func TestEveryPatchFits(t *testing.T) {
 	names, patches := map[string]bool{}, 0
 	for _, m := range Mutants {
@@ -149,7 +152,7 @@ func TestEveryPatchFits(t *testing.T) {
 	}
 }
 
-// TestEveryLawIsNeeded: for each there is a mutant that it finds.
+// Each law must find at least one mutant.
 func TestEveryLawIsNeeded(t *testing.T) {
 	for _, law := range []Law{OneGrant, TokensRise, WritesInOrder, NoEarlyGrant, LocalDeadline, OneTruth, FreshRefusal, WrongGrant, Causes, Liveness, LostUpdate, FairRefusal} {
 		if !slices.ContainsFunc(Mutants, func(m *Mutant) bool { return len(m.Laws) > 0 && m.Laws[0] == law }) {
@@ -158,7 +161,8 @@ func TestEveryLawIsNeeded(t *testing.T) {
 	}
 }
 
-// TestABrokenSeedIsShrunk: what is left breaks the same law with fewer faults, and its timeline ends with the verdict.
+// The shrunk case breaks the same law with fewer faults. Its timeline ends with
+// the verdict.
 func TestABrokenSeedIsShrunk(t *testing.T) {
 	for _, name := range []string{"raise-forgotten", "clock-before-lock", "lost-is-done"} {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +193,8 @@ func TestABrokenSeedIsShrunk(t *testing.T) {
 	}
 }
 
-// TestNoFaultIsNoTrouble: without faults everybody gets what they ask for, and no law is broken.
-func TestNoFaultIsNoTrouble(t *testing.T) {
+// Without faults every client gets its keys, and no law is broken.
+func TestNoLawBreaksWithoutFaults(t *testing.T) {
 	var every []Fault
 	for f := range faults {
 		every = append(every, f)

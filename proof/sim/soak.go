@@ -7,36 +7,37 @@ import (
 	"time"
 )
 
-// Soaking is a run of many seeds of one profile.
+// Soaking runs many seeds of one profile.
 type Soaking struct {
 	Profile string
 	First   uint64 // the first seed
 	Seeds   int
 	Ops     int            // as in a Case
-	Workers int            // how many seeds at a time; 0 is 1
-	Tick    func(done int) // called after each seed, by one at a time; may be nil
+	Workers int            // how many seeds at a time; 0 means 1
+	Tick    func(done int) // called after each seed, one call at a time; may be nil
 }
 
-// Soak is what many seeds have come to.
+// Soak is the result of many seeds.
 type Soak struct {
 	Profile  string
 	First    uint64
 	Seeds    int
-	Ops      int64 // requests in all,
-	LeastOps int   // and in any one seed
+	Ops      int64 // requests in all seeds
+	LeastOps int   // the least in one seed
 	Events   int64
 	Faults   int64
-	Broken   []*Result // at most a few, the lowest seeds first
-	// Missing is what the profile should have shown and has not. It is empty if fewer seeds were run than Enough, or a law was broken.
+	Broken   []*Result // the first few, the lowest seeds first
+	// Missing are the sights that the profile must show and did not. It is
+	// empty if a law was broken, or if fewer seeds than Enough were run.
 	Missing  []Sight
 	Coverage Coverage
 	Took     time.Duration
 }
 
 const (
-	// Enough seeds show all that a profile can.
+	// Enough is the number of seeds that show everything a profile can.
 	Enough = 1000
-	// mostBroken is how many broken seeds end a soak.
+	// mostBroken is the number of broken seeds that ends a soak.
 	mostBroken = 3
 )
 
@@ -105,7 +106,8 @@ func (s *Soak) MarshalJSON() ([]byte, error) {
 		coverage[sight.Kind][sight.Name] = n
 	}
 	return json.Marshal(map[string]any{
-		"profile": s.Profile, "first_seed": s.First, "seeds": s.Seeds, "requests": s.Ops, "least_requests": s.LeastOps, "events": s.Events, "faults": s.Faults,
+		"profile": s.Profile, "first_seed": s.First, "seeds": s.Seeds, "requests": s.Ops,
+		"least_requests": s.LeastOps, "events": s.Events, "faults": s.Faults,
 		"broken": s.Broken, "missing": s.Missing, "coverage": coverage, "seconds": s.Took.Seconds(),
 	})
 }

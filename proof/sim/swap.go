@@ -9,8 +9,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// swap is one compare-and-swap on its way. On a plain register it is one message; an object store turns some away, and a lost reply is settled by reading what has
-// become of it, as backend/s3 does.
+// swap is one compare-and-swap in flight. On a plain register it is one
+// message. An object store rejects some. If a reply is lost, the swap reads the
+// object to find out, as backend/s3 does.
 type swap struct {
 	r       *remote
 	ctx     context.Context
@@ -23,28 +24,28 @@ type swap struct {
 	done    func(error)
 }
 
-// mostTries is how often an object store is asked before its client gives up.
+// mostTries is how often a swap is sent before the client gives up.
 const mostTries = 4
 
-// The answers of an object store that change nothing.
+// The answers of an object store that has changed nothing.
 var (
 	errOvertaken = errors.New("412: the object has changed")
 	errConflict  = errors.New("409: another request is under way")
 	errThrottled = errors.New("429: too many requests")
 )
 
-// put sends one copy.
+// put sends one copy of the swap.
 func (s *swap) put() {
 	v := s.r.v
 	s.tries++
 	v.w.ops++
-	v.w.carry(s.r.line(s.ctx), func(m message, reply func(func())) {
+	v.w.carry(s.r.conn(s.ctx), func(m message, reply func(func())) {
 		err := s.serve(m)
 		reply(func() { s.answered(err) })
 	}, func(err error) { s.answered(err) })
 }
 
-// serve is what happens at the server: the one atomic step.
+// serve is the atomic step at the server.
 func (s *swap) serve(m message) error {
 	v := s.r.v
 	switch {
@@ -66,13 +67,15 @@ func (s *swap) answered(err error) {
 	r := s.r
 	w := r.v.w
 	switch {
-	case err == nil, w.mutant.is("conflict-is-done") && errors.Is(err, errConflict), w.mutant.is("lost-is-done") && errors.Is(err, errReset):
+	case err == nil,
+		w.mutant.is("conflict-is-done") && errors.Is(err, errConflict),
+		w.mutant.is("lost-is-done") && errors.Is(err, errReset):
 		r.memory.Keep(s.next, s.version)
 		s.done(nil)
 	case errors.Is(err, errOvertaken) && !s.doubt:
 		r.memory.Forget(s.next.Key)
 		s.done(cas.ErrConflict)
-	case !r.v.objects: // what has become of it is for the next request with the same secret to find out
+	case !r.v.objects: // the next request with the same secret finds out
 		s.done(err)
 	default:
 		s.doubt = true
@@ -84,7 +87,7 @@ func (s *swap) answered(err error) {
 	}
 }
 
-// settle reads what has become of a copy that may have taken effect.
+// settle reads the object, to find out whether a copy took effect.
 func (s *swap) settle(failed error) {
 	s.r.load(s.ctx, s.next.Key, func(held cas.Entry, err error) {
 		switch {
@@ -95,7 +98,7 @@ func (s *swap) settle(failed error) {
 			s.done(nil)
 		case held.Version != s.old:
 			s.r.memory.Forget(s.next.Key)
-			s.done(cas.ErrConflict) // another's is there: perhaps after this one
+			s.done(cas.ErrConflict) // another write is there, perhaps after this one
 		default:
 			s.again(failed)
 		}

@@ -8,14 +8,16 @@ import (
 	"github.com/croft-dev/croft/store/cas"
 )
 
-// sweep lets a client drop old records, as stores do by themselves now and then.
-func (v *vault) sweep(c *client) {
+// sweep makes a client drop old records, as stores do by themselves now and
+// then.
+func (v *casServer) sweep(c *client) {
 	rt := newSweep(v.of(c), v.w.now)
 	c.routines = append(c.routines, rt)
 	rt.step(func() {})
 }
 
-// ask is one message of a sweep, and what the server does at it. Between two of them the sweeper may be stopped for long.
+// ask sends one message of a sweep. serve is the step at the server. Between
+// two messages the sweeper may be stopped for long.
 func (r *remote) ask(ctx context.Context, serve func() error) error {
 	var got struct{ err error }
 	if !await(ctx, func(finish func()) {
@@ -24,7 +26,7 @@ func (r *remote) ask(ctx context.Context, serve func() error) error {
 			r.c.stop(pause)
 		}
 		r.c.soon(r.v.w.now, func() {
-			r.v.w.carry(r.line(ctx), func(_ message, reply func(func())) {
+			r.v.w.carry(r.conn(ctx), func(_ message, reply func(func())) {
 				err := serve()
 				reply(func() { got.err = err; finish() })
 			}, func(err error) { got.err = err; finish() })
@@ -35,14 +37,14 @@ func (r *remote) ask(ctx context.Context, serve func() error) error {
 	return got.err
 }
 
-// Now is the server's clock.
+// Now reads the server's clock.
 func (r *remote) Now(ctx context.Context) (now time.Time, err error) {
 	var got struct{ now time.Time }
 	err = r.ask(ctx, func() error { got.now = r.v.now(); return nil })
 	return got.now, err
 }
 
-// Scan yields what is held of every key at one moment.
+// Scan yields the entries of all keys at one moment.
 func (r *remote) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	return func(yield func(cas.Entry, error) bool) {
 		var entries []cas.Entry
@@ -67,7 +69,7 @@ func (r *remote) Scan(ctx context.Context) iter.Seq2[cas.Entry, error] {
 	}
 }
 
-// Drop removes a version.
+// Drop removes a key's entry, if it still has that version.
 func (r *remote) Drop(ctx context.Context, key string, old cas.Version) error {
 	return r.ask(ctx, func() error {
 		k := r.v.records[key]

@@ -10,20 +10,25 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// The measures of a world.
+// The limits and durations of a world.
 const (
-	callTimeout = 5 * time.Second          // as a client's by default
-	callBound   = 10400 * time.Millisecond // as the engine reckons: two timeouts and a second, by a clock that is fast
-	lateBy      = 16 * time.Second         // no message is on its way for longer
-	longestStop = 15 * time.Second         // no pause, suspend or outage lasts longer
-	longestWait = 8 * time.Second          // no sender is stopped for longer just before it sends
-	retention   = 25 * time.Second         // of records: longer than a message is on its way
-	stalest     = 2 * time.Second          // no read is older
-	stragglers  = 3 * time.Second          // so long after the faults have stopped, messages of before may arrive
-	settled     = 6 * time.Second          // and so long after it, what is left is as without faults
+	callTimeout = 5 * time.Second // the default of a client
+	// callBound is when the engine takes a call for lost: two timeouts and a
+	// second, by a clock that is fast.
+	callBound   = 10400 * time.Millisecond
+	lateBy      = 16 * time.Second // no message takes longer
+	longestStop = 15 * time.Second // no pause, suspend or outage lasts longer
+	longestWait = 8 * time.Second  // no pause just before sending lasts longer
+	retention   = 25 * time.Second // of records: longer than a message may take
+	stalest     = 2 * time.Second  // no read is older
+	// stragglers is how long older messages may still arrive after the faults
+	// have stopped.
+	stragglers = 3 * time.Second
+	// settled is how long after the faults the effects of faults are over.
+	settled = 6 * time.Second
 )
 
-// epoch is what the store's clock shows when a run begins.
+// epoch is the time on the store's clock when a run begins.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // world is one run.
@@ -36,9 +41,9 @@ type world struct {
 	agenda agenda
 	events int
 	ops    int
-	calm   bool          // faults have stopped,
-	calmed time.Duration // at this time
-	final  bool          // only waiters are left
+	calm   bool          // the faults have stopped
+	calmed time.Duration // when they stopped
+	final  bool          // holders leave, and only waiters stay
 
 	luck     [faults]*rand.Rand
 	chances  [faults]int
@@ -54,11 +59,11 @@ type world struct {
 	operator  *client
 	keys      []string
 	resources []*resource
-	serial    int            // of secrets
-	arrivals  map[string]int // by key, after the faults have stopped
+	serial    int            // counts secrets
+	arrivals  map[string]int // grants after the faults have stopped, by key
 }
 
-// Run carries a case out. With tell it keeps a timeline.
+// Run runs a case. With tell it keeps a timeline.
 func Run(c Case, tell bool) *Result {
 	w := newWorld(c.withDefaults(), tell)
 	defer w.end()
@@ -82,7 +87,10 @@ func newWorld(c Case, tell bool) *world {
 		key := fmt.Sprintf("sim/k%d", i)
 		w.keys = append(w.keys, key)
 		for j := range 2 {
-			w.resources = append(w.resources, &resource{w: w, key: key, name: fmt.Sprintf("r%d%c", i, 'a'+j), kind: guardKind(layout.IntN(int(guardKinds)))})
+			w.resources = append(w.resources, &resource{
+				w: w, key: key, name: fmt.Sprintf("r%d%c", i, 'a'+j),
+				kind: guardKind(layout.IntN(int(guardKinds))),
+			})
 		}
 	}
 	w.store = w.profile.store(w)
@@ -93,17 +101,19 @@ func newWorld(c Case, tell bool) *world {
 	return w
 }
 
-// stream is a source of random numbers for one purpose: what happens for other purposes does not change it.
+// stream returns random numbers for one purpose. Other purposes do not change
+// them.
 func (w *world) stream(name string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return rand.New(rand.NewPCG(w.c.Seed, h.Sum64()))
 }
 
-// at puts something on the agenda.
+// at puts an event on the agenda.
 func (w *world) at(when time.Duration, do func()) { w.agenda.push(max(when, w.now), do) }
 
-// run goes through the whole of a run: work under faults, a while without, and what must then come to an end.
+// run goes through a whole run: work under faults, a while without faults, and
+// then the end, where every waiter must get its key.
 func (w *world) run() {
 	for _, c := range append(w.clients, w.operator) {
 		c.start()
@@ -120,7 +130,8 @@ func (w *world) run() {
 	}
 }
 
-// until goes through the agenda until a time, a law that is broken, or done.
+// until runs events until a time, until a law is broken, or until done returns
+// true.
 func (w *world) until(limit time.Duration, done func() bool) {
 	for len(w.agenda.entries) > 0 && w.agenda.entries[0].at <= limit && w.broken == nil && (done == nil || !done()) {
 		e := w.agenda.pop()
@@ -133,7 +144,7 @@ func (w *world) until(limit time.Duration, done func() bool) {
 	}
 }
 
-// end lets go of what goroutines wait for.
+// end ends the coroutines that are left.
 func (w *world) end() {
 	for _, c := range append(w.clients, w.operator) {
 		c.drop()
@@ -147,11 +158,11 @@ func (w *world) say(who, format string, args ...any) {
 	}
 }
 
-// fail notes a broken law; the first one counts.
+// fail records a broken law. Only the first one counts.
 func (w *world) fail(l Law, format string, args ...any) {
 	if w.broken == nil {
 		what := fmt.Sprintf(format, args...)
-		w.say("judge", "law %s: %s", l, what) // the last line: what the event still does is of no interest
+		w.say("judge", "law %s: %s", l, what) // the last line: the rest of the event does not matter
 		w.broken = &Violation{Law: l, At: w.now, What: what}
 	}
 }
@@ -162,18 +173,19 @@ func (w *world) secret() tenure.Secret {
 	return tenure.Secret(fmt.Sprintf("%016x%016x", w.c.Seed, w.serial))
 }
 
-// upTo is a random duration below d.
+// upTo returns a random duration below d.
 func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
-// between is a random duration from a to b.
+// between returns a random duration from a to b.
 func between(r *rand.Rand, a, b time.Duration) time.Duration { return a + upTo(r, b-a+1) }
 
-// skewed is a duration up to d, mostly short: pauses of any length are of all magnitudes.
+// skewed returns a random duration up to d, mostly a short one, so that all
+// magnitudes occur.
 func skewed(r *rand.Rand, d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)*r.Float64()*r.Float64()*r.Float64()), time.Microsecond)
 }
 
 func chance(r *rand.Rand, percent int) bool { return r.IntN(100) < percent }
 
-// instant is a time of a host's clock as the machines take it.
+// instant is a time on a host's clock, as the engine takes it.
 type instant = clock.Instant

@@ -18,7 +18,8 @@ import (
 
 var errBroken = errors.New("broken")
 
-// TestAHangingRegisterDoesNotHoldApply: the answers are there when the context ends, and those that were found are not lost.
+// TestAHangingRegisterDoesNotHoldApply: Apply returns when the context ends,
+// with the answers that it has by then.
 func TestAHangingRegisterDoesNotHoldApply(t *testing.T) {
 	for _, step := range []string{"load", "swap"} {
 		t.Run(step, func(t *testing.T) {
@@ -27,7 +28,7 @@ func TestAHangingRegisterDoesNotHoldApply(t *testing.T) {
 				release := make(chan struct{})
 				hang := func(key string) error {
 					if key == "hangs" {
-						<-release // whatever the context says
+						<-release // even if the context has ended
 					}
 					return nil
 				}
@@ -54,7 +55,8 @@ func TestAHangingRegisterDoesNotHoldApply(t *testing.T) {
 				}
 				close(release)
 				synctest.Wait()
-				// What was under way has taken effect since; what had not begun has not.
+				// The request under way has taken effect meanwhile. The one
+				// that had not begun has not.
 				if rec := reg.get("hangs"); (rec.Terms == 1) != (step == "swap") {
 					t.Errorf("%d grants after the context had ended", rec.Terms)
 				}
@@ -63,7 +65,8 @@ func TestAHangingRegisterDoesNotHoldApply(t *testing.T) {
 	}
 }
 
-// TestNothingBeginsAfterTheContextHasEnded: a register is not asked for what nobody waits for.
+// TestNothingBeginsAfterTheContextHasEnded: the store does not ask the register
+// for answers that nobody waits for.
 func TestNothingBeginsAfterTheContextHasEnded(t *testing.T) {
 	reg := newRegister()
 	reg.onLoad = func(context.Context, string) error { t.Error("the register was asked"); return nil }
@@ -84,7 +87,7 @@ func TestNothingBeginsAfterTheContextHasEnded(t *testing.T) {
 	}
 }
 
-// TestInvalidRequestsNeverReachTheRegister: they are answered beside the others.
+// TestInvalidRequestsNeverReachTheRegister: the store answers them itself.
 func TestInvalidRequestsNeverReachTheRegister(t *testing.T) {
 	reg := newRegister()
 	reg.onLoad = func(context.Context, string) error { t.Error("the register was asked"); return nil }
@@ -97,7 +100,7 @@ func TestInvalidRequestsNeverReachTheRegister(t *testing.T) {
 	}
 }
 
-// TestConflictsAreTriedAgain: until they are over.
+// TestConflictsAreTriedAgain: the store tries until a swap succeeds.
 func TestConflictsAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegister()
@@ -112,7 +115,8 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 	})
 }
 
-// TestConflictsEndWithTheContext: a register that never gives way is not tried for ever, nor without a pause.
+// TestConflictsEndWithTheContext: if every swap fails, the store stops when the
+// context ends, and it pauses between its tries.
 func TestConflictsEndWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegister()
@@ -131,8 +135,9 @@ func TestConflictsEndWithTheContext(t *testing.T) {
 	})
 }
 
-// TestWhoIsOvertakenDecidesAgain: by the record that is there then.
-func TestWhoIsOvertakenDecidesAgain(t *testing.T) {
+// TestALostRaceIsDecidedAgain: a request that loses a swap is decided again,
+// by the record that is there then.
+func TestALostRaceIsDecidedAgain(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
 	mine, other := acquire("k"), acquire("k")
@@ -150,7 +155,9 @@ func TestWhoIsOvertakenDecidesAgain(t *testing.T) {
 	}
 }
 
-// TestAnAmbiguousSwapIsUnknown: whether it took effect or not, it is not repeated by the store, and asking again resolves it.
+// TestAnAmbiguousSwapIsUnknown: after a swap with an unclear result the store
+// does not try again, whether it took effect or not. The caller asks again, and
+// that settles it.
 func TestAnAmbiguousSwapIsUnknown(t *testing.T) {
 	for _, took := range []bool{false, true} {
 		reg := newRegister()
@@ -179,8 +186,11 @@ func TestAnAmbiguousSwapIsUnknown(t *testing.T) {
 	}
 }
 
-// TestAnEclipsedSwapIsRefusedOnlyByWhatItLeft: it took effect, its reply was lost, and another has followed. The record remembers a grant and a release; of a renewal nothing is left, so it is not refused as if it had not been made.
-func TestAnEclipsedSwapIsRefusedOnlyByWhatItLeft(t *testing.T) {
+// TestAnEclipsedRenewalIsUnknownAndNotRefused: a swap takes effect, its reply
+// is lost, and another swap follows. The record still shows a grant or a
+// release. It shows nothing of a renewal, so the store must not refuse the
+// renewal as if it had never been made.
+func TestAnEclipsedRenewalIsUnknownAndNotRefused(t *testing.T) {
 	for verb, known := range map[tenure.Verb]bool{tenure.Acquire: true, tenure.Renew: false, tenure.Report: false} {
 		reg := newRegister()
 		st, mine := reg.open(nil), acquire("k")
@@ -211,7 +221,7 @@ func TestAnEclipsedSwapIsRefusedOnlyByWhatItLeft(t *testing.T) {
 	}
 }
 
-// TestAFailedLoadIsUnknown: with its reason.
+// TestAFailedLoadIsUnknown: the error gives the reason.
 func TestAFailedLoadIsUnknown(t *testing.T) {
 	reg := newRegister()
 	reg.onLoad = func(context.Context, string) error { return errBroken }
@@ -224,7 +234,9 @@ func TestAFailedLoadIsUnknown(t *testing.T) {
 	}
 }
 
-// TestDamageIsNamedAndLeftAlone: a record that cannot be decides nothing and is not written over. The caller's input was good, so the error does not call it invalid.
+// TestDamageIsNamedAndLeftAlone: a damaged record decides nothing, and is not
+// overwritten. The caller's input was good, so the error does not match
+// ErrInvalid.
 func TestDamageIsNamedAndLeftAlone(t *testing.T) {
 	for name, damage := range map[string]func(rec *tenure.Record){
 		"no history":    func(rec *tenure.Record) { rec.History = nil },
@@ -259,7 +271,8 @@ func TestDamageIsNamedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// TestABatchRunsItsKeysSideBySide: as many as Parallel says, and no more.
+// TestABatchRunsItsKeysSideBySide: as many at a time as Parallel says, and no
+// more.
 func TestABatchRunsItsKeysSideBySide(t *testing.T) {
 	for _, c := range []struct{ parallel, keys, want int }{{0, 40, 16}, {3, 40, 3}, {8, 5, 5}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -283,8 +296,9 @@ func TestABatchRunsItsKeysSideBySide(t *testing.T) {
 	}
 }
 
-// TestWhatMustSurviveACrash: grants and ends must, renewals and reports need not.
-func TestWhatMustSurviveACrash(t *testing.T) {
+// TestGrantsAndEndsAreDurable: grants and ends are durable, renewals and
+// reports are not.
+func TestGrantsAndEndsAreDurable(t *testing.T) {
 	reg := newRegister()
 	mine, hand := acquire("k"), acquire("k")
 	hand.Verb, hand.Actor, hand.Note = tenure.Takeover, "olga", "why"
@@ -294,8 +308,9 @@ func TestWhatMustSurviveACrash(t *testing.T) {
 	}
 }
 
-// TestTheCallersSliceIsItsOwnAgain: what is still under way when Apply returns works on a copy.
-func TestTheCallersSliceIsItsOwnAgain(t *testing.T) {
+// TestTheCallerMayReuseItsRequests: workers that outlive Apply use a copy of
+// the requests.
+func TestTheCallerMayReuseItsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegister()
 		release := make(chan struct{})
@@ -305,7 +320,7 @@ func TestTheCallersSliceIsItsOwnAgain(t *testing.T) {
 		defer cancel()
 		reg.open(nil).Apply(ctx, requests)
 		close(release)
-		requests[0].Key, requests[1].Key = "other", "other" // the race detector looks on
+		requests[0].Key, requests[1].Key = "other", "other" // for the race detector
 		synctest.Wait()
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// coarse is a register whose clock may be late by as much as grain.
+// coarse is a register whose clock may be slow by up to grain.
 type coarse struct {
 	*register
 	grain time.Duration
@@ -23,7 +23,9 @@ func (c *coarse) Load(ctx context.Context, key string) (cas.Entry, error) {
 	return held, err
 }
 
-// TestACoarseClockNeverShortensALease: a grant lasts from the latest time that it may have been made at, and is over when it is at the earliest that it may be.
+// TestACoarseClockNeverShortensALease: a grant lasts from the latest possible
+// time of the grant. It is over when its deadline has passed at the earliest
+// possible time.
 func TestACoarseClockNeverShortensALease(t *testing.T) {
 	reg := &coarse{newRegister(), 2 * time.Second}
 	st := cas.New(reg, &cas.Options{SweepEvery: -1})
@@ -33,7 +35,8 @@ func TestACoarseClockNeverShortensALease(t *testing.T) {
 	if want := began.Add(2 * time.Second); a.Err != nil || !a.Now.Equal(want) || !a.Record.Deadline.Equal(want.Add(mine.TTL)) {
 		t.Fatalf("granted at %s until %s, %v; it may have been %s", a.Now, a.Record.Deadline, a.Err, want)
 	}
-	// A holder whose reply was lost asks again: what it is told is left must not be longer than what is left at the latest that it may be.
+	// A holder that lost its reply asks again. The answer must not promise more
+	// time than is left at the latest possible time.
 	reg.advance(time.Second)
 	if a := one(t.Context(), st, mine); a.Err != nil || !a.Now.Equal(reg.now.Add(2*time.Second)) {
 		t.Errorf("asked again: %s are left, %v; it may be %s already", a.Record.Deadline.Sub(a.Now), a.Err, reg.now.Add(2*time.Second))
@@ -44,7 +47,8 @@ func TestACoarseClockNeverShortensALease(t *testing.T) {
 	if a := one(t.Context(), st, other); !errors.As(a.Err, &held) || !a.Now.Equal(reg.now) {
 		t.Errorf("just before the deadline, at the earliest: %v", a.Err)
 	}
-	// At the latest that it may be, the lease is over: its holder must not count on it either.
+	// The lease is over at the latest possible time, so its holder must not
+	// count on it.
 	var over *tenure.NotOwnedError
 	if a := one(t.Context(), st, then(tenure.Renew, mine)); !errors.As(a.Err, &over) || over.Why != tenure.WhyExpired {
 		t.Errorf("renewed when the deadline may have passed: %v", a.Err)
@@ -70,8 +74,9 @@ func (r *recalling) Recall(key string) (cas.Entry, bool) {
 	return held, ok
 }
 
-// TestWhatIsRecalledIsNotReadAgain, and decides nothing but what a swap then confirms.
-func TestWhatIsRecalledIsNotReadAgain(t *testing.T) {
+// TestARecalledRecordIsNotReadAgain: a recalled entry saves a read, and it
+// decides only what a swap then confirms.
+func TestARecalledRecordIsNotReadAgain(t *testing.T) {
 	reg := &recalling{register: newRegister(), known: map[string]cas.Entry{}}
 	st := cas.New(reg, &cas.Options{SweepEvery: -1})
 	mine := acquire("k")
@@ -86,17 +91,18 @@ func TestWhatIsRecalledIsNotReadAgain(t *testing.T) {
 	if reg.loads != 0 {
 		t.Errorf("a renewal of what is recalled took %d reads", reg.loads)
 	}
-	// What is recalled is now out of date: the swap says so, and the key is read.
+	// The recalled entry is now out of date. The swap fails, and the store
+	// reads the key.
 	must(t, st, then(tenure.Release, mine))
 	if rec := reg.get("k"); reg.loads != 1 || rec.State != tenure.Free {
 		t.Errorf("a release by an entry that was out of date: %d reads, then %s", reg.loads, rec.State)
 	}
-	// A refusal by it would be wrong: the key is free.
+	// A refusal because of it would be wrong: the key is free.
 	if next := reg.known["k"].Record; next.State != tenure.Held {
 		t.Fatal("the test's own memory has changed")
 	}
 	must(t, st, acquire("k"))
-	// So would be an answer that needs no change.
+	// An answer without a change would be wrong, too.
 	other := acquire("k")
 	reg.known["k"] = cas.Entry{Record: mustApply(t, other, reg.now), Version: "no such", Now: reg.now}
 	if a := one(t.Context(), st, other); !errors.Is(a.Err, tenure.ErrHeld) {
@@ -124,7 +130,7 @@ func (l *lately) ScanOld(ctx context.Context, before time.Time) iter.Seq2[cas.En
 	return l.Scan(ctx)
 }
 
-// TestASweepReadsOnlyWhatIsOldEnough where the register can tell.
+// TestASweepReadsOnlyWhatIsOldEnough: it does so if the register can tell.
 func TestASweepReadsOnlyWhatIsOldEnough(t *testing.T) {
 	reg := &lately{register: newRegister()}
 	st := cas.New(reg, &cas.Options{SweepEvery: -1, Retention: time.Hour})

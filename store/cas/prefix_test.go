@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/store/cas"
 )
 
-// prefixed is a register that can leave other keys out of a scan, but not exactly.
+// prefixed is a register whose ScanPrefix leaves out only some of the other
+// keys.
 type prefixed struct {
 	*register
 	asked []string
@@ -26,8 +27,9 @@ func (r *prefixed) ScanPrefix(ctx context.Context, prefix string) iter.Seq2[cas.
 	}
 }
 
-// TestAListingLeavesTheChoiceToTheRegister where that can choose, and makes sure of it.
-func TestAListingLeavesTheChoiceToTheRegister(t *testing.T) {
+// TestTheRegisterMayFilterAListingByPrefix: the register may choose the keys by
+// prefix, and the store filters its choice.
+func TestTheRegisterMayFilterAListingByPrefix(t *testing.T) {
 	reg := &prefixed{register: newRegister()}
 	st := cas.New(reg, &cas.Options{SweepEvery: -1})
 	defer st.Close()

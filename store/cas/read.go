@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Get returns the record of a key with its history. Its error matches fence.ErrInvalid for a bad key and [store.ErrUnknown] otherwise.
+// Get returns the record of a key with its history. Its error matches
+// fence.ErrInvalid for a bad key, and [store.ErrUnknown] otherwise.
 func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return tenure.Record{}, err
@@ -30,8 +32,9 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return held.Record, nil
 }
 
-// List yields the records whose key begins with prefix, without their history. A damaged record does not hide the others: they are
-// yielded first, the error last.
+// List yields the records whose key begins with prefix, without their history.
+// A damaged record does not hide the others: List yields them first, and the
+// error last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		records, failed := s.collect(ctx, prefix)
@@ -50,7 +53,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 	}
 }
 
-// collect reads what List yields, in order, and the first thing that went wrong.
+// collect reads the records that List yields, in order. failed is the first
+// error.
 func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Record, failed error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -70,11 +74,12 @@ func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Re
 		case err != nil && failed == nil:
 			failed = err
 		case err == nil && !held.Record.IsZero():
-			held.Record.History = nil // ten thousand of them would be a burden to hold at once
-			records = append(records, own(held.Record))
+			held.Record.History = nil // ten thousand would take much memory
+			records = append(records, copyRecord(held.Record))
 		}
 	}
-	// A key that changes during a scan may be met twice: its newer record counts.
+	// A scan may meet a key twice if the key changes meanwhile. The newer
+	// record counts.
 	slices.SortFunc(records, func(a, b tenure.Record) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), cmp.Compare(b.Token, a.Token), b.Renewed.Compare(a.Renewed))
 	})
@@ -82,7 +87,7 @@ func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Re
 	return records, failed
 }
 
-// Now is the register's clock.
+// Now returns the time of the register's clock.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.usable(ctx); err != nil {
 		return time.Time{}, err
@@ -94,7 +99,8 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return tenure.Time(now), nil
 }
 
-// Watch wakes waiters if the register can; otherwise its error matches errors.ErrUnsupported.
+// Watch wakes waiters if the register can. Otherwise its error matches
+// errors.ErrUnsupported.
 func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
@@ -109,8 +115,8 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return w.Watch(ctx, key)
 }
 
-// Acts tells of operators' acts if the register can; otherwise its error matches
-// errors.ErrUnsupported.
+// Acts announces operators' acts if the register can. Otherwise its error
+// matches errors.ErrUnsupported.
 func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	r, can := s.reg.(Announcer)
 	if !can {
@@ -122,7 +128,8 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	return r.Acts(ctx)
 }
 
-// Examine reports what the register finds out about itself; if it cannot, the error matches errors.ErrUnsupported.
+// Examine returns the register's findings about itself. If the register has
+// none to give, the error matches errors.ErrUnsupported.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	e, ok := s.reg.(store.Examiner)
 	if !ok {
@@ -134,10 +141,10 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	return e.Examine(ctx)
 }
 
-// usable is the error of a call that need not be tried.
+// usable returns an error if the store is closed or ctx has ended.
 func (s *Store) usable(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return store.Unknown(over(ctx))
+		return store.Unknown(wait.Ended(ctx))
 	}
 	if s.closed.Load() {
 		return store.Unknown(ErrClosed)

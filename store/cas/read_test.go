@@ -27,7 +27,8 @@ func listed(t *testing.T, st store.Store, prefix string) (keys []string, err err
 	return keys, err
 }
 
-// TestDamageHidesNoOtherRecord: a listing yields what is sound, in order, and then says what is not.
+// TestDamageHidesNoOtherRecord: a listing yields the sound records, in order,
+// and then the error about the damaged one.
 func TestDamageHidesNoOtherRecord(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
@@ -39,13 +40,14 @@ func TestDamageHidesNoOtherRecord(t *testing.T) {
 	if !slices.Equal(keys, []string{"a", "c", "z"}) || !errors.Is(err, cas.ErrDamaged) || !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("listed %q, then %v", keys, err)
 	}
-	// It is nothing to those who did not ask for it.
+	// A listing of other keys does not fail.
 	if keys, err = listed(t, st, "z"); !slices.Equal(keys, []string{"z"}) || err != nil {
 		t.Errorf("listed %q, then %v", keys, err)
 	}
 }
 
-// TestABrokenScanIsReported: after what it had found.
+// TestABrokenScanIsReported: the error comes after the records that the scan
+// found.
 func TestABrokenScanIsReported(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
@@ -60,7 +62,8 @@ func TestABrokenScanIsReported(t *testing.T) {
 	}
 }
 
-// TestAKeyMetTwiceIsListedOnce: with its newer record. A scan may meet a key again that changes meanwhile.
+// TestAKeyMetTwiceIsListedOnce: a scan may meet a key again that changes
+// meanwhile. The listing has only the newer record.
 func TestAKeyMetTwiceIsListedOnce(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
@@ -80,7 +83,7 @@ func TestAKeyMetTwiceIsListedOnce(t *testing.T) {
 	}
 }
 
-// TestAListingEndsWithItsContext: also when that ends on the way.
+// TestAListingEndsWithItsContext: also if the context ends between two records.
 func TestAListingEndsWithItsContext(t *testing.T) {
 	st := newRegister().open(nil)
 	must(t, st, acquire("a"), acquire("b"), acquire("c"))
@@ -96,8 +99,9 @@ func TestAListingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestWatchAndExamineAreTheRegisters: a store can what its register can, and says so when it cannot.
-func TestWatchAndExamineAreTheRegisters(t *testing.T) {
+// TestWatchAndExamineAskTheRegister: a store can watch and examine if its
+// register can. Otherwise the error says so.
+func TestWatchAndExamineAskTheRegister(t *testing.T) {
 	plain := newRegister().open(nil)
 	if _, err := plain.Watch(t.Context(), "k"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Watch: %v", err)
@@ -127,7 +131,7 @@ func (r *ableRegister) Examine(context.Context) ([]store.Finding, error) {
 	return []store.Finding{{Check: "all", Level: store.OK}}, nil
 }
 
-// old fills a register with records that may be dropped: a, b and c; and d, which may not.
+// old fills a register with records. A sweep may drop a, b and c, but not d.
 func old(t *testing.T, reg *register, st store.Store, between ...func()) {
 	t.Helper()
 	a, b, c := acquire("a"), acquire("b"), acquire("c")
@@ -139,8 +143,9 @@ func old(t *testing.T, reg *register, st store.Store, between ...func()) {
 	must(t, st, acquire("d"))
 }
 
-// TestSweepDropsWhatItMay: what changes meanwhile stays, and what is damaged is reported after the rest is done.
-func TestSweepDropsWhatItMay(t *testing.T) {
+// TestASweepKeepsChangedAndDamagedRecords: a record that changes meanwhile
+// stays. A damaged record is reported after the others are dropped.
+func TestASweepKeepsChangedAndDamagedRecords(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
 	old(t, reg, st)
@@ -167,17 +172,20 @@ func TestSweepDropsWhatItMay(t *testing.T) {
 	}
 }
 
-// TestGrantsSweepNowAndThen: in the background, and never after Close.
+// TestGrantsSweepNowAndThen: they do so in the background, and never after
+// Close.
 func TestGrantsSweepNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := newRegister()
 		st := reg.open(&cas.Options{SweepEvery: 1})
-		old(t, reg, st, synctest.Wait) // one sweep at a time: the first grants' must be over, or the last one's does not begin
+		// There is one sweep at a time. The sweeps of the first grants must be
+		// over, or that of the last grant does not begin.
+		old(t, reg, st, synctest.Wait)
 		synctest.Wait()
 		if !reg.get("a").IsZero() || !reg.get("b").IsZero() || !reg.get("c").IsZero() || reg.get("d").IsZero() {
 			t.Errorf("after a grant there are %+v", reg.records)
 		}
-		// A sweep under way when the store is closed is ended, and Close waits for it.
+		// Close ends a sweep that is under way, and waits for it.
 		reg.advance(25 * time.Hour)
 		entered, ended := make(chan struct{}), false
 		reg.onDrop = func(ctx context.Context, _ string) error {
@@ -194,8 +202,9 @@ func TestGrantsSweepNowAndThen(t *testing.T) {
 	})
 }
 
-// TestCloseIsTheRegistersOnce: and what is asked afterwards is unknown, not refused.
-func TestCloseIsTheRegistersOnce(t *testing.T) {
+// TestTheRegisterIsClosedOnce: the register is closed once. Requests after that
+// have an unknown outcome, and are not refused.
+func TestTheRegisterIsClosedOnce(t *testing.T) {
 	reg := newRegister()
 	st := reg.open(nil)
 	for range 3 {

@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// register is a map whose every step a test can get in the way of.
+// register is a map. A test can intercept every step of it.
 type register struct {
 	mu       sync.Mutex
 	records  map[string]tenure.Record
@@ -25,12 +25,13 @@ type register struct {
 	durable  []bool
 	closed   int
 
-	// Called before the step, without the mutex; an error is the step's answer.
+	// These run before the step, without the mutex. Their error is the step's
+	// error.
 	onLoad, onDrop func(ctx context.Context, key string) error
 	onSwap         func(ctx context.Context, next tenure.Record) error
-	// Called after a swap has taken effect; an error is the swap's answer.
+	// It runs after a swap has taken effect. Its error is the swap's error.
 	afterSwap func(next tenure.Record) error
-	// What a scan yields besides the records, and the error it ends with.
+	// A scan also yields these records, and ends with this error.
 	scanned []tenure.Record
 	scanErr error
 }
@@ -72,7 +73,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 	return nil
 }
 
-// put keeps a record, as damage does, too.
+// put stores a record without any check. Tests also use it to damage records.
 func (r *register) put(rec tenure.Record) {
 	r.swaps++
 	r.records[rec.Key], r.versions[rec.Key] = rec, cas.Version(strconv.Itoa(r.swaps))
@@ -130,7 +131,7 @@ func (r *register) advance(d time.Duration) {
 	r.now = r.now.Add(d)
 }
 
-// open makes a store of the register that a test closes in its own time.
+// open makes a store of the register. The test closes it.
 func (r *register) open(o *cas.Options) *cas.Store {
 	if o == nil {
 		o = &cas.Options{SweepEvery: -1}
@@ -151,7 +152,7 @@ func one(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	return st.Apply(ctx, []tenure.Request{req})[0]
 }
 
-// must applies requests that are to succeed.
+// must applies requests and fails the test if one of them fails.
 func must(t *testing.T, st store.Store, requests ...tenure.Request) {
 	t.Helper()
 	for i, a := range st.Apply(t.Context(), requests) {

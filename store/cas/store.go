@@ -11,31 +11,41 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// ErrDamaged is matched by the error about a record that a register gave out and that cannot be one of the law's. Nothing is decided from
-// it and nothing is written over it.
+// ErrDamaged is matched by the error about a record that breaks the law's own
+// rules. The store decides nothing from such a record, and never overwrites it.
+// A register wraps it in the error about a record that it cannot decode.
 var ErrDamaged = errors.New("damaged record")
 
-// ErrClosed is why a store that has been closed answers nothing.
+// ErrClosed is the reason in every error of a store that has been closed.
 var ErrClosed = errors.New("the store is closed; open it again")
 
 // Options of a store. The zero value is good.
 type Options struct {
-	// Retention is how long a record outlives its last use; default [store.DefaultRetention].
+	// Retention is how long the store keeps a record after its last use. The
+	// default is [store.DefaultRetention].
 	Retention time.Duration
-	// Parallel is how many keys of one batch are worked on at a time; default 16.
+	// Parallel is how many keys of one batch are worked on at a time. The
+	// default is 16.
 	Parallel int
-	// SweepParallel is how many records a sweep drops at a time; default 1. It is for registers that are far away: a sweep in the background has a minute.
+	// SweepParallel is how many records a sweep drops at a time. The default is
+	// 1. Distant registers need more, because a background sweep has only a
+	// minute.
 	SweepParallel int
-	// SweepEvery makes one in so many grants begin a sweep in the background; default 1024, negative: never. It is a matter of chance and not of
-	// counting, so that processes which live for a single grant sweep as well.
+	// SweepEvery is the average number of grants for one background sweep. The
+	// default is 1024. A negative number means no background sweeps. Chance
+	// decides, not a count, so that processes which live for a single grant
+	// sweep as well.
 	SweepEvery int
 }
 
-// Store is a lease store made of a register and the law. Its methods are safe for concurrent use.
+// Store is a lease store made of a register and the law. Its methods are safe
+// for concurrent use.
 //
 // It is a [store.Watcher], a [store.Announcer] and a [store.Examiner] if its
 // register is one. Otherwise these methods return an error that matches
@@ -49,7 +59,7 @@ type Store struct {
 
 	closing sync.Once
 	closed  atomic.Bool
-	failed  error // of the register's Close
+	failed  error // the error of the register's Close
 }
 
 var (
@@ -60,7 +70,8 @@ var (
 	_ store.Examiner  = (*Store)(nil)
 )
 
-// New makes a store of a register, which from then on is the store's to close. o may be nil.
+// New makes a store of a register. From then on the store closes the register.
+// o may be nil.
 func New(reg Register, o *Options) *Store {
 	if o == nil {
 		o = &Options{}
@@ -78,18 +89,20 @@ func New(reg Register, o *Options) *Store {
 	return s
 }
 
-// result is the answer to the request at an index of its batch.
+// result is the answer to the request at one index of a batch.
 type result struct {
 	index  int
 	answer store.Answer
 }
 
-// Apply carries out requests: those on one key in their order, different keys side by side. A request that ctx's end overtakes may still take
-// effect after Apply has returned; its answer is unknown, and the law makes sending it again safe.
+// Apply carries out requests: those on one key in their order, different keys
+// in parallel. A request that is still running when ctx ends may take effect
+// after Apply has returned. Its answer is unknown, and the law makes it safe to
+// send it again.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	answers := make([]store.Answer, len(requests))
-	var lanes [][]int // indexes of the requests of one key
-	lane := make(map[string]int, len(requests))
+	var queues [][]int // indexes of the requests of one key
+	queueOf := make(map[string]int, len(requests))
 	pending := 0
 	for i, req := range requests {
 		if err := req.Check(); err != nil {
@@ -97,30 +110,32 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 			continue
 		}
 		pending++
-		if n, ok := lane[req.Key]; ok {
-			lanes[n] = append(lanes[n], i)
+		if n, ok := queueOf[req.Key]; ok {
+			queues[n] = append(queues[n], i)
 			continue
 		}
-		lane[req.Key] = len(lanes)
-		lanes = append(lanes, []int{i})
+		queueOf[req.Key] = len(queues)
+		queues = append(queues, []int{i})
 	}
 	if pending == 0 {
 		return answers
 	}
-	// The workers own a copy: they may outlive this call, and the caller's slice is the caller's again when it returns.
+	// The workers get a copy. They may outlive this call, and then the caller
+	// may change its slice.
 	mine := slices.Clone(requests)
-	// Room for every result: a worker that comes back from a hanging register after ctx has ended must not wait for a reader.
+	// There is room for every result. A worker that a hanging register held up
+	// must not wait for a reader.
 	results := make(chan result, pending)
 	var next atomic.Int64
-	for range min(s.parallel, len(lanes)) {
+	for range min(s.parallel, len(queues)) {
 		go func() {
 			for {
 				n := int(next.Add(1)) - 1
-				if n >= len(lanes) {
+				if n >= len(queues) {
 					return
 				}
-				for _, i := range lanes[n] {
-					results <- result{i, s.one(ctx, mine[i])}
+				for _, i := range queues[n] {
+					results <- result{i, s.carryOut(ctx, mine[i])}
 				}
 			}
 		}()
@@ -128,16 +143,17 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return collect(ctx, answers, results, pending)
 }
 
-// Do is Apply for one request on the caller's own goroutine: it returns when the register does, whatever ctx does meanwhile. It is for those who schedule by
-// themselves, as a simulation does.
+// Do is Apply for one request, on the caller's own goroutine. It returns when
+// the register does, even if ctx ends earlier. It is for callers that schedule
+// by themselves, such as a simulation.
 func Do(ctx context.Context, s *Store, req tenure.Request) store.Answer {
 	if err := req.Check(); err != nil {
 		return store.Answer{Err: err}
 	}
-	return s.one(ctx, req)
+	return s.carryOut(ctx, req)
 }
 
-// collect waits for the results that are due, and no longer than ctx lasts.
+// collect waits for the due results, but no longer than ctx lasts.
 func collect(ctx context.Context, answers []store.Answer, results <-chan result, due int) []store.Answer {
 	answered := make([]bool, len(answers))
 	ended := ctx.Done()
@@ -154,7 +170,7 @@ func collect(ctx context.Context, answers []store.Answer, results <-chan result,
 			answers[r.index], answered[r.index] = r.answer, true
 			due--
 		case <-ended:
-			err := store.Unknown(over(ctx))
+			err := store.Unknown(wait.Ended(ctx))
 			for i := range answers {
 				if !answered[i] && answers[i].Err == nil {
 					answers[i].Err = err
@@ -166,9 +182,10 @@ func collect(ctx context.Context, answers []store.Answer, results <-chan result,
 	return answers
 }
 
-// one carries out a request: load, decide, swap, and again when another was faster.
-func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
-	doubt := false // it may have taken effect already
+// carryOut carries out a request: load, decide, swap. It begins again if
+// another request was faster.
+func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
+	doubt := false // an earlier try may have taken effect
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return store.Answer{Err: store.Unknown(err)}
@@ -193,16 +210,20 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 					if err := s.settle(ctx, req.Key, held.Version); err != nil {
 						return store.Answer{Err: store.Unknown(err)}
 					}
-					s.announce(ctx, req) // the reply was lost, and perhaps this with it
+					s.announce(ctx, req) // the first try may have died before this
 				}
-				if err != nil && doubt && !durable(req.Verb) { // other requests leave a trace in the record: the law knows a repetition
+				// The other verbs leave a trace in the record, so the law
+				// recognises a repetition.
+				if err != nil && doubt && !durable(req.Verb) {
 					return store.Answer{Err: store.Unknown(errEclipsed)}
 				}
 				return store.Answer{Record: next, Now: now, Err: err}
 			}
 		}
-		if ctx.Err() != nil { // the load took its time: nobody waits for this any more
-			return store.Answer{Err: store.Unknown(over(ctx))}
+		// The load took long, and nobody waits any more. The suite storetest
+		// lets a client stand still here.
+		if ctx.Err() != nil {
+			return store.Answer{Err: store.Unknown(wait.Ended(ctx))}
 		}
 		err := s.reg.Swap(ctx, held.Version, next, durable(req.Verb))
 		switch {
@@ -211,17 +232,19 @@ func (s *Store) one(ctx context.Context, req tenure.Request) store.Answer {
 				s.sweeping.Granted()
 			}
 			s.announce(ctx, req)
-			return store.Answer{Record: own(next), Now: now}
+			return store.Answer{Record: copyRecord(next), Now: now}
 		case !errors.Is(err, ErrConflict):
-			// It may have taken effect, now or later. Reading again could only prove that it did, never that it will not; asking again
-			// with the same secret does both.
+			// It may have taken effect, now or later. Reading again can only
+			// prove that it did, never that it will not. Asking again with the
+			// same secret settles both.
 			return store.Answer{Err: store.Unknown(err)}
 		}
 		doubt = doubt || errors.Is(err, ErrEclipsed)
 	}
 }
 
-// errEclipsed is why a renewal or a report is not refused that may have been made before others followed.
+// errEclipsed is the reason of an unknown renewal or report. It may have taken
+// effect before another request changed the record.
 var errEclipsed = errors.New("cas: the reply was lost, and others have changed the record since; ask again")
 
 // announce tells the holder of a key that an operator has acted on it.
@@ -231,7 +254,7 @@ func (s *Store) announce(ctx context.Context, req tenure.Request) {
 	}
 }
 
-// settle makes sure of a version that a request found itself done in.
+// settle makes a version safe in which a request found itself already done.
 func (s *Store) settle(ctx context.Context, key string, v Version) error {
 	if r, ok := s.reg.(Settler); ok {
 		return r.Settle(ctx, key, v)
@@ -239,12 +262,15 @@ func (s *Store) settle(ctx context.Context, key string, v Version) error {
 	return nil
 }
 
-// decide applies the law to what is held: at the earliest and at the latest time that it may be.
+// decide applies the law to an entry. If the clock is coarse, it does so at the
+// earliest and at the latest possible time.
 func decide(held Entry, req tenure.Request) (next tenure.Record, now time.Time, changed bool, err error) {
 	now = tenure.Time(held.Now)
 	next, changed, err = tenure.Apply(held.Record, req, now)
 	if latest := tenure.Time(held.Latest); err == nil && latest.After(now) {
-		now = latest // also of what stays as it is: a holder counts on what is left of its term, and that must not be too long
+		// Also if nothing changes: the holder computes from now how long its
+		// term still lasts, and must not take it for longer than it is.
+		now = latest
 		if changed {
 			next, changed, err = tenure.Apply(held.Record, req, now)
 		}
@@ -252,17 +278,18 @@ func decide(held Entry, req tenure.Request) (next tenure.Record, now time.Time, 
 	return next, now, changed, err
 }
 
-// recalled decides on what the register remembers of its own last change. Nothing but a change is decided by that: the swap will tell whether it was
-// still true.
+// recalled decides on the entry that the register remembers from its own last
+// change. It reports only changes, because the swap confirms those.
 func (s *Store) recalled(req tenure.Request) (held Entry, next tenure.Record, now time.Time, changed bool) {
 	r, ok := s.reg.(Recaller)
 	if !ok {
 		return
 	}
-	if held, ok = r.Recall(req.Key); !ok || check(held.Record) != nil || !held.Record.IsZero() && held.Record.Key != req.Key {
+	if held, ok = r.Recall(req.Key); !ok || check(held.Record) != nil ||
+		!held.Record.IsZero() && held.Record.Key != req.Key {
 		return
 	}
-	held.Record = own(held.Record)
+	held.Record = copyRecord(held.Record)
 	var err error
 	if next, now, changed, err = decide(held, req); err != nil {
 		changed = false
@@ -270,10 +297,11 @@ func (s *Store) recalled(req tenure.Request) (held Entry, next tenure.Record, no
 	return held, next, now, changed
 }
 
-// durable reports whether a request's effect must survive a crash of the register.
+// durable reports whether the effect of a request must survive a crash of the
+// register.
 func durable(v tenure.Verb) bool { return v != tenure.Renew && v != tenure.Report }
 
-// load reads a record that the law can be applied to, and that nobody else refers to.
+// load reads a record and checks it. Nobody else refers to the values in it.
 func (s *Store) load(ctx context.Context, key string) (Entry, error) {
 	held, err := s.reg.Load(ctx, key)
 	if err != nil {
@@ -283,55 +311,44 @@ func (s *Store) load(ctx context.Context, key string) (Entry, error) {
 		return Entry{}, err
 	}
 	if !held.Record.IsZero() && held.Record.Key != key {
-		return Entry{}, fmt.Errorf("%w: it was kept for %q and says it is of %q; remove it from the register if the key may be forgotten", ErrDamaged, key, held.Record.Key)
+		return Entry{}, fmt.Errorf("%w: it was kept for %q and says it is of %q;"+
+			" remove it from the register if the key may be forgotten", ErrDamaged, key, held.Record.Key)
 	}
-	held.Record = own(held.Record)
+	held.Record = copyRecord(held.Record)
 	return held, nil
 }
 
-// check names damage. Its error must not match fence.ErrInvalid as the record's own does: the caller's input was good.
+// check returns an error if the record is damaged. The error must not match
+// fence.ErrInvalid, as that of Record.Check does: the caller's input was good.
 func check(rec tenure.Record) error {
 	if rec.IsZero() {
 		return nil
 	}
 	if err := rec.Check(); err != nil {
-		return fmt.Errorf("%w: key %q: %s; remove it from the register if the key may be forgotten", ErrDamaged, rec.Key, err.Error())
+		return fmt.Errorf("%w: key %q: %s; remove it from the register if the key may be forgotten",
+			ErrDamaged, rec.Key, err.Error())
 	}
 	return nil
 }
 
-// own copies what a record refers to, so that the register, the law and the caller can each change their own.
-func own(rec tenure.Record) tenure.Record {
+// copyRecord copies the slices of a record, so that the register, the law and
+// the caller can each change their own.
+func copyRecord(rec tenure.Record) tenure.Record {
 	rec.History = slices.Clone(rec.History)
 	rec.Guards = slices.Clone(rec.Guards)
 	return rec
 }
 
-// pause is the time before a try: none before the first two, because whoever was overtaken once mostly finds the key taken and is done, then
-// short and random, so that contenders do not meet again and again.
+// pause waits before a try. The first two tries do not wait: a request that
+// lost once mostly finds the key taken, and is done. Later waits are short and
+// random, so that contenders do not collide again and again.
 func pause(ctx context.Context, try int) error {
 	if ctx.Err() != nil {
-		return over(ctx)
+		return wait.Ended(ctx)
 	}
 	if try < 2 {
 		return nil
 	}
 	most := min(time.Millisecond<<min(try-2, 6), 50*time.Millisecond)
-	t := time.NewTimer(rand.N(most))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return over(ctx)
-	}
-}
-
-// over is why ctx has ended: its error, and its cause if that says more.
-func over(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return clock.Sleep(ctx, rand.N(most))
 }

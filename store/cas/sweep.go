@@ -8,19 +8,22 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Sweep drops the records that have not mattered for a retention. A record that changes meanwhile stays. Damaged records stay, too,
-// and are reported after the others have been dropped.
+// Sweep drops the records that have not been used for the retention. A record
+// that changes meanwhile stays. Damaged records stay, too. Sweep reports them
+// after it has dropped the others.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
-	// One time for all, read before the first record: a record is never taken to be older than it is.
+	// One time for all, read before the first record. So no record is taken for
+	// older than it is.
 	now, err := s.Now(ctx)
 	if err != nil {
 		return 0, err
 	}
-	drops := dropping{reg: s.reg, places: make(chan struct{}, s.sweepers)}
+	drops := dropping{reg: s.reg, slots: make(chan struct{}, s.sweepers)}
 	var failed error
 	scan := s.reg.Scan(ctx)
 	if old, ok := s.reg.(OldScanner); ok {
-		scan = old.ScanOld(ctx, now.Add(-s.retention)) // a record matters for at least as long as its last change
+		// No record can be dropped that was changed within the retention.
+		scan = old.ScanOld(ctx, now.Add(-s.retention))
 	}
 	for held, err := range scan {
 		if err == nil {
@@ -48,25 +51,28 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	return dropped, nil
 }
 
-// dropping is what one sweep drops: one after the other, or several at a time. The first error ends it.
+// dropping counts the drops of one sweep. It drops one record after the other,
+// or several at a time. The first error ends it.
 type dropping struct {
-	reg    Register
-	places chan struct{}
+	reg   Register
+	slots chan struct{} // a token for each drop in flight
 
-	group   sync.WaitGroup
-	mu      sync.Mutex
+	group sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
 	dropped int
 	failed  error
 }
 
-// begin drops a record, and reports whether to go on.
+// begin drops a record, perhaps in the background. It returns false if a drop
+// has failed.
 func (d *dropping) begin(ctx context.Context, held Entry) bool {
-	if cap(d.places) == 1 {
+	if cap(d.slots) == 1 {
 		return d.drop(ctx, held)
 	}
-	d.places <- struct{}{}
+	d.slots <- struct{}{}
 	d.group.Go(func() {
-		defer func() { <-d.places }()
+		defer func() { <-d.slots }()
 		d.drop(ctx, held)
 	})
 	d.mu.Lock()
@@ -87,13 +93,14 @@ func (d *dropping) drop(ctx context.Context, held Entry) bool {
 	return d.failed == nil
 }
 
-// wait is how many were dropped in the end.
+// wait waits for all drops, and returns how many there were.
 func (d *dropping) wait() (int, error) {
 	d.group.Wait()
 	return d.dropped, d.failed
 }
 
-// Close ends a sweep in the background and closes the register. Further calls do nothing; requests after it are answered as unknown.
+// Close ends a background sweep and closes the register. Further calls do
+// nothing. Requests after Close are answered with an unknown outcome.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// aged is a register of records that a sweep drops, and a store of it.
+// aged makes a store with n records that a sweep may drop, and its register.
 func aged(t *testing.T, n int, o cas.Options) (*register, *cas.Store) {
 	t.Helper()
 	reg := newRegister()
@@ -27,7 +27,8 @@ func aged(t *testing.T, n int, o cas.Options) (*register, *cas.Store) {
 	return reg, st
 }
 
-// TestASweepOfAFarRegisterDropsSeveralAtATime: each of them waits for the others.
+// TestASweepOfAFarRegisterDropsSeveralAtATime: each drop waits until four are
+// in flight.
 func TestASweepOfAFarRegisterDropsSeveralAtATime(t *testing.T) {
 	reg, st := aged(t, 8, cas.Options{SweepParallel: 4})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -63,7 +64,8 @@ func TestASweepOfAFarRegisterDropsSeveralAtATime(t *testing.T) {
 	}
 }
 
-// TestASweepEndsAtTheFirstErrorOfADrop, however many are dropped at a time, and goes on after a record that has changed.
+// TestASweepEndsAtTheFirstErrorOfADrop: also if it drops several at a time. A
+// conflict is no such error: the record has changed, and the sweep goes on.
 func TestASweepEndsAtTheFirstErrorOfADrop(t *testing.T) {
 	for _, parallel := range []int{1, 4} {
 		reg, st := aged(t, 100, cas.Options{SweepParallel: parallel})

@@ -11,41 +11,44 @@ import (
 )
 
 const (
-	// recordEvery bounds how often a client records refusals: a loop that is refused a thousand times a second must not become a load on the store.
+	// recordEvery is the shortest time between two writes to the store. A loop
+	// that is refused a thousand times a second must not put load on the store.
 	recordEvery = time.Second
-	// mostRefusals bounds how many different ones are recorded at a time; more are counted with those.
+	// mostRefusals is how many different refusals can wait. Further ones are
+	// only counted with those.
 	mostRefusals = 8
-	// recordBound is how long Close waits for what is being recorded.
+	// recordBound is how long Close waits for a write that is under way.
 	recordBound = 500 * time.Millisecond
 )
 
-// Recorder notes refusals in a store, in a goroutine that exists while there is
-// something to note. Its calls of the store are its own, so they delay no
-// lease's.
+// Recorder records refusals in a store. Its goroutine runs only while refusals
+// wait. It makes its own calls of the store, so it does not delay the calls for
+// leases.
 type Recorder struct {
 	st      store.Store
 	clk     clock.Clock
-	timeout time.Duration // of one call of the store
+	timeout time.Duration // for one call of the store
 	closing chan struct{} // closed when Close begins
+	once    sync.Once     // for Close
 	life    context.Context
-	kill    context.CancelFunc
+	kill    context.CancelFunc // ends the calls under way
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	waiting []Refusal
-	last    clock.Instant // when some were last recorded
-	began   bool          // last counts
-	done    chan struct{} // closed when the goroutine has ended; nil if there is none
+	last    clock.Instant // the time of the last write
+	began   bool          // there was a write, so last counts
+	done    chan struct{} // closed when the goroutine ends; nil if there is none
 }
 
-// NewRecorder makes a recorder. A call of the store takes at most timeout.
+// NewRecorder makes a recorder. Each call of the store takes at most timeout.
 func NewRecorder(st store.Store, clk clock.Clock, timeout time.Duration) *Recorder {
 	n := &Recorder{st: st, clk: clk, timeout: timeout, closing: make(chan struct{})}
 	n.life, n.kill = context.WithCancel(context.Background())
 	return n
 }
 
-// Add notes a refusal. It returns at once and cannot fail: what the store does
-// not take soon is forgotten.
+// Add records a refusal soon. It returns at once and cannot fail: if the store
+// does not take the refusal, it is forgotten.
 func (n *Recorder) Add(r Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,11 +61,15 @@ func (n *Recorder) Add(r Refusal) {
 	}
 }
 
-// merge counts a refusal with one like it; if there are too many different ones, with the newest of its namespace, or not at all. The caller holds the mutex.
+// merge adds a refusal to an equal one in the queue. If the queue is full, it
+// adds it to the newest refusal of the same namespace, or drops it. It returns
+// false if the refusal needs a place of its own in the queue. The caller holds
+// the mutex.
 func (n *Recorder) merge(r Refusal) bool {
 	for i := range n.waiting {
 		w := &n.waiting[i]
-		if w.Key == r.Key && w.Token == r.Token && w.grant == r.grant && w.Act == r.Act && w.Code == r.Code && w.Target == r.Target {
+		if w.Key == r.Key && w.Token == r.Token && w.grant == r.grant &&
+			w.Act == r.Act && w.Code == r.Code && w.Target == r.Target {
 			w.Count += r.Count
 			w.Newest = max(w.Newest, r.Newest)
 			return true
@@ -80,7 +87,7 @@ func (n *Recorder) merge(r Refusal) bool {
 	return true
 }
 
-// run records until nothing waits.
+// run records refusals until none waits.
 func (n *Recorder) run(done chan struct{}) {
 	defer close(done)
 	for {
@@ -94,7 +101,7 @@ func (n *Recorder) run(done chan struct{}) {
 			timer := n.clk.Timer(pause)
 			select {
 			case <-timer.C():
-			case <-n.closing: // what waits is recorded now, or never
+			case <-n.closing: // record now, or never
 			}
 			timer.Stop()
 		}
@@ -112,7 +119,7 @@ func (n *Recorder) run(done chan struct{}) {
 	}
 }
 
-// record writes refusals to the store. What fails is left at that.
+// record writes refusals to the store. It ignores errors.
 func (n *Recorder) record(batch []Refusal) {
 	ctx, cancel := context.WithTimeout(n.life, n.timeout)
 	defer cancel()
@@ -126,10 +133,13 @@ func (n *Recorder) record(batch []Refusal) {
 				known[r.Key] = rec
 			}
 			if rec.IsZero() {
-				continue // anybody can present any stamp: only keys that there are may leave a trace
+				// Anybody can present any stamp. Only keys that exist may
+				// leave a trace.
+				continue
 			}
 			for _, term := range rec.History {
-				if term.Token == r.Token && term.Grant == r.grant { // a token alone can be made up
+				// The token alone proves nothing: it is easy to guess.
+				if term.Token == r.Token && term.Grant == r.grant {
 					r.Owner = term.Owner
 				}
 			}
@@ -143,12 +153,16 @@ func (n *Recorder) record(batch []Refusal) {
 	}
 }
 
-// Close records what waits, but tries for no more than half a second, twice.
+// Close records the waiting refusals. It waits for that at most half a second,
+// cancels the call under way, and waits half a second again. Further calls only
+// wait for the first.
 func (n *Recorder) Close() {
-	close(n.closing)
-	n.flush()
-	n.kill()
-	n.flush()
+	n.once.Do(func() {
+		close(n.closing)
+		n.flush()
+		n.kill()
+		n.flush()
+	})
 }
 
 func (n *Recorder) closed() bool {
@@ -160,7 +174,7 @@ func (n *Recorder) closed() bool {
 	}
 }
 
-// flush waits, but not for long, for what is being recorded.
+// flush waits until the goroutine ends, but at most recordBound.
 func (n *Recorder) flush() {
 	n.mu.Lock()
 	done := n.done

@@ -1,10 +1,16 @@
-// Package refusals remembers, in a store, what was refused to owners that no
-// longer count. It is for operators: "croft inventory" and "croft watch" show it.
+// Package refusals records in a store which acts of former owners were refused.
+// It is for operators: "croft inventory" and "croft watch" show the refusals.
 //
-// Refusals are kept apart from the keys that they are about, because a wrong
-// grant must change nothing there. Each is the note of an operator's act on a
-// reserved key. So the law keeps the last of them, the store forgets them with
-// the record, and no backend knows of them.
+// Refusals are not kept in the records of their own keys, because a wrong grant
+// must change nothing there. Each refusal is the note of an operator's act on a
+// rootKey key. So the law keeps only the latest ones, the store forgets them
+// with the reserved record, and no backend needs code for them.
+//
+// A [Recorder] records refusals in the background. It has at most one
+// goroutine, which runs while refusals wait. A mutex guards the waiting
+// refusals and the goroutine's state. No call of the store is made under it.
+// Close lets the goroutine finish, but not for long, and then cancels its
+// calls.
 package refusals
 
 import (
@@ -22,39 +28,41 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Refusal is something that was refused because it came from an owner that no
-// longer counts, as the store remembers it.
+// Refusal is one refused request or write of a former owner, as the store
+// remembers it.
 type Refusal struct {
-	// At is when it was recorded, on the store's clock.
+	// At is when the refusal was recorded, on the store's clock.
 	At time.Time
-	// Key and Token are those presented.
+	// Key and Token come from the refused request or stamp.
 	Key   string
 	Token fence.Token
-	// Owner is who presented them, "" if the store does not know: the grant is none that it remembers for this token.
+	// Owner is the owner who presented them. It is "" if the store does not
+	// know: it remembers no such grant for this token.
 	Owner string
-	// Act is what was refused: write, renew, report or release.
+	// Act names the refused act: write, renew, report or release.
 	Act string
 	// Code says why: stale, collision, wrong_key, repeated or not_owned.
 	Code string
-	// Newest is the token that counts instead, if it is known.
+	// Newest is the current token, if it is known.
 	Newest fence.Token
 	// Target is the guard of a write.
 	Target string
-	// Count is how many like it this one stands for, at least 1.
+	// Count is the number of equal refusals that this one stands for, at least
+	// 1.
 	Count int
 
-	grant fence.Grant // presented; it is not remembered
+	grant fence.Grant // from the request or stamp; the store does not keep it
 }
 
-// space begins the keys under which refusals are remembered: one key for each
-// namespace.
-const space = "croft.refused"
+// rootKey has the refusals of keys without a namespace. It is also the
+// namespace of the keys for all other refusals, one key for each namespace.
+const rootKey = "croft.refused"
 
-// Reserved reports whether a key is one under which refusals are remembered. No
-// lease can be taken on it, and listings for people leave it out.
-func Reserved(key string) bool { return key == space || fence.Namespace(key) == space }
+// Reserved reports whether refusals are kept under a key. No lease can be taken
+// on such a key, and listings for people leave it out.
+func Reserved(key string) bool { return key == rootKey || fence.Namespace(key) == rootKey }
 
-// CheckKey refuses reserved keys.
+// CheckKey returns an error if a key is reserved.
 func CheckKey(key string) error {
 	if Reserved(key) {
 		return fmt.Errorf("%w key %q: Croft keeps there what was refused; choose another name", fence.ErrInvalid, key)
@@ -62,20 +70,21 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// keyOf is where the refusals of a key are remembered.
+// keyOf returns the key under which the refusals of a key are kept.
 func keyOf(key string) string {
 	if namespace := fence.Namespace(key); namespace != "" {
-		return space + "/" + namespace
+		return rootKey + "/" + namespace
 	}
-	return space
+	return rootKey
 }
 
-// Read reads what is remembered of refusals to keys that begin with prefix (the empty prefix: all), the oldest first.
+// Read returns the remembered refusals of keys that begin with prefix, the
+// oldest first. The empty prefix means all keys.
 func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error) {
 	var all []Refusal
 	get := func(key string) error {
 		if fence.CheckKey(key) != nil {
-			return nil // too long to have been recorded
+			return nil // too long: it cannot have been recorded
 		}
 		rec, err := st.Get(ctx, key)
 		if err == nil {
@@ -88,31 +97,34 @@ func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error)
 			return nil, err
 		}
 	} else {
-		for rec, err := range st.List(ctx, strings.TrimSuffix(space+"/"+prefix, "/")) {
+		for rec, err := range st.List(ctx, strings.TrimSuffix(rootKey+"/"+prefix, "/")) {
 			switch {
 			case err != nil:
 				return nil, err
-			case !Reserved(rec.Key): // one that only begins so
+			case !Reserved(rec.Key): // the name only begins like ours
 			case len(rec.History) > 0:
 				all = append(all, In(rec)...)
-			default: // a listing need not bring it
+			default: // listings may leave out the history
 				if err := get(rec.Key); err != nil {
 					return nil, err
 				}
 			}
 		}
-		if prefix != "" { // keys of one segment
-			if err := get(space); err != nil {
+		if prefix != "" { // refusals of keys without a namespace
+			if err := get(rootKey); err != nil {
 				return nil, err
 			}
 		}
 	}
 	all = slices.DeleteFunc(all, func(r Refusal) bool { return !strings.HasPrefix(r.Key, prefix) })
-	slices.SortStableFunc(all, func(x, y Refusal) int { return cmp.Or(x.At.Compare(y.At), strings.Compare(x.Key, y.Key)) })
+	slices.SortStableFunc(all, func(x, y Refusal) int {
+		return cmp.Or(x.At.Compare(y.At), strings.Compare(x.Key, y.Key))
+	})
 	return all, nil
 }
 
-// In are the refusals that a [Reserved] record remembers, the oldest first. What is not one is left out.
+// In returns the refusals in a [Reserved] record, the oldest first. It leaves
+// out notes that are no refusals.
 func In(rec tenure.Record) []Refusal {
 	var all []Refusal
 	for _, term := range rec.History {
@@ -120,8 +132,11 @@ func In(rec tenure.Record) []Refusal {
 		if !Reserved(rec.Key) || json.Unmarshal([]byte(term.Note), &n) != nil || n.Key == "" {
 			continue
 		}
-		r := Refusal{At: term.Acquired, Key: n.Key, Token: n.Token, Owner: term.Actor, Act: n.Act, Code: n.Code, Newest: n.Newest, Target: n.Target, Count: max(n.Count, 1)}
-		if r.Owner == nobodyKnown {
+		r := Refusal{
+			At: term.Acquired, Key: n.Key, Token: n.Token, Owner: term.Actor, Act: n.Act, Code: n.Code,
+			Newest: n.Newest, Target: n.Target, Count: max(n.Count, 1),
+		}
+		if r.Owner == unknownOwner {
 			r.Owner = ""
 		}
 		all = append(all, r)
@@ -129,7 +144,7 @@ func In(rec tenure.Record) []Refusal {
 	return all
 }
 
-// note is a refusal as the note of an operator's act.
+// note is the JSON form of a refusal in the note of an operator's act.
 type note struct {
 	Act    string      `json:"act"`
 	Code   string      `json:"code"`
@@ -140,16 +155,20 @@ type note struct {
 	Count  int         `json:"count,omitempty"`
 }
 
-// nobodyKnown is the actor when the store does not know whose token it was: an act must have one.
-const nobodyKnown = "?"
+// unknownOwner is the actor if the store does not know the owner of the token.
+// An act must have an actor.
+const unknownOwner = "?"
 
-// request is the act that records a refusal. One that does not fit loses its target; one that does not fit even then cannot be recorded.
+// request makes the act that records a refusal. If the note is too long, it
+// leaves out the target. If it is still too long, it returns an error.
 func (r Refusal) request() (tenure.Request, error) {
 	n := note{Act: r.Act, Code: r.Code, Key: r.Key, Token: r.Token, Newest: r.Newest, Target: store.Redact(r.Target)}
 	if r.Count > 1 {
 		n.Count = r.Count
 	}
-	req := tenure.Request{Verb: tenure.Revoke, Key: keyOf(r.Key), Secret: tenure.NewSecret(), Actor: cmp.Or(r.Owner, nobodyKnown)}
+	req := tenure.Request{
+		Verb: tenure.Revoke, Key: keyOf(r.Key), Secret: tenure.NewSecret(), Actor: cmp.Or(r.Owner, unknownOwner),
+	}
 	var err error
 	for range 2 {
 		var text []byte
@@ -165,8 +184,8 @@ func (r Refusal) request() (tenure.Request, error) {
 	return req, err
 }
 
-// Of makes a refusal of an error. ok is false if the error is no refusal of a
-// fence or of the law.
+// Of makes a refusal of an error. ok is false if the error is no refusal by a
+// fence or by the law.
 func Of(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {
 	r = Refusal{Key: stamp.Key, Token: stamp.Token, grant: stamp.Grant, Act: "write", Target: target, Count: 1}
 	var stale *fence.StaleError
@@ -178,7 +197,9 @@ func Of(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {
 	case errors.As(err, &refused):
 		r.Newest = refused.Mark.Token
 	case errors.As(err, &notOwned):
-		if notOwned.Why == tenure.WhyReleased { // by whoever holds it, at another place: that is how it is meant to end
+		// The owner itself released the lease, perhaps in another process. That
+		// is how a lease is meant to end.
+		if notOwned.Why == tenure.WhyReleased {
 			return r, false
 		}
 		r.Newest = notOwned.Record.Token
@@ -187,7 +208,11 @@ func Of(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {
 		match error
 		name  string
 	}{
-		{fence.ErrStale, "stale"}, {fence.ErrCollision, "collision"}, {fence.ErrWrongKey, "wrong_key"}, {fence.ErrRepeated, "repeated"}, {tenure.ErrNotOwned, "not_owned"},
+		{fence.ErrStale, "stale"},
+		{fence.ErrCollision, "collision"},
+		{fence.ErrWrongKey, "wrong_key"},
+		{fence.ErrRepeated, "repeated"},
+		{tenure.ErrNotOwned, "not_owned"},
 	} {
 		if errors.Is(err, code.match) {
 			r.Code = code.name

@@ -18,8 +18,8 @@ func announcements() []check {
 	}
 }
 
-// acting returns the store as one that tells of operators' acts, or nil if it
-// cannot: then it has no promise to keep here.
+// acting returns the store as an Announcer. It returns nil if the store cannot
+// announce acts, and so has no promise to keep here.
 func (t *trial) acting(st store.Store) store.Announcer {
 	t.Helper()
 	a, can := st.(store.Announcer)
@@ -36,7 +36,7 @@ func (t *trial) acting(st store.Store) store.Announcer {
 	return a
 }
 
-// announced waits until a key is told of. Other keys may be told of, too.
+// announced waits until a key is announced. Other keys may be announced, too.
 func (t *trial) announced(keys <-chan string, key, why string) {
 	t.Helper()
 	late := time.After(t.Patience)
@@ -74,7 +74,7 @@ func actsAreAnnounced(t *trial) {
 	for _, act := range []func(key string) tenure.Request{
 		takeover, revoke, func(key string) tenure.Request { return reserve(key, "bob") },
 	} {
-		for _, begin := range []bool{true, false} { // of a key that is held, and of one that nobody knows
+		for _, begin := range []bool{true, false} { // a held key, and an unknown one
 			n++
 			key := fmt.Sprintf("acts/%d", n)
 			if begin {
@@ -89,8 +89,8 @@ func actsAreAnnounced(t *trial) {
 	}
 }
 
-// onlyActsAreAnnounced: who keeps a lease asks the store about every key it is
-// told of, so a store must not tell of everything.
+// onlyActsAreAnnounced: a client asks the store about every announced key for
+// which it holds a lease. So a store must not announce every change.
 func onlyActsAreAnnounced(t *trial) {
 	a := t.acting(t.store)
 	if a == nil {

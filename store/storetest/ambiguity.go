@@ -21,7 +21,8 @@ func ambiguity() []check {
 	}
 }
 
-// send sends one request through a network and makes sure whether the answer is known.
+// send sends one request through a network and makes sure that its outcome is
+// known, or unknown.
 func (t *trial) send(st store.Store, req tenure.Request, known bool) store.Answer {
 	t.Helper()
 	a := t.apply(st, req)[0]
@@ -39,7 +40,8 @@ func lostReply(t *trial) {
 	granted := t.get(t.store, key)
 	a := t.must(mine)
 	if a.Record.Token != granted.Token || a.Record.Grant != mine.Secret.Grant() || a.Record.Terms != 1 {
-		t.Fatalf("asked again after a lost reply: token %d in term %d, granted was %d in term 1", a.Record.Token, a.Record.Terms, granted.Token)
+		t.Fatalf("asked again after a lost reply: token %d in term %d, granted was %d in term 1",
+			a.Record.Token, a.Record.Terms, granted.Token)
 	}
 	t.send(net, renew(mine), false)
 	t.must(renew(mine))
@@ -53,7 +55,8 @@ func lostReply(t *trial) {
 		t.send(net, hand, false)
 		burned := t.get(t.store, key).Token
 		if a := t.must(hand); a.Record.Token != burned {
-			t.Fatalf("%s again after a lost reply burned a second token: %d, then %d", hand.Verb, burned, a.Record.Token)
+			t.Fatalf("%s again after a lost reply burned a second token: %d, then %d",
+				hand.Verb, burned, a.Record.Token)
 		}
 	}
 }
@@ -75,7 +78,7 @@ func lostRequest(t *trial) {
 }
 
 func lateAcquire(t *trial) {
-	// Each key comes to the late copy another way.
+	// Each lease ends in another way before the late copy arrives.
 	ends := map[string]func(mine tenure.Request){
 		"released": func(mine tenure.Request) { t.must(release(mine)) },
 		"failed":   func(mine tenure.Request) { t.must(fail(mine)) },
@@ -94,7 +97,7 @@ func lateAcquire(t *trial) {
 		}
 		net := DeliverLate(t.store, nil)
 		t.send(net, mine, false)
-		t.must(mine) // asked again, and answered
+		t.must(mine) // the client asks again, and gets an answer
 		end(mine)
 		before := t.get(t.store, mine.Key)
 		for _, a := range net.Deliver(t.ctx) {
@@ -113,7 +116,7 @@ func lateUnresolved(t *trial) {
 	net := DeliverLate(t.store, nil)
 	t.send(net, mine, false)
 	net.Deliver(t.ctx)
-	// Nobody knows of the grant; whoever sent it resolves it and gives it back.
+	// Nobody knows of the grant. Its sender asks again, and gives it back.
 	t.refused(t.step(acquire(mine.Key, "bob")), tenure.WhyHeld)
 	t.must(mine)
 	t.must(release(mine))
@@ -148,7 +151,8 @@ func deliveredTwice(t *trial) {
 		terms := t.get(t.store, key).Terms
 		a := t.send(net, mine, true)
 		if rec := t.get(t.store, key); a.Err != nil || rec.Terms != terms+1 || rec.Token != a.Record.Token {
-			t.Fatalf("one acquire delivered twice: %v, token %d and then %d, terms %d and then %d", a.Err, a.Record.Token, rec.Token, terms, rec.Terms)
+			t.Fatalf("one acquire delivered twice: %v, token %d and then %d, terms %d and then %d",
+				a.Err, a.Record.Token, rec.Token, terms, rec.Terms)
 		}
 		for _, req := range []tenure.Request{renew(mine), report(mine, "half"), release(mine)} {
 			if a := t.send(net, req, true); a.Err != nil {
@@ -164,8 +168,9 @@ func deliveredTwice(t *trial) {
 	}
 }
 
-// badNetwork lets clients work through every fault at once. However their requests are lost, doubled or late, no secret has two terms, no
-// token two grants, and no client believes in a token that is not its own.
+// badNetwork lets clients work through all faults at once. Requests may be
+// lost, doubled or late. Still no secret has two terms, no token has two
+// grants, and no client gets the token of another.
 func badNetwork(t *trial) {
 	const key = "laws/1/network"
 	sometimes := func(tenure.Request) bool { return t.rand.IntN(4) == 0 }
@@ -196,10 +201,10 @@ func badNetwork(t *trial) {
 				t.Fatalf("%s succeeded and the record is of another grant", req.Verb)
 			}
 			if a.Err != nil {
-				break // held by a late copy of somebody, or ended by one of its own
+				break // a late copy holds the key, or has ended this lease
 			}
 		}
-		t.resolve(t.store, release(mine)) // whatever came of it
+		t.resolve(t.store, release(mine)) // whether it was granted or not
 	}
 	late.Deliver(t.ctx)
 	note(t.get(t.store, key))

@@ -24,7 +24,8 @@ func batch() []check {
 	}
 }
 
-// renewMany is what a client does at every tick. The batch is larger than any store takes in one step.
+// renewMany does what a client does at every tick. The batch is larger than any
+// store carries out in one step.
 func renewMany(t *trial) {
 	n := t.many(1000, 300, 300)
 	leases := make([]tenure.Request, n)
@@ -37,7 +38,7 @@ func renewMany(t *trial) {
 	var expired time.Time
 	for i, a := range t.apply(t.store, leases...) {
 		if i%50 == 40 && errors.Is(a.Err, tenure.ErrNotOwned) {
-			continue // granted and over before the last step of a slow store
+			continue // a slow store may answer after a brief lease is over
 		}
 		if a.Err != nil {
 			t.Fatalf("acquiring %d keys in one batch: %v", n, a.Err)
@@ -46,7 +47,7 @@ func renewMany(t *trial) {
 			expired = a.Record.Deadline
 		}
 	}
-	// Every tenth lease is lost in one way or another.
+	// Every tenth lease is lost, in five different ways.
 	lost := map[int]tenure.Why{}
 	var ends []tenure.Request
 	for i := 0; i < n; i += 10 {
@@ -137,10 +138,13 @@ func sameKeyInOrder(t *trial) {
 		ann, bob, cleo := acquire(key, "ann"), acquire(key, "bob"), acquire(key, "cleo")
 		hand := takeover(key)
 		answers := t.steps(t.store,
-			ann, ann, bob, acquire(key+"/beside", "ann"), renew(ann), release(ann), renew(ann), bob, report(bob, "half"),
+			ann, ann, bob, acquire(key+"/beside", "ann"), renew(ann), release(ann), renew(ann), bob,
+			report(bob, "half"),
 			cleo, hand, release(bob), release(hand), cleo, release(cleo), release(cleo),
 		)
-		for i, ok := range []bool{true, true, false, true, true, true, false, true, true, false, true, false, true, true, true, true} {
+		for i, ok := range []bool{
+			true, true, false, true, true, true, false, true, true, false, true, false, true, true, true, true,
+		} {
 			if i != 3 && (answers[i].Err == nil) != ok {
 				t.Fatalf("answer %d of a batch on one key: %v", i, answers[i].Err)
 			}
@@ -172,7 +176,9 @@ func emptyBatch(t *trial) {
 	}
 }
 
-// requestsAreTheCallers sends the same requests again, and in two calls at once, as a client does that asks again while the first call hangs: the race detector looks on.
+// requestsAreTheCallers sends the same requests again, and in two calls at
+// once. A client does so if it asks again while its first call hangs. The race
+// detector finds stores that change the requests.
 func requestsAreTheCallers(t *trial) {
 	ann := acquire("batch/own/1", "ann")
 	ann.Guards = []string{"two", "one"}
@@ -190,7 +196,7 @@ func requestsAreTheCallers(t *trial) {
 		}
 		all.Wait()
 		for i := range requests {
-			if !reflect.DeepEqual(requests[i], before[i]) { // secrets do not print
+			if !reflect.DeepEqual(requests[i], before[i]) { // printing them would hide the secrets
 				t.Fatalf("Apply has changed a request, or its secret, from %+v to %+v", before[i], requests[i])
 			}
 		}

@@ -7,16 +7,17 @@ import (
 	"github.com/croft-dev/croft/internal/suite"
 )
 
-// TestASoundStorePasses: what is caught below is caught for its flaw, and not because the store it is in fails anyway.
+// TestASoundStorePasses: so the stores below fail because of their flaws.
 func TestASoundStorePasses(t *testing.T) {
 	Run(t, func(tb testing.TB) Harness {
 		h := sound().place(tb)
-		h.Patience = 0 // nothing is expected to take long
+		h.Patience = 0 // the default: nothing takes long here
 		return h
 	})
 }
 
-// TestBrokenStoresAreCaught: every flaw is noticed, and in the behaviour it is a flaw of.
+// TestBrokenStoresAreCaught: the suite notices every flaw, in the checks of the
+// behaviour that is broken.
 func TestBrokenStoresAreCaught(t *testing.T) {
 	var broken []suite.Flaw[*trial]
 	for _, f := range flaws() {
@@ -25,14 +26,15 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 	suite.Caught(t, groups(), broken, "sequences")
 }
 
-// place is an empty place for leases with the flaw.
+// place makes an empty place whose store has the flaw.
 func (f flaw) place(tb testing.TB) Harness {
 	p := sound()
 	f.spoil(p)
 	return p.place(tb)
 }
 
-// TestFailuresNamesWhatFails, and only that, as suites of other packages ask for it.
+// TestFailuresNamesWhatFails: Failures returns the failed checks, and no
+// others.
 func TestFailuresNamesWhatFails(t *testing.T) {
 	f := flaws()[0]
 	failures := Failures(t, f.place, f.group)

@@ -22,13 +22,15 @@ func contention() []check {
 	}
 }
 
-// The checks that a store's own clock has a part in.
+// These checks are also in RunTimed, because the store's own clock matters in
+// them.
 const (
 	checkReclaim   = "law 4: dozens reclaim an expired lease, one gets it"
 	checkEverybody = "laws 1 and 2: everybody at once on one key"
 )
 
-// race lets n contenders ask for a key at one moment and returns the winner. Exactly one is granted; every other learns who it is.
+// race lets n contenders ask for a key at the same moment, and returns the
+// winner.
 func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, tenure.Record) {
 	t.Helper()
 	requests := make([]tenure.Request, n)
@@ -37,7 +39,16 @@ func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, 
 		requests[i] = acquire(key, fmt.Sprintf("contender %d", i))
 	}
 	suite.Together(n, func(i int) { answers[i] = t.resolve(handles[i%len(handles)], requests[i]) })
-	winner := -1
+	winner := t.oneGrant(requests, answers)
+	return requests[winner], answers[winner].Record
+}
+
+// oneGrant judges the answers of contenders for one key, and returns the
+// winner. Exactly one must be granted. Every other must learn who holds the
+// key.
+func (t *trial) oneGrant(requests []tenure.Request, answers []store.Answer) (winner int) {
+	t.Helper()
+	winner = -1
 	for i, a := range answers {
 		if a.Err != nil {
 			continue
@@ -49,7 +60,7 @@ func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, 
 		winner = i
 	}
 	if winner < 0 {
-		t.Fatalf("no grant in a round of %d contenders for a free key; one was told: %v", n, answers[0].Err)
+		t.Fatalf("no grant in a round of %d contenders for a free key; one was told: %v", len(answers), answers[0].Err)
 	}
 	won := answers[winner].Record
 	for i, a := range answers {
@@ -65,7 +76,7 @@ func (t *trial) race(handles []store.Store, key string, n int) (tenure.Request, 
 	if won.Grant != requests[winner].Secret.Grant() || won.Owner != requests[winner].Owner {
 		t.Fatalf("%s won and got the record of %s", requests[winner].Owner, won.Owner)
 	}
-	return requests[winner], won
+	return winner
 }
 
 func manyContenders(t *trial) {
@@ -98,7 +109,8 @@ func reclaim(t *trial) {
 		case won.Acquired.Before(before.Deadline):
 			t.Fatalf("reclaimed at %s, the deadline was %s", clockTime(won.Acquired), clockTime(before.Deadline))
 		case won.Token <= before.Token || won.Terms != before.Terms+1:
-			t.Fatalf("reclaimed with token %d in term %d after token %d in term %d", won.Token, won.Terms, before.Token, before.Terms)
+			t.Fatalf("reclaimed with token %d in term %d after token %d in term %d",
+				won.Token, won.Terms, before.Token, before.Terms)
 		}
 		t.must(release(mine))
 	}
@@ -133,7 +145,7 @@ func takeoverEndsRenewals(t *trial) {
 		key := fmt.Sprintf("contention/takeover/%d", n)
 		mine := acquire(key, "ann")
 		t.must(mine)
-		var over atomic.Bool // set when the operator has the answer
+		var over atomic.Bool // the operator has its answer
 		began := make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -161,8 +173,14 @@ func takeoverEndsRenewals(t *trial) {
 	}
 }
 
-// everybodyAtOnce lets clients do what they like to one key and looks only at what may never be: a token with two grants, a secret with two
-// tokens, a grant that is older than one answered before it was asked for, a renewal after a newer grant was answered.
+// everybodyAtOnce lets clients send all verbs to one key at once. It looks only
+// for things that may never happen:
+//
+//   - a token with two grants, or a secret with two tokens;
+//   - a new grant whose token is not above all tokens answered before it was
+//     sent;
+//   - a renewal that succeeds although a newer grant was answered before it was
+//     sent.
 func everybodyAtOnce(t *trial) {
 	const key = "laws/1/everybody"
 	handles := t.handles(4)
@@ -170,7 +188,8 @@ func everybodyAtOnce(t *trial) {
 	granted := map[fence.Token]fence.Grant{}
 	secrets := map[fence.Grant]fence.Token{}
 	var newest fence.Token // the highest token whose grant has been answered
-	// ask sends a request and judges a success by what was known before it was sent.
+	// ask sends a request. It judges a success by the newest token that was
+	// known before.
 	ask := func(st store.Store, req tenure.Request) bool {
 		mu.Lock()
 		known := newest
@@ -185,7 +204,7 @@ func everybodyAtOnce(t *trial) {
 		g := req.Secret.Grant()
 		switch req.Verb {
 		case tenure.Release:
-			return true // also of what was released before: says nothing of now
+			return true // it may repeat an earlier release, so it says nothing of the present
 		case tenure.Renew, tenure.Report:
 			if rec.Token < known {
 				t.Errorf("%s of token %d succeeded, sent after token %d was granted", req.Verb, rec.Token, known)

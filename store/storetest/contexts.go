@@ -33,7 +33,7 @@ func endedContext(t *trial) {
 		}
 		for n, a := range answers {
 			t.knownOrEnded(ctx, requests[n], a)
-			t.must(requests[n]) // one truth
+			t.must(requests[n]) // asking again settles it
 		}
 		if _, err := t.store.Get(ctx, requests[0].Key); err != nil && !errors.Is(err, ctx.Err()) {
 			t.Fatalf("Get under an ended context: %v, which hides %v", err, ctx.Err())
@@ -58,7 +58,8 @@ func endedContext(t *trial) {
 	}
 }
 
-// knownOrEnded makes sure that an answer under a context that has ended is the law's or unknown, and nothing between.
+// knownOrEnded checks an answer under a context that has ended. It must be the
+// law's answer, or unknown.
 func (t *trial) knownOrEnded(ctx context.Context, req tenure.Request, a store.Answer) {
 	t.Helper()
 	switch {
@@ -67,7 +68,8 @@ func (t *trial) knownOrEnded(ctx context.Context, req tenure.Request, a store.An
 			t.Fatalf("%s of %q succeeded and the record is of another grant", req.Verb, req.Key)
 		}
 	case !errors.Is(a.Err, store.ErrUnknown):
-		t.Fatalf("%s of %q under an ended context: %v, want an error matching store.ErrUnknown", req.Verb, req.Key, a.Err)
+		t.Fatalf("%s of %q under an ended context: %v, want an error matching store.ErrUnknown",
+			req.Verb, req.Key, a.Err)
 	case !errors.Is(a.Err, ctx.Err()):
 		t.Fatalf("%s of %q under an ended context: %v, which hides %v", req.Verb, req.Key, a.Err, ctx.Err())
 	case !a.Record.IsZero():
@@ -75,7 +77,8 @@ func (t *trial) knownOrEnded(ctx context.Context, req tenure.Request, a store.An
 	}
 }
 
-// cancelledBatch ends the context while a batch is under way. Some of it has happened, some has not, some will.
+// cancelledBatch ends the context while a batch is under way. Some requests
+// have taken effect, some have not, and some will later.
 func cancelledBatch(t *trial) {
 	for round := range t.many(20, 4, 6) {
 		var requests []tenure.Request

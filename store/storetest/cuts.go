@@ -9,10 +9,17 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// CutAfterRequest tries law 6 with connections that really break: every verb is sent by far, done by the server, and its reply is lost; then it is asked again, and the answer is what the server has done. near is another
-// handle on the same place, which nothing breaks. lose does something whose reply is lost: it waits for arrived, which says that the server has done it, before it breaks far's connections.
+// CutAfterRequest tries law 6 with connections that really break. It sends
+// every verb through far. The server carries it out, and the reply is lost.
+// Then it asks again, and the answer must be what the server has done.
 //
-// The suite itself breaks nothing real, so a store with a server is to be held to this, too.
+// near is another handle on the same place. Its connections never break. lose
+// calls do, and makes sure that its reply is lost: it breaks far's connections
+// only after arrived has returned nil, which means that the server has carried
+// out the request.
+//
+// The suite breaks no real connections, so a store with a server should also
+// pass this check.
 func CutAfterRequest(tb testing.TB, far, near store.Store, lose func(do func(), arrived func() error)) {
 	tb.Helper()
 	ctx := tb.Context()
@@ -35,14 +42,18 @@ func CutAfterRequest(tb testing.TB, far, near store.Store, lose func(do func(), 
 			tb.Fatalf("law 6: %s whose reply was lost: %v, %+v; want unknown", req.Verb, a.Err, a.Record)
 		}
 		again := Resolve(ctx, far, req)
-		if again.Err != nil || again.Record.Token != done.Token || again.Record.Terms != done.Terms || again.Record.State != done.State {
+		if again.Err != nil || again.Record.Token != done.Token || again.Record.Terms != done.Terms ||
+			again.Record.State != done.State {
 			tb.Fatalf("law 6: %s again: %v, token %d in term %d (%s); the server had token %d in term %d (%s)",
-				req.Verb, again.Err, again.Record.Token, again.Record.Terms, again.Record.State, done.Token, done.Terms, done.State)
+				req.Verb, again.Err, again.Record.Token, again.Record.Terms, again.Record.State,
+				done.Token, done.Terms, done.State)
 		}
 	}
 }
 
-// CutBeforeRequest tries the same with a request that does not reach the server: it leaves nothing, and is granted when it is asked again. lose does something whose requests are lost.
+// CutBeforeRequest tries law 6 with a request that does not reach the server.
+// The request leaves nothing, and is granted when it is sent again. lose calls
+// do and loses its requests.
 func CutBeforeRequest(tb testing.TB, far, near store.Store, lose func(do func())) {
 	tb.Helper()
 	ctx := tb.Context()
@@ -61,7 +72,8 @@ func CutBeforeRequest(tb testing.TB, far, near store.Store, lose func(do func())
 	}
 }
 
-// warm opens a connection and has prepared on it what can be, so that what is lost afterwards is the request itself.
+// warm opens a connection and prepares statements on it. So only the request
+// itself is lost afterwards.
 func warm(tb testing.TB, st store.Store) {
 	tb.Helper()
 	other := acquire(fmt.Sprintf("cut/warm/%s", tenure.NewSecret()), "ann")
@@ -72,7 +84,8 @@ func warm(tb testing.TB, st store.Store) {
 	}
 }
 
-// NotThere tries that a store whose server cannot be reached says so, of everything that it is asked, and then closes.
+// NotThere checks that a store says so if its server cannot be reached, in all
+// its methods, and that it can be closed.
 func NotThere(tb testing.TB, st store.Store) {
 	tb.Helper()
 	ctx := tb.Context()

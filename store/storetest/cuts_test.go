@@ -14,7 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// wire is the way to a store, and how it carries requests while something is lost.
+// wire is the connection to a store. While it is broken, faulty carries the
+// requests.
 type wire struct {
 	store.Store
 	clock  *Clock
@@ -36,7 +37,8 @@ func (w *wire) lose(do func()) {
 	do()
 }
 
-// delivered carries requests out and loses the answers, undelivered loses the requests.
+// delivered carries out requests and loses the answers. undelivered loses the
+// requests.
 func delivered(ctx context.Context, st store.Store, requests []tenure.Request) []store.Answer {
 	return DropReply(st, nil).Apply(ctx, requests)
 }
@@ -45,8 +47,9 @@ func undelivered(ctx context.Context, st store.Store, requests []tenure.Request)
 	return DropRequest(st, nil).Apply(ctx, requests)
 }
 
-// TestWhatACutMustNotDoIsCaught: a store that is sound passes, and each that is not is told why.
-func TestWhatACutMustNotDoIsCaught(t *testing.T) {
+// TestWrongAnswersAfterACutAreCaught: a sound store passes. The check reports
+// the flaw of each broken store.
+func TestWrongAnswersAfterACutAreCaught(t *testing.T) {
 	after := func(tb testing.TB, w *wire) {
 		CutAfterRequest(tb, w, w.Store, func(do func(), arrived func() error) {
 			w.lose(do)
@@ -59,7 +62,7 @@ func TestWhatACutMustNotDoIsCaught(t *testing.T) {
 	for name, c := range map[string]struct {
 		check  func(testing.TB, *wire)
 		faulty func(context.Context, store.Store, []tenure.Request) []store.Answer
-		want   string // "" if it is sound
+		want   string // "" for a sound store
 	}{
 		"sound, cut after":  {after, delivered, ""},
 		"sound, cut before": {before, undelivered, ""},
@@ -86,7 +89,8 @@ func TestWhatACutMustNotDoIsCaught(t *testing.T) {
 	}
 }
 
-// absent is a store without its server, which says so of everything but one thing.
+// absent is a store without its server. All its methods say so, except the one
+// that it hides.
 type absent struct{ hides string }
 
 func (a absent) err(what string) error {
@@ -117,8 +121,9 @@ func (a absent) List(context.Context, string) iter.Seq2[tenure.Record, error] {
 	}
 }
 
-// TestAServerThatIsNotThereMustBeTold: that nothing is there is another answer.
-func TestAServerThatIsNotThereMustBeTold(t *testing.T) {
+// TestNotThereCatchesAStoreThatHidesIt: an empty answer would mean something
+// else.
+func TestNotThereCatchesAStoreThatHidesIt(t *testing.T) {
 	for _, hides := range []string{"", "Apply", "Get", "Now", "Watch", "Sweep", "List"} {
 		said := suite.Record(t, func(tb testing.TB) { NotThere(tb, absent{hides}) })
 		if hides == "" && len(said) > 0 || hides != "" && (len(said) != 1 || !strings.HasPrefix(said[0], hides+" of a server")) {

@@ -17,7 +17,8 @@ func deadlines() []check {
 	}
 }
 
-// noGrantBeforeDeadline asks for a held key until it is granted, and at the very edge where the clock can be set.
+// noGrantBeforeDeadline asks for a held key until it is granted. If the clock
+// can be set, it also asks at the exact edge of the deadline.
 func noGrantBeforeDeadline(t *trial) {
 	other := t.open()
 	for range t.many(5, 2, 2) {
@@ -62,14 +63,17 @@ func deadlineIsNowAndTTL(t *trial) {
 		if a = t.must(again); !a.Record.Deadline.Equal(a.Now.Add(tenure.MaxTTL)) || a.Record.TTL != tenure.MaxTTL {
 			t.Fatalf("renewed at %s until %s with TTL %s", clockTime(a.Now), clockTime(a.Record.Deadline), a.Record.TTL)
 		}
-		// A renewal without a TTL keeps the lease's; a shorter one takes nothing back.
+		// A renewal without a TTL keeps the lease's TTL. A renewal with a
+		// shorter TTL does not shorten the current deadline.
 		t.aLittleLater()
 		if a = t.must(renew(mine)); !a.Record.Deadline.Equal(a.Now.Add(tenure.MaxTTL)) {
-			t.Fatalf("renewed at %s until %s, the lease's TTL is %s", clockTime(a.Now), clockTime(a.Record.Deadline), tenure.MaxTTL)
+			t.Fatalf("renewed at %s until %s, the lease's TTL is %s",
+				clockTime(a.Now), clockTime(a.Record.Deadline), tenure.MaxTTL)
 		}
 		until := a.Record.Deadline
 		if a = t.must(briefly(renew(mine))); !a.Record.Deadline.Equal(until) || a.Record.TTL != brief {
-			t.Fatalf("renewed for %s: until %s with TTL %s, it was until %s", brief, clockTime(a.Record.Deadline), a.Record.TTL, clockTime(until))
+			t.Fatalf("renewed for %s: until %s with TTL %s, it was until %s",
+				brief, clockTime(a.Record.Deadline), a.Record.TTL, clockTime(until))
 		}
 	}
 }
@@ -81,14 +85,16 @@ func reportKeepsDeadline(t *trial) {
 	a := t.must(report(mine, "half"))
 	switch {
 	case !a.Record.Deadline.Equal(granted.Record.Deadline):
-		t.Fatalf("a report moved the deadline from %s to %s", clockTime(granted.Record.Deadline), clockTime(a.Record.Deadline))
+		t.Fatalf("a report moved the deadline from %s to %s",
+			clockTime(granted.Record.Deadline), clockTime(a.Record.Deadline))
 	case a.Record.Progress != "half" || !a.Record.ProgressAt.Equal(a.Now):
 		t.Fatalf("a report at %s left %q at %s", clockTime(a.Now), a.Record.Progress, clockTime(a.Record.ProgressAt))
 	}
 }
 
-// oneClock compares the times that different clients are told: a store that decided by its clients' clocks would let one that is ahead take what
-// another holds.
+// oneClock compares the times that different clients get. If a store decided by
+// its clients' clocks, a client whose clock is ahead could take a key that
+// another client holds.
 func oneClock(t *trial) {
 	handles := t.handles(3)
 	var last time.Time
@@ -106,7 +112,8 @@ func oneClock(t *trial) {
 		}
 		a := t.steps(handles[(n+1)%len(handles)], acquire("deadlines/clock", "ann"))[0]
 		if a.Now.Add(t.Grain).Before(now) {
-			t.Fatalf("one client is told %s, the answer to another after it was decided at %s", clockTime(now), clockTime(a.Now))
+			t.Fatalf("one client is told %s, the answer to another after it was decided at %s",
+				clockTime(now), clockTime(a.Now))
 		}
 		last = a.Now
 		if t.Advance != nil {

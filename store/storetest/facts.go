@@ -30,11 +30,13 @@ func everyField(t *trial) {
 	t.must(report(req, "step 3 of 7"))
 	rec := t.get(t.store, req.Key)
 	if rec.Owner != req.Owner || rec.Instance != req.Instance || rec.TTL != req.TTL || rec.Every != req.Every ||
-		fmt.Sprint(rec.Guards) != fmt.Sprint(req.Guards) || rec.Progress != "step 3 of 7" || rec.Grant != req.Secret.Grant() {
+		fmt.Sprint(rec.Guards) != fmt.Sprint(req.Guards) || rec.Progress != "step 3 of 7" ||
+		rec.Grant != req.Secret.Grant() {
 		t.Fatalf("asked for %+v, the record is %+v", req, rec)
 	}
 	t.must(release(req))
-	// The next term has nothing of the last but the period, and the guards that an operator has to raise.
+	// The next term keeps nothing of the last one but its period, and the
+	// guards that an operator has to raise.
 	t.must(takeover(req.Key))
 	rec = t.get(t.store, req.Key)
 	if rec.Instance != "" || rec.Progress != "" || !rec.ProgressAt.IsZero() || !rec.HoldUntil.IsZero() {
@@ -62,8 +64,8 @@ func greatestFields(t *trial) {
 }
 
 func oddTexts(t *trial) {
-	// Every field of a record is given the same text. On a slow store the fields
-	// of one record share four texts, and all of them are among its guards.
+	// Every field of a record gets the same text. On a slow store the fields of
+	// one record share four texts, and all of them are among its guards.
 	share := 1
 	if t.Slow {
 		share = 4
@@ -75,7 +77,7 @@ func oddTexts(t *trial) {
 		text := func(n int) string { return some[n%len(some)] }
 		name := func(n int) string {
 			if strings.TrimSpace(text(n)) == "" {
-				return "x" + text(n) // nobody is called nothing
+				return "x" + text(n) // owners and notes must not be blank
 			}
 			return text(n)
 		}

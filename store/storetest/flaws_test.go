@@ -14,20 +14,22 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// flaw is one way to get a store wrong, and the behaviour in which the suite has to notice it.
+// flaw is one way to break a store. The suite must notice it in the checks of
+// its group.
 type flaw struct {
 	name  string
 	group string
 	spoil func(p *plain)
 }
 
-// lawful is what a flaw in the law changes: the record and the request before the decision, and the record after it.
+// lawful has the changes of a flaw in the law: before the decision to the
+// record and the request, and after it to the new record.
 type lawful struct {
 	before func(rec *tenure.Record, req *tenure.Request, now time.Time)
 	after  func(rec tenure.Record, next *tenure.Record, req tenure.Request, now time.Time)
 }
 
-// law is the law with a flaw.
+// law replaces the law by one with a flaw.
 func law(l lawful) func(*plain) {
 	return func(p *plain) {
 		p.law = func(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
@@ -44,13 +46,13 @@ func law(l lawful) func(*plain) {
 	}
 }
 
-// renamed gives the newest term a token.
+// renamed changes the token of the newest term.
 func renamed(next *tenure.Record, token fence.Token) {
 	next.Token = token
 	next.History[len(next.History)-1].Token = token
 }
 
-// pretend makes the request's grant the record's own.
+// pretend makes the request's grant the current one in the record.
 func pretend(rec *tenure.Record, req *tenure.Request, verbs ...tenure.Verb) {
 	if slices.Contains(verbs, req.Verb) && !rec.IsZero() {
 		rec.Grant = req.Secret.Grant()
@@ -62,7 +64,7 @@ func flaws() []flaw {
 	return slices.Concat(lawFlaws(), tokenFlaws(), batchFlaws(), keepingFlaws(), otherFlaws())
 }
 
-// lawFlaws decide otherwise than the law.
+// lawFlaws decide differently from the law.
 func lawFlaws() []flaw {
 	type rec = *tenure.Record
 	type req = *tenure.Request
@@ -162,7 +164,7 @@ func lawFlaws() []flaw {
 	}
 }
 
-// tokenFlaws number grants otherwise.
+// tokenFlaws give out wrong tokens.
 func tokenFlaws() []flaw {
 	grants := func(before tenure.Record, next *tenure.Record) bool { return before.Grant != next.Grant }
 	return []flaw{
@@ -201,7 +203,7 @@ func tokenFlaws() []flaw {
 	}
 }
 
-// batchFlaws carry out batches otherwise.
+// batchFlaws carry out batches wrongly.
 func batchFlaws() []flaw {
 	each := func(st store.Store, requests []tenure.Request) []store.Answer {
 		var answers []store.Answer
@@ -283,7 +285,7 @@ func batchFlaws() []flaw {
 	}
 }
 
-// keepingFlaws keep other records than they were given.
+// keepingFlaws keep other records than they should.
 func keepingFlaws() []flaw {
 	keep := func(change func(rec *tenure.Record)) func(*plain) {
 		return func(p *plain) {
@@ -328,7 +330,7 @@ func keepingFlaws() []flaw {
 					}
 				}
 				p.mu.Unlock()
-				time.Sleep(time.Millisecond) // what a round trip takes
+				time.Sleep(time.Millisecond) // like a round trip
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				for _, key := range old {
@@ -340,7 +342,7 @@ func keepingFlaws() []flaw {
 	}
 }
 
-// otherFlaws are of all kinds.
+// otherFlaws are flaws of all other kinds.
 func otherFlaws() []flaw {
 	return []flaw{
 		{"checks, then sets", "contention", func(p *plain) { p.gap = func() { time.Sleep(time.Microsecond) } }},
@@ -454,7 +456,7 @@ func otherFlaws() []flaw {
 	}
 }
 
-// wild matches as LIKE does: an underscore for any character.
+// wild matches like SQL's LIKE: an underscore stands for any character.
 func wild(key, prefix string) bool {
 	for i := range len(prefix) {
 		if i >= len(key) || (prefix[i] != '_' && prefix[i] != key[i]) {

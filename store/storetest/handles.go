@@ -35,10 +35,13 @@ func seenAtOnce(t *trial) {
 	}
 }
 
-// renewalSeen renews through the very handle that acquired, as clients do. Where the clock can be moved, the other one also learns who is still the holder when the first deadline has passed.
+// renewalSeen renews through the handle that acquired, as clients do. If the
+// clock can be moved, another handle also asks for the key after the first
+// deadline.
 func renewalSeen(t *trial) {
 	other := t.open()
-	kept, left, alone := acquire("handles/renewed/1", "ann"), acquire("handles/renewed/2", "ann"), acquire("handles/renewed/3", "ann")
+	kept, left := acquire("handles/renewed/1", "ann"), acquire("handles/renewed/2", "ann")
+	alone := acquire("handles/renewed/3", "ann")
 	first := t.apply(t.store, kept, left, alone)
 	t.pass(first[0].Now.Add(time.Millisecond))
 	again := append(t.apply(t.store, renew(kept)), t.apply(t.store, renew(kept), renew(alone))...)
@@ -58,7 +61,8 @@ func renewalSeen(t *trial) {
 	t.pass(first[0].Record.Deadline)
 	for _, req := range []tenure.Request{kept, alone} {
 		if a := t.apply(other, acquire(req.Key, "bob"))[0]; !errors.Is(a.Err, tenure.ErrHeld) {
-			t.Fatalf("%q was renewed, and its first deadline has passed: another's acquire is answered %v", req.Key, a.Err)
+			t.Fatalf("%q was renewed, and its first deadline has passed: another's acquire is answered %v",
+				req.Key, a.Err)
 		}
 	}
 	if a := t.apply(other, acquire(left.Key, "bob"))[0]; a.Err != nil {
@@ -100,7 +104,7 @@ func closedStore(t *trial) {
 			t.Fatalf("Close: %v", err)
 		}
 	}
-	// It may say that it is closed, or still answer; it may not make things up.
+	// A closed store may say so, or still answer. It must not answer wrongly.
 	answers := st.Apply(t.ctx, []tenure.Request{renew(mine), acquire(mine.Key, "bob")})
 	if len(answers) != 2 {
 		t.Fatalf("2 requests got %d answers", len(answers))
@@ -114,14 +118,19 @@ func closedStore(t *trial) {
 	t.must(renew(mine))
 }
 
-// manyAtOnce is mostly for the race detector: everything a client does, from many goroutines.
+// manyAtOnce is mostly for the race detector. Many goroutines make all the
+// calls that a client makes.
 func manyAtOnce(t *trial) {
 	suite.Together(t.many(12, 5, 6), func(i int) {
 		for n := range t.many(30, 3, 8) {
-			a, b := acquire(fmt.Sprintf("handles/many/%d", i), "ann"), acquire(fmt.Sprintf("handles/many/%d/%d", i, n), "ann")
-			for _, requests := range [][]tenure.Request{{a, b}, {renew(a), report(b, "half")}, {release(a), release(b)}} {
+			a := acquire(fmt.Sprintf("handles/many/%d", i), "ann")
+			b := acquire(fmt.Sprintf("handles/many/%d/%d", i, n), "ann")
+			for _, requests := range [][]tenure.Request{
+				{a, b}, {renew(a), report(b, "half")}, {release(a), release(b)},
+			} {
 				for k, answer := range t.store.Apply(t.ctx, requests) {
-					if answer.Err != nil || answer.Record.Key != requests[k].Key || answer.Record.Grant != requests[k].Secret.Grant() {
+					if answer.Err != nil || answer.Record.Key != requests[k].Key ||
+						answer.Record.Grant != requests[k].Secret.Grant() {
 						t.Errorf("%s of a key that nobody else uses: %v", requests[k].Verb, answer.Err)
 						return
 					}

@@ -14,7 +14,7 @@ func history() []check {
 	}
 }
 
-// checkHistory makes sure that a record's history can have happened.
+// checkHistory makes sure that a record's history is possible.
 func checkHistory(t *trial, rec tenure.Record) {
 	t.Helper()
 	if err := rec.Check(); err != nil {
@@ -27,7 +27,8 @@ func checkHistory(t *trial, rec tenure.Record) {
 		case i > 0 && term.Token <= rec.History[i-1].Token:
 			t.Fatalf("in the history token %d comes after %d", term.Token, rec.History[i-1].Token)
 		case i > 0 && term.Acquired.Before(rec.History[i-1].Finished):
-			t.Fatalf("token %d began at %s, the one before it ended at %s", term.Token, clockTime(term.Acquired), clockTime(rec.History[i-1].Finished))
+			t.Fatalf("token %d began at %s, the one before it ended at %s",
+				term.Token, clockTime(term.Acquired), clockTime(rec.History[i-1].Finished))
 		case grants[string(term.Grant)]:
 			t.Fatalf("grant %s is in the history twice", term.Grant)
 		case !last && term.Ended == "":
@@ -35,7 +36,8 @@ func checkHistory(t *trial, rec tenure.Record) {
 		case term.Cause == "":
 			t.Fatalf("token %d has no cause", term.Token)
 		case (term.Cause == tenure.Operator || term.Cause == tenure.Handoff) && (term.Actor == "" || term.Note == ""):
-			t.Fatalf("token %d came by hand (%s) and has actor %q and note %q", term.Token, term.Cause, term.Actor, term.Note)
+			t.Fatalf("token %d came by hand (%s) and has actor %q and note %q",
+				term.Token, term.Cause, term.Actor, term.Note)
 		}
 		grants[string(term.Grant)] = true
 	}
@@ -52,16 +54,19 @@ func lastTransfers(t *trial) {
 			t.Fatalf("term %d: acquire %v, release %v", n+1, a.Err, end.Err)
 		}
 		tokens = append(tokens, tenure.Term{Token: a.Record.Token, Grant: a.Record.Grant, Owner: mine.Owner})
-		rec := records[key] // as the store keeps it: the step has compared them
+		rec := records[key] // stepFrom has compared it with the store's
 		if want := min(n+1, tenure.HistoryLen); len(rec.History) != want || rec.Terms != int64(n+1) {
-			t.Fatalf("after %d terms the history has %d transfers and counts %d terms; want %d and %d", n+1, len(rec.History), rec.Terms, want, n+1)
+			t.Fatalf("after %d terms the history has %d transfers and counts %d terms; want %d and %d",
+				n+1, len(rec.History), rec.Terms, want, n+1)
 		}
 	}
 	rec := t.get(t.store, key)
 	checkHistory(t, rec)
 	for i, want := range tokens[len(tokens)-tenure.HistoryLen:] {
-		if got := rec.History[i]; got.Token != want.Token || got.Grant != want.Grant || got.Owner != want.Owner || got.Ended != tenure.EndReleased {
-			t.Fatalf("transfer %d is token %d of %q, ended %q; want token %d of %q, released", i, got.Token, got.Owner, got.Ended, want.Token, want.Owner)
+		if got := rec.History[i]; got.Token != want.Token || got.Grant != want.Grant || got.Owner != want.Owner ||
+			got.Ended != tenure.EndReleased {
+			t.Fatalf("transfer %d is token %d of %q, ended %q; want token %d of %q, released",
+				i, got.Token, got.Owner, got.Ended, want.Token, want.Owner)
 		}
 	}
 }
@@ -100,7 +105,8 @@ func everyTermHasACause(t *trial) {
 		ends = append(ends, term.Ended)
 	}
 	want := []tenure.End{
-		tenure.EndReleased, tenure.EndFailed, tenure.EndExpired, tenure.EndTakenOver, tenure.EndReleased, tenure.EndTakenOver,
+		tenure.EndReleased, tenure.EndFailed, tenure.EndExpired, tenure.EndTakenOver, tenure.EndReleased,
+		tenure.EndTakenOver,
 		tenure.EndSuperseded, tenure.EndTakenOver, tenure.EndSuperseded, tenure.EndReleased, "",
 	}
 	if fmt.Sprint(ends) != fmt.Sprint(want) {

@@ -18,19 +18,25 @@ func keys() []check {
 	}
 }
 
-// oddWords are texts that some store, shell, file system or query language takes for something else.
+// oddWords are texts that have a special meaning in some store, shell, file
+// system or query language.
 func oddWords() []string {
 	return []string{
-		"a b", " a", "a ", "  ", "'", "''", `"`, "`", "'; DROP TABLE leases; --", "$1", "${HOME}", "$(id)", "%s", "%d", "%00", "%2F", "%", "%%", `\`, `\\`, `\n`, `\x00`, `a\`,
-		"-", "--", "-rf", "--help", "~", "~root", "...", "....", ".a", "a.", ".lock", ".tmp", "*", "?", "[a-z]", "{a,b}", "{tag}", "}{", "#", "a#b", "&", "a&b=c", "a=b", ";", ":", "a:b", "::", ",", "@", "a@b", "!", "^", "|", "<a>", "(a)", "+", "_", "__",
+		"a b", " a", "a ", "  ", "'", "''", `"`, "`", "'; DROP TABLE leases; --", "$1", "${HOME}", "$(id)", "%s", "%d",
+		"%00", "%2F", "%", "%%", `\`, `\\`, `\n`, `\x00`, `a\`,
+		"-", "--", "-rf", "--help", "~", "~root", "...", "....", ".a", "a.", ".lock", ".tmp", "*", "?", "[a-z]",
+		"{a,b}", "{tag}", "}{", "#", "a#b", "&", "a&b=c", "a=b", ";", ":", "a:b", "::", ",", "@", "a@b", "!", "^", "|",
+		"<a>", "(a)", "+", "_", "__",
 		"CON", "nul", "aux.txt", "com1", "null", "NULL", "nil", "undefined", "true", "0", "-1", "1e9", "NaN", "0x10",
-		"é", "e\u0301", "ß", "ẞ", "ss", "İ", "i\u0307", "ı", "Å", "Å", "ﬁ", "日本語", "العربية", "עברית", "ไทย", "🙂", "👩\u200d👩\u200d👧", "\u00a0", "\u2028", "\u2029", "\u200b", "\u202e", "\ufeff", "\ufffd", "\uffff", "\U0010ffff", "\ue000",
+		"é", "e\u0301", "ß", "ẞ", "ss", "İ", "i\u0307", "ı", "Å", "Å", "ﬁ", "日本語", "العربية", "עברית", "ไทย", "🙂",
+		"👩\u200d👩\u200d👧", "\u00a0", "\u2028", "\u2029", "\u200b", "\u202e", "\ufeff", "\ufffd", "\uffff", "\U0010ffff",
+		"\ue000",
 		"a/b", "a/b/c", "a/-/b", "a/ /b", "a/.../b",
 	}
 }
 
-// everyCharacter are keys with each character that a terminal can print. A slow
-// store is spared all letters and digits but a few: none of them is special.
+// everyCharacter returns keys with each printable ASCII character. A slow store
+// gets only a few of the letters and digits, because none of them is special.
 func everyCharacter(slow bool) []string {
 	var keys []string
 	for c := ' '; c <= '~'; c++ {
@@ -42,7 +48,7 @@ func everyCharacter(slow bool) []string {
 	return keys
 }
 
-// distinct acquires all keys and makes sure that each has a record of its own.
+// distinct acquires all keys and makes sure that each has its own record.
 func (t *trial) distinct(keys []string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -66,7 +72,7 @@ func (t *trial) distinct(keys []string) {
 		}
 	}
 	t.lists("", keys)
-	// Letting one go lets no other go.
+	// The release of a key must release no other key.
 	var ends []tenure.Request
 	for i := 0; i < len(requests); i += 2 {
 		ends = append(ends, release(requests[i]))
@@ -76,7 +82,7 @@ func (t *trial) distinct(keys []string) {
 			t.Fatalf("releasing %q: %v", ends[i].Key, a.Err)
 		}
 	}
-	for i, a := range t.apply(t.store, requests...) { // once more: each is told what became of its own
+	for i, a := range t.apply(t.store, requests...) { // again: each answer is about its own key
 		switch {
 		case a.Record.Key != keys[i]:
 			t.Fatalf("%q again: the answer is about %q", keys[i], a.Record.Key)
@@ -96,7 +102,7 @@ func oddKeys(t *trial) {
 			keys = append(keys, "ns/"+word, word+"/end")
 		}
 	}
-	// The words hold two that would end up the same.
+	// Some words make the same key twice.
 	seen := map[string]bool{}
 	unique := keys[:0]
 	for _, key := range keys {
@@ -110,8 +116,10 @@ func oddKeys(t *trial) {
 
 func similarKeys(t *trial) {
 	t.distinct([]string{
-		"job", "Job", "JOB", "jOB", "job ", " job", "job.", ".job", "job/job", "job/Job", "job/a", "job/a/b", "job%2Fa", "job%2fa", "job\\a", "job:a", "joba", "job-a", "job_a", "job+a", "job a", "job%20a",
-		"caf\u00e9", "cafe\u0301", "cafe", "CAFÉ", "stra\u00dfe", "strasse", "\u212bngstrom", "\u00c5ngstrom", "A\u030angstrom", "\ufb01le", "file", "\uff46ile",
+		"job", "Job", "JOB", "jOB", "job ", " job", "job.", ".job", "job/job", "job/Job", "job/a", "job/a/b", "job%2Fa",
+		"job%2fa", "job\\a", "job:a", "joba", "job-a", "job_a", "job+a", "job a", "job%20a",
+		"caf\u00e9", "cafe\u0301", "cafe", "CAFÉ", "stra\u00dfe", "strasse", "\u212bngstrom", "\u00c5ngstrom",
+		"A\u030angstrom", "\ufb01le", "file", "\uff46ile",
 		"0", "00", "0.0", "1", "01", "1.0", "a\u200bb", "ab", "a\u00a0b", "a b", "a\u2003b", "K", "\u212a", "k",
 	})
 }
@@ -120,15 +128,18 @@ func longestKeys(t *trial) {
 	long := strings.Repeat("k", fence.MaxKey)
 	t.distinct([]string{
 		long, long[1:], long[:fence.MaxKey-1] + "K", "K" + long[1:], long[:fence.MaxKey-1] + "%",
-		strings.Repeat("s/", fence.MaxKey/2-1) + "ss", strings.Repeat("é", fence.MaxKey/2), strings.Repeat("🙂", fence.MaxKey/4),
-		strings.Repeat("%", fence.MaxKey), strings.Repeat("'", fence.MaxKey), strings.Repeat(`\`, fence.MaxKey), strings.Repeat("*", fence.MaxKey),
+		strings.Repeat("s/", fence.MaxKey/2-1) + "ss", strings.Repeat("é", fence.MaxKey/2),
+		strings.Repeat("🙂", fence.MaxKey/4),
+		strings.Repeat("%", fence.MaxKey), strings.Repeat("'", fence.MaxKey), strings.Repeat(`\`, fence.MaxKey),
+		strings.Repeat("*", fence.MaxKey),
 		strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("x", 254) + "/" + strings.Repeat("x", 256),
 	})
 }
 
 func notKeys(t *trial) {
 	for _, key := range []string{
-		"", "/", "/a", "a/", "a//b", ".", "..", "a/.", "../a", "a/../b", "a\x00b", "a\nb", "a\tb", "a\x7fb", "a\u0085b", "\xff", "a\xc3", "\xed\xa0\x80",
+		"", "/", "/a", "a/", "a//b", ".", "..", "a/.", "../a", "a/../b", "a\x00b", "a\nb", "a\tb", "a\x7fb", "a\u0085b",
+		"\xff", "a\xc3", "\xed\xa0\x80",
 		strings.Repeat("k", fence.MaxKey+1), strings.Repeat("k", 4096),
 	} {
 		if fence.CheckKey(key) == nil {

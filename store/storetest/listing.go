@@ -49,12 +49,12 @@ func (t *trial) lists(prefix string, want []string) {
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
 			t.Fatalf("List(%q) yields %d keys, want %d; they differ at place %d: %q, want %q",
-				prefix, len(got), len(want), i, place(got, i), place(want, i))
+				prefix, len(got), len(want), i, keyAt(got, i), keyAt(want, i))
 		}
 	}
 }
 
-func place(list []string, i int) string {
+func keyAt(list []string, i int) string {
 	if i < len(list) {
 		return list[i]
 	}
@@ -66,7 +66,7 @@ func under(prefix string, keys []string) []string {
 }
 
 func thousandsOfKeys(t *trial) {
-	n := t.many(3_000, 1_000, 1_000) // several pages, however a store lists
+	n := t.many(3_000, 1_000, 1_000) // several pages in every store
 	keys := make([]string, n)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("tenant-%d/job/%05d", i%7, i)
@@ -82,8 +82,11 @@ func thousandsOfKeys(t *trial) {
 
 func prefixIsNoPattern(t *trial) {
 	var keys []string
-	telling := map[string]bool{} // the prefixes that a pattern would take for others: none of them is left out
-	for _, c := range []string{"%", "_", "*", "?", "[a]", "[", "\\", ".", "+", "^", "$", "(", ")", "{", "}", "|", "~", "a", "A", "é", "e\u0301"} {
+	telling := map[string]bool{} // prefixes that a pattern would misread; all of them are tried
+	for _, c := range []string{
+		"%", "_", "*", "?", "[a]", "[", "\\", ".", "+", "^", "$", "(", ")", "{", "}", "|", "~", "a", "A", "é",
+		"e\u0301",
+	} {
 		keys = append(keys, "list"+c+"x", "list"+c+"y/z", c+"/first")
 		telling["list"+c] = true
 	}
@@ -107,8 +110,10 @@ func prefixIsNoPattern(t *trial) {
 
 func orderedByBytes(t *trial) {
 	keys := []string{
-		"order/a", "order/B", "order/b", "order/A", "order/_", "order/-", "order/a b", "order/ab", "order/a-b", "order/aB", "order/a/b", "order/a.b", "order/a!",
-		"order/10", "order/9", "order/é", "order/z", "order/ä", "order/Z", "order/日本", "order/🙂", "order/\uffee", "order",
+		"order/a", "order/B", "order/b", "order/A", "order/_", "order/-", "order/a b", "order/ab", "order/a-b",
+		"order/aB", "order/a/b", "order/a.b", "order/a!",
+		"order/10", "order/9", "order/é", "order/z", "order/ä", "order/Z", "order/日本", "order/🙂", "order/\uffee",
+		"order",
 		"order!", "order0", "Order/a",
 	}
 	t.fill(keys)
@@ -122,7 +127,8 @@ func listedAsGot(t *trial) {
 	held.Guards = []string{"one", "two"}
 	freed, expired := acquire("listing/free", "bob"), t.expiring(acquire("listing/expired", "cleo"))
 	for _, req := range []tenure.Request{
-		held, report(held, "half"), freed, release(freed), reserve("listing/reserved", "ann"), takeover("listing/taken"), revoke("listing/revoked"), expired,
+		held, report(held, "half"), freed, release(freed), reserve("listing/reserved", "ann"),
+		takeover("listing/taken"), revoke("listing/revoked"), expired,
 	} {
 		t.must(req)
 	}
@@ -149,7 +155,7 @@ func leftEarly(t *trial) {
 		if err != nil || rec.Key != keys[seen] {
 			t.Fatalf("place %d: %q, %v", seen, rec.Key, err)
 		}
-		// The loop's body may use the store.
+		// The body of the loop may use the store.
 		t.get(t.store, rec.Key)
 		if seen++; seen == 5 {
 			break

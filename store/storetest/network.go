@@ -11,7 +11,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// When picks the requests that a fault befalls. A nil When picks all.
+// When picks the requests that have a fault. A nil When picks all.
 type When func(req tenure.Request) bool
 
 func (w When) picks(req tenure.Request) bool { return w == nil || w(req) }
@@ -30,15 +30,16 @@ func First(n int, w When) When {
 	}
 }
 
-// ErrFault is matched by every answer that a fault has spoiled. It stands inside an error that matches [store.ErrUnknown], as
-// a fault of a real network does.
+// ErrFault is matched by the answer to every request that has a fault. The
+// answer also matches [store.ErrUnknown], like a fault of a real network.
 var ErrFault = errors.New("a fault of the network")
 
 func lost(what string) store.Answer {
 	return store.Answer{Err: store.Unknown(fmt.Errorf("%w: %s", ErrFault, what))}
 }
 
-// DropReply is st behind a network that carries the picked requests out and loses the answers.
+// DropReply wraps st in a network that carries out the picked requests and
+// loses their answers.
 func DropReply(st store.Store, w When) store.Store {
 	return &dropReply{behind{st}, w}
 }
@@ -59,7 +60,7 @@ func (s *dropReply) Apply(ctx context.Context, requests []tenure.Request) []stor
 	return answers
 }
 
-// DropRequest is st behind a network that loses the picked requests.
+// DropRequest wraps st in a network that loses the picked requests.
 func DropRequest(st store.Store, w When) store.Store {
 	return &dropRequest{behind{st}, w}
 }
@@ -73,7 +74,9 @@ func (s *dropRequest) Apply(ctx context.Context, requests []tenure.Request) []st
 	return s.others(ctx, requests, pick(requests, s.when), "the request was not delivered")
 }
 
-// DeliverTwice is st behind a network that delivers the picked requests, and after all of their batch delivers them once more. The caller gets the first answer.
+// DeliverTwice wraps st in a network that delivers the picked requests twice:
+// once with their batch, and once more after it. The caller gets the first
+// answer.
 func DeliverTwice(st store.Store, w When) store.Store {
 	return &deliverTwice{behind{st}, w}
 }
@@ -97,13 +100,14 @@ func (s *deliverTwice) Apply(ctx context.Context, requests []tenure.Request) []s
 	return answers
 }
 
-// DeliverLate is st behind a network that keeps the picked requests back, answers them as unknown at once, as to a caller who has run out of
-// time, and delivers them when Deliver is called.
+// DeliverLate wraps st in a network that keeps back the picked requests. It
+// answers them at once as unknown, as if the caller's time were over. It
+// delivers them when Deliver is called.
 func DeliverLate(st store.Store, w When) *Late {
 	return &Late{behind: behind{st}, when: w}
 }
 
-// Late is a store that some requests reach late.
+// Late is a store that gets some requests late.
 type Late struct {
 	behind
 	when When
@@ -112,7 +116,7 @@ type Late struct {
 	pending []tenure.Request
 }
 
-// Apply carries out what is not kept back.
+// Apply carries out the requests that are not kept back.
 func (s *Late) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
 	picked := pick(requests, s.when)
 	s.mu.Lock()
@@ -125,7 +129,8 @@ func (s *Late) Apply(ctx context.Context, requests []tenure.Request) []store.Ans
 	return s.others(ctx, requests, picked, "the request is late")
 }
 
-// Deliver sends what was kept back, in the order in which it came, and returns the answers that nobody waits for any more.
+// Deliver sends the requests that were kept back, in their order. It returns
+// their answers, for which no caller waits any more.
 func (s *Late) Deliver(ctx context.Context) []store.Answer {
 	s.mu.Lock()
 	late := s.pending
@@ -137,17 +142,19 @@ func (s *Late) Deliver(ctx context.Context) []store.Answer {
 	return s.Store.Apply(ctx, late)
 }
 
-// Pending returns what is kept back.
+// Pending returns the requests that are kept back.
 func (s *Late) Pending() []tenure.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.pending)
 }
 
-// behind is the store behind a network, with the powers it has besides those of every store.
+// behind is the store behind a network. It passes on the optional methods of
+// the store.
 type behind struct{ store.Store }
 
-// others carries out the requests that are not picked and answers the picked ones as lost.
+// others carries out the requests that are not picked, and answers the picked
+// ones as lost.
 func (s behind) others(ctx context.Context, requests []tenure.Request, picked []bool, what string) []store.Answer {
 	answers := make([]store.Answer, len(requests))
 	var rest []tenure.Request
@@ -164,7 +171,7 @@ func (s behind) others(ctx context.Context, requests []tenure.Request, picked []
 	}
 	known := s.Store.Apply(ctx, rest)
 	if len(known) != len(rest) {
-		return known // a flaw of the store's that is not to be hidden
+		return known // a flaw of the store, which must not be hidden
 	}
 	for n, a := range known {
 		answers[index[n]] = a
@@ -172,7 +179,7 @@ func (s behind) others(ctx context.Context, requests []tenure.Request, picked []
 	return answers
 }
 
-// Watch wakes as the store behind does.
+// Watch watches the store behind the network.
 func (s behind) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	if w, ok := s.Store.(store.Watcher); ok {
 		return w.Watch(ctx, key)
@@ -180,7 +187,7 @@ func (s behind) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	return nil, fmt.Errorf("this store cannot wake waiters: %w", errors.ErrUnsupported)
 }
 
-// Acts tells as the store behind does.
+// Acts announces the acts of the store behind the network.
 func (s behind) Acts(ctx context.Context) (<-chan string, error) {
 	if a, ok := s.Store.(store.Announcer); ok {
 		return a.Acts(ctx)
@@ -188,7 +195,7 @@ func (s behind) Acts(ctx context.Context) (<-chan string, error) {
 	return nil, fmt.Errorf("this store tells of no acts: %w", errors.ErrUnsupported)
 }
 
-// Sweep forgets as the store behind does.
+// Sweep sweeps the store behind the network.
 func (s behind) Sweep(ctx context.Context) (int, error) {
 	if w, ok := s.Store.(store.Sweeper); ok {
 		return w.Sweep(ctx)
@@ -196,7 +203,7 @@ func (s behind) Sweep(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("this store forgets by itself: %w", errors.ErrUnsupported)
 }
 
-// Examine reports what the store behind does.
+// Examine examines the store behind the network.
 func (s behind) Examine(ctx context.Context) ([]store.Finding, error) {
 	if e, ok := s.Store.(store.Examiner); ok {
 		return e.Examine(ctx)
@@ -204,7 +211,7 @@ func (s behind) Examine(ctx context.Context) ([]store.Finding, error) {
 	return nil, fmt.Errorf("this store cannot examine itself: %w", errors.ErrUnsupported)
 }
 
-// pick asks once for every request: a When may count.
+// pick asks w once for every request, because w may count.
 func pick(requests []tenure.Request, w When) []bool {
 	picked := make([]bool, len(requests))
 	for i, req := range requests {

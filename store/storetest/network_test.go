@@ -15,8 +15,9 @@ import (
 // isSecond picks the requests on keys that end in 2.
 func isSecond(req tenure.Request) bool { return strings.HasSuffix(req.Key, "2") }
 
-// TestAFaultBefallsWhatItPicks: the rest of the batch is answered as ever, in order, and the fault is unknown like any.
-func TestAFaultBefallsWhatItPicks(t *testing.T) {
+// TestAFaultHitsOnlyThePickedRequests: the rest of the batch is answered as
+// usual, in order. Each fault is an unknown outcome.
+func TestAFaultHitsOnlyThePickedRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		net       func(store.Store) store.Store
 		delivered bool
@@ -48,7 +49,8 @@ func TestAFaultBefallsWhatItPicks(t *testing.T) {
 	}
 }
 
-// TestLateRequestsComeInTheirOrder: once, and when they are told to.
+// TestLateRequestsComeInTheirOrder: they come once, and only when Deliver is
+// called.
 func TestLateRequestsComeInTheirOrder(t *testing.T) {
 	st := sound().place(t).Open(t, Options{})
 	late := DeliverLate(st, nil)
@@ -68,8 +70,9 @@ func TestLateRequestsComeInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestFirstPicksSoMany: and passes over what its own When does not pick.
-func TestFirstPicksSoMany(t *testing.T) {
+// TestFirstPicksTheFirstN: and it does not count requests that its own When
+// does not pick.
+func TestFirstPicksTheFirstN(t *testing.T) {
 	when := First(2, isSecond)
 	var picked []bool
 	for _, key := range []string{"1", "2", "1", "2", "2"} {
@@ -80,8 +83,9 @@ func TestFirstPicksSoMany(t *testing.T) {
 	}
 }
 
-// TestANetworkTakesNoPowerAway: a store that wakes and sweeps does so behind a network, too; one that does not says so.
-func TestANetworkTakesNoPowerAway(t *testing.T) {
+// TestANetworkKeepsOptionalMethods: if a store can watch and sweep, it can do
+// so behind a network, too. If it cannot, the error says so.
+func TestANetworkKeepsOptionalMethods(t *testing.T) {
 	able := DropReply(sound().place(t).Open(t, Options{}), nil)
 	if _, err := able.(store.Watcher).Watch(t.Context(), "k"); err != nil {
 		t.Errorf("Watch: %v", err)
@@ -101,8 +105,9 @@ func TestANetworkTakesNoPowerAway(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedHarnessIsNamed: instead of a crash somewhere inside.
-func TestAnUnfinishedHarnessIsNamed(t *testing.T) {
+// TestAnIncompleteHarnessIsReported: the suite reports it, and does not crash
+// somewhere inside.
+func TestAnIncompleteHarnessIsReported(t *testing.T) {
 	failures := suite.Record(t, func(tb testing.TB) { newTrial(tb, Harness{}) })
 	if len(failures) != 1 || !strings.Contains(failures[0], "lacks Open or Wipe") {
 		t.Errorf("reported %q", failures)
@@ -112,7 +117,8 @@ func TestAnUnfinishedHarnessIsNamed(t *testing.T) {
 // silent is a store that forgets by itself: it has no Sweep.
 type silent struct{ store.Store }
 
-// TestAStoreThatForgetsByItselfPasses: records that go away without a sweep are as good, and those that stay are noticed.
+// TestAStoreThatForgetsByItselfPasses: records may go away without a sweep. The
+// suite notices if they stay.
 func TestAStoreThatForgetsByItselfPasses(t *testing.T) {
 	for _, forgets := range []bool{true, false} {
 		failures := Failures(t, func(tb testing.TB) Harness {

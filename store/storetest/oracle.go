@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// step sends one request and holds the store's answer, and what it keeps afterwards, against the law.
+// step sends one request. It compares the store's answer, and the record that
+// the store then has, with the law.
 func (t *trial) step(req tenure.Request) store.Answer {
 	t.Helper()
 	return t.steps(t.store, req)[0]
@@ -26,22 +27,23 @@ func (t *trial) must(req tenure.Request) store.Answer {
 	return a
 }
 
-// stepFrom is step for a check that is alone with the key, as stepsFrom is.
+// stepFrom is stepsFrom for one request.
 func (t *trial) stepFrom(records map[string]tenure.Record, req tenure.Request) store.Answer {
 	t.Helper()
 	return t.stepsFrom(records, t.store, req)[0]
 }
 
-// steps sends a batch, while nobody else uses its keys, and holds all of it against the law: requests on one key in their order.
+// steps sends a batch and compares all of it with the law, requests on one key
+// in their order. Nobody else may use the keys meanwhile.
 func (t *trial) steps(st store.Store, requests ...tenure.Request) []store.Answer {
 	t.Helper()
 	return t.stepsFrom(map[string]tenure.Record{}, st, requests...)
 }
 
-// stepsFrom is steps for a check that is alone with its keys from one batch to
-// the next. records are those that the steps before have left; stepsFrom reads
-// only the others, and notes what its own requests leave. A record that changes
-// by itself between two batches shows in the answers.
+// stepsFrom is steps for a check that alone uses its keys, from one batch to
+// the next. records has the records that earlier steps have left. stepsFrom
+// reads only the missing ones, and adds what its own requests leave. If a
+// record changes by itself between two batches, the answers show it.
 func (t *trial) stepsFrom(records map[string]tenure.Record, st store.Store, requests ...tenure.Request) []store.Answer {
 	t.Helper()
 	for _, req := range requests {
@@ -68,7 +70,8 @@ func (t *trial) stepsFrom(records map[string]tenure.Record, st store.Store, requ
 	return answers
 }
 
-// judge compares an answer with the law's and returns the record that the law leaves.
+// judge compares an answer with the law's answer. It returns the record that
+// the law leaves.
 func (t *trial) judge(before tenure.Record, req tenure.Request, got store.Answer) tenure.Record {
 	t.Helper()
 	if errors.Is(got.Err, store.ErrUnknown) {
@@ -76,7 +79,8 @@ func (t *trial) judge(before tenure.Record, req tenure.Request, got store.Answer
 	}
 	if req.Check() != nil {
 		if !errors.Is(got.Err, fence.ErrInvalid) {
-			t.Fatalf("%s of %q: %v; the request is invalid (%v) and the error must match fence.ErrInvalid", req.Verb, req.Key, got.Err, req.Check())
+			t.Fatalf("%s of %q: %v; the request is invalid (%v) and the error must match fence.ErrInvalid",
+				req.Verb, req.Key, got.Err, req.Check())
 		}
 		return before
 	}
@@ -85,7 +89,8 @@ func (t *trial) judge(before tenure.Record, req tenure.Request, got store.Answer
 	}
 	want, _, err := tenure.Apply(before, req, got.Now)
 	if d := differentErrors(err, got.Err); d != "" {
-		t.Fatalf("%s of %q at %s, state %q until %s: %s", req.Verb, req.Key, clockTime(got.Now), before.State, clockTime(before.Deadline), d)
+		t.Fatalf("%s of %q at %s, state %q until %s: %s",
+			req.Verb, req.Key, clockTime(got.Now), before.State, clockTime(before.Deadline), d)
 	}
 	if d := differ(want, got.Record, historyOrNone); d != "" {
 		t.Fatalf("%s of %q: the answer's record is not the law's: %s", req.Verb, req.Key, d)
@@ -93,7 +98,8 @@ func (t *trial) judge(before tenure.Record, req tenure.Request, got store.Answer
 	return want
 }
 
-// differentErrors says how the error of an answer is not the law's, with all the facts a caller may use; "" if it is.
+// differentErrors says how the error of an answer differs from the law's error,
+// in all facts that a caller may use. It returns "" if it does not.
 func differentErrors(want, got error) string {
 	var held, gotHeld *tenure.HeldError
 	var lost, gotLost *tenure.NotOwnedError
@@ -150,7 +156,7 @@ func differentLost(want, got *tenure.NotOwnedError) string {
 	return ""
 }
 
-// refused makes sure that a step was refused, and why.
+// refused makes sure that a step was refused for the given reason.
 func (t *trial) refused(a store.Answer, why tenure.Why) {
 	t.Helper()
 	var held *tenure.HeldError

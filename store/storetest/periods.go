@@ -24,13 +24,15 @@ func everyHour(key, owner string) tenure.Request {
 	return req
 }
 
-// oncePerPeriod starts the work on several machines in every slot, each early or late by less than a quarter of the period, as cron does. The work is
-// done once in every slot: no slot is skipped, none is done twice.
+// oncePerPeriod starts the work on several machines in every slot, as cron
+// does. Each start is early or late by less than a quarter of the period. The
+// work must be done exactly once in every slot.
 func oncePerPeriod(t *trial) {
 	const key = "periods/jitter"
 	period := time.Hour
 	if t.Advance == nil {
-		// Where the clock is not ours, starts cannot be placed. The two neighbours of a slot's middle are tried instead.
+		// Without control of the clock the check cannot place the starts. It
+		// then tries just after the work, and half a period later.
 		t.oneSlotAfterAnother(key)
 		return
 	}
@@ -64,7 +66,7 @@ type jittered struct {
 	of int
 }
 
-// inOrder sorts starts by time and remembers whose they are.
+// inOrder sorts starts by time, and keeps the number of the machine.
 func inOrder(starts []time.Duration) []jittered {
 	var all []jittered
 	for of, at := range starts {
@@ -91,7 +93,7 @@ func (t *trial) oneSlotAfterAnother(key string) {
 		t.pass(rec.Succeeded.Add(period / 2))
 		req := acquire(key, "ann")
 		req.Every = period
-		t.must(req) // half a period after the start, to the microsecond or later
+		t.must(req) // half a period after the last start, or a little later
 		t.must(release(req))
 		t.pass(t.get(t.store, key).Succeeded.Add(period / 2))
 	}
@@ -104,9 +106,10 @@ func refusedForHalfAPeriod(t *trial) {
 	a := t.step(everyHour(mine.Key, "bob"))
 	t.refused(a, tenure.WhyPeriod)
 	if rec := t.get(t.store, mine.Key); rec.Every != time.Hour || !rec.Succeeded.Equal(began) {
-		t.Fatalf("the record says every %s, succeeded %s; want 1h and %s", rec.Every, clockTime(rec.Succeeded), clockTime(began))
+		t.Fatalf("the record says every %s, succeeded %s; want 1h and %s",
+			rec.Every, clockTime(rec.Succeeded), clockTime(began))
 	}
-	// Whoever does not ask for a period is not refused for one.
+	// A request without a period is not refused because of one.
 	other := acquire(mine.Key, "bob")
 	t.must(other)
 	t.must(fail(other))
@@ -169,7 +172,8 @@ func holdAfterFailure(t *trial) {
 
 func operatorUnbound(t *trial) {
 	for name, hand := range map[string]func(string) tenure.Request{
-		"takeover": takeover, "revoke": revoke, "reserve": func(key string) tenure.Request { return reserve(key, "bob") },
+		"takeover": takeover, "revoke": revoke,
+		"reserve": func(key string) tenure.Request { return reserve(key, "bob") },
 	} {
 		mine := everyHour("periods/operator/"+name, "ann")
 		mine.HoldFor = long

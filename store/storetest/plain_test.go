@@ -16,7 +16,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// plain is the simplest sound store: a map under a mutex. Every one of its parts can be replaced by a broken one.
+// plain is the simplest sound store: a map under a mutex. A flaw replaces one
+// of its parts by a broken one.
 type plain struct {
 	clock *Clock
 
@@ -25,26 +26,30 @@ type plain struct {
 	watchers map[string][]chan struct{}
 	acts     turns.Acts
 
-	// The parts. Those that change or look at records are called with the mutex held.
+	// The parts. Functions that change or read records are called with the
+	// mutex held.
 	law    func(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error)
-	name   func(key string) string                                        // under which a key is kept
-	keep   func(rec tenure.Record) tenure.Record                          // what is kept of a record
-	show   func(rec tenure.Record) tenure.Record                          // what is given out of a record
-	answer func(a store.Answer) store.Answer                              // what is answered to one request
-	ended  func(n int, err error) []store.Answer                          // what is answered when the context has ended
-	carry  func(st store.Store, requests []tenure.Request) []store.Answer // how a batch is carried out, with the mutex free
+	name   func(key string) string               // the name under which a key is kept
+	keep   func(rec tenure.Record) tenure.Record // the record as it is kept
+	show   func(rec tenure.Record) tenure.Record // the record as callers get it
+	answer func(a store.Answer) store.Answer     // the answer to one request
+	ended  func(n int, err error) []store.Answer // the answers after the context has ended
+	// carry carries out a batch. The mutex is free.
+	carry  func(st store.Store, requests []tenure.Request) []store.Answer
 	match  func(key, prefix string) bool
 	order  func(records []tenure.Record)
 	due    func(rec tenure.Record, now time.Time, retention time.Duration) bool
 	sweep  func(p *plain, now time.Time, retention time.Duration) int // with the mutex free
 	wake   func(c chan struct{})
-	tell   func(p *plain, h *handle, req tenure.Request) // of an operator's act
-	unhear func(ctx context.Context) context.Context     // with which announcements end
-	unlook func(c chan struct{})                         // what the end of a watch does to its channel
+	tell   func(p *plain, h *handle, req tenure.Request) // announces an operator's act
+	unhear func(ctx context.Context) context.Context     // the context that ends announcements
+	unlook func(c chan struct{})                         // ends a watch: closes its channel
 	skew   func(handle int) time.Duration
 	closes func(p *plain)
 	reads  func(h *handle, key string) tenure.Record // with the mutex free
-	gap    func()                                    // between reading a record and writing it; nil: none, the mutex is held
+	// gap runs between reading a record and writing it, with the mutex free. If
+	// it is nil, the mutex stays held.
+	gap func()
 
 	opened int
 }
@@ -107,7 +112,7 @@ func copied(rec tenure.Record) tenure.Record {
 	return rec
 }
 
-// place is the store as the suite opens it.
+// place returns the store as the suite opens it.
 func (p *plain) place(testing.TB) Harness {
 	return Harness{
 		Open: func(_ testing.TB, o Options) store.Store {
@@ -126,13 +131,13 @@ func (p *plain) place(testing.TB) Harness {
 	}
 }
 
-// handle is one client's way to a plain store.
+// handle is one client of a plain store.
 type handle struct {
 	*plain
 	nth       int
 	retention time.Duration
 	closing   sync.Once
-	seen      map[string]tenure.Record // for those that cache
+	seen      map[string]tenure.Record // for flaws that cache
 }
 
 func (h *handle) now() time.Time { return tenure.Time(h.clock.Now().Add(h.skew(h.nth))) }

@@ -18,13 +18,13 @@ func repeats() []check {
 	}
 }
 
-// unchanged makes sure that a request has left the record as it was.
+// unchanged sends a request and makes sure that it leaves the record unchanged.
 func (t *trial) unchanged(req tenure.Request) store.Answer {
 	t.Helper()
 	before := t.get(t.store, req.Key)
 	records := map[string]tenure.Record{req.Key: before}
 	a := t.stepFrom(records, req)
-	// The step has read the record and found it to be the law's.
+	// stepFrom has compared the record in the store with this one.
 	if d := differ(before, records[req.Key], wholeHistory); d != "" {
 		t.Fatalf("%s again has changed the record: %s", req.Verb, d)
 	}
@@ -45,10 +45,11 @@ func againWhileAlive(t *trial) {
 		t.Fatalf("the same request again got token %d until %s, first %d until %s: neither may move",
 			again.Record.Token, clockTime(again.Record.Deadline), first.Record.Token, clockTime(first.Record.Deadline))
 	}
-	// After a renewal the answer is the lease as it stands.
+	// After a renewal the answer is the renewed lease.
 	renewed := t.must(renew(mine))
 	if again = t.unchanged(mine); again.Err != nil || !again.Record.Deadline.Equal(renewed.Record.Deadline) {
-		t.Fatalf("the same request after a renewal: %v until %s, want the renewed deadline %s", again.Err, clockTime(again.Record.Deadline), clockTime(renewed.Record.Deadline))
+		t.Fatalf("the same request after a renewal: %v until %s, want the renewed deadline %s",
+			again.Err, clockTime(again.Record.Deadline), clockTime(renewed.Record.Deadline))
 	}
 }
 
@@ -70,7 +71,8 @@ func againAfterExpiry(t *trial) {
 	t.refused(t.unchanged(mine), tenure.WhyExpired)
 	t.refused(t.unchanged(renew(mine)), tenure.WhyExpired)
 	t.refused(t.unchanged(release(mine)), tenure.WhyExpired)
-	// Only whoever asks to resume gets it back, while nobody else was granted.
+	// Only a request to resume gets the lease back, and only while nobody else
+	// was granted it.
 	token := t.get(t.store, mine.Key).Token
 	back := resume(mine)
 	back.TTL = long
@@ -84,7 +86,9 @@ func againAfterAnother(t *trial) {
 	t.must(mine)
 	t.expire(mine.Key)
 	t.must(other)
-	for _, req := range []tenure.Request{mine, renew(mine), resume(mine), report(mine, "late"), release(mine), fail(mine)} {
+	for _, req := range []tenure.Request{
+		mine, renew(mine), resume(mine), report(mine, "late"), release(mine), fail(mine),
+	} {
 		t.refused(t.unchanged(req), tenure.WhySuperseded)
 	}
 	t.must(release(other))
@@ -95,7 +99,8 @@ func againAfterAnother(t *trial) {
 
 func againAfterOperator(t *trial) {
 	for name, hand := range map[string]tenure.Request{
-		"takeover": takeover("repeats/takeover"), "reserve": reserve("repeats/reserve", "ann"), "revoke": revoke("repeats/revoke"),
+		"takeover": takeover("repeats/takeover"), "reserve": reserve("repeats/reserve", "ann"),
+		"revoke": revoke("repeats/revoke"),
 	} {
 		mine := acquire("repeats/"+name, "ann")
 		t.must(mine)
@@ -112,7 +117,7 @@ func grantedOnce(t *trial) {
 	s := scene{key: key, records: map[string]tenure.Record{key: {}}}
 	s.must(t, mine)
 	s.must(t, release(mine))
-	// As many transfers as fit beside it in the history.
+	// As many transfers as the history has room for, besides this one.
 	for range tenure.HistoryLen - 1 {
 		next := acquire(key, "bob")
 		s.must(t, next)
@@ -143,7 +148,9 @@ func releaseAgain(t *trial) {
 }
 
 func handAgain(t *trial) {
-	for _, hand := range []tenure.Request{takeover("repeats/hand/1"), reserve("repeats/hand/2", "bob"), revoke("repeats/hand/3")} {
+	for _, hand := range []tenure.Request{
+		takeover("repeats/hand/1"), reserve("repeats/hand/2", "bob"), revoke("repeats/hand/3"),
+	} {
 		mine := acquire(hand.Key, "ann")
 		t.must(mine)
 		first := t.must(hand)
@@ -152,7 +159,8 @@ func handAgain(t *trial) {
 		}
 		t.aLittleLater()
 		if again := t.unchanged(hand); again.Err != nil || again.Record.Token != first.Record.Token {
-			t.Fatalf("%s again: %v with token %d, first %d", hand.Verb, again.Err, again.Record.Token, first.Record.Token)
+			t.Fatalf("%s again: %v with token %d, first %d",
+				hand.Verb, again.Err, again.Record.Token, first.Record.Token)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Resolve sends a request until its outcome is known, as clients do, however often connections break meanwhile, or until ctx is over.
+// Resolve sends a request until its outcome is known, or until ctx ends.
+// Clients do the same when connections break.
 func Resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answer {
 	for try := 0; ; try++ {
 		answers := st.Apply(ctx, []tenure.Request{req})
@@ -20,7 +21,7 @@ func Resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answ
 		if !errors.Is(answers[0].Err, store.ErrUnknown) || ctx.Err() != nil {
 			return answers[0]
 		}
-		var wait time.Duration // none at first: most faults are over as soon as they are seen
+		var wait time.Duration // none at first: most faults are over at once
 		if try > 3 {
 			wait = min(time.Millisecond<<min(try-4, 8), 20*time.Millisecond)
 		}
@@ -32,7 +33,7 @@ func Resolve(ctx context.Context, st store.Store, req tenure.Request) store.Answ
 	}
 }
 
-// acquire asks for a key with a secret of its own.
+// acquire makes a request for a key, with a new secret.
 func acquire(key, owner string) tenure.Request {
 	return tenure.Request{
 		Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(),
@@ -40,13 +41,13 @@ func acquire(key, owner string) tenure.Request {
 	}
 }
 
-// briefly is a request for a lease that runs out soon.
+// briefly shortens the TTL of a request.
 func briefly(req tenure.Request) tenure.Request {
 	req.TTL = brief
 	return req
 }
 
-// The requests of a holder, by the request that it was granted for.
+// The requests of a holder. of is the request that was granted.
 
 func renew(of tenure.Request) tenure.Request {
 	return tenure.Request{Verb: tenure.Renew, Key: of.Key, Secret: of.Secret}
@@ -72,7 +73,7 @@ func fail(of tenure.Request) tenure.Request {
 	return req
 }
 
-// stranger is the same request by somebody with another secret.
+// stranger makes the same request with another secret.
 func stranger(req tenure.Request) tenure.Request {
 	req.Secret = tenure.NewSecret()
 	return req

@@ -19,21 +19,26 @@ func onlyTheNamed(t *trial) {
 	const key = "reservations/named"
 	hand := reserve(key, "bob")
 	a := t.must(hand)
-	if a.Record.State != tenure.Reserved || a.Record.Owner != "bob" || a.Record.Actor != hand.Actor || a.Record.Note != hand.Note {
-		t.Fatalf("reserved for bob: the record says %s for %q by %q (%q)", a.Record.State, a.Record.Owner, a.Record.Actor, a.Record.Note)
+	if a.Record.State != tenure.Reserved || a.Record.Owner != "bob" || a.Record.Actor != hand.Actor ||
+		a.Record.Note != hand.Note {
+		t.Fatalf("reserved for bob: the record says %s for %q by %q (%q)",
+			a.Record.State, a.Record.Owner, a.Record.Actor, a.Record.Note)
 	}
 	for _, owner := range []string{"ann", "Bob", "bob ", "bo"} {
 		t.refused(t.step(acquire(key, owner)), tenure.WhyReserved)
 	}
-	// The reservation itself is nobody's lease.
+	// The reservation itself is no lease.
 	t.refused(t.step(renew(hand)), tenure.WhyReleased)
 	mine := acquire(key, "bob")
 	got := t.must(mine)
-	if got.Record.Cause != tenure.Handoff || got.Record.Actor != hand.Actor || got.Record.Note != hand.Note || got.Record.Token <= a.Record.Token {
-		t.Fatalf("the handoff is token %d, cause %q, by %q (%q)", got.Record.Token, got.Record.Cause, got.Record.Actor, got.Record.Note)
+	if got.Record.Cause != tenure.Handoff || got.Record.Actor != hand.Actor || got.Record.Note != hand.Note ||
+		got.Record.Token <= a.Record.Token {
+		t.Fatalf("the handoff is token %d, cause %q, by %q (%q)",
+			got.Record.Token, got.Record.Cause, got.Record.Actor, got.Record.Note)
 	}
 	t.refused(t.step(acquire(key, "bob")), tenure.WhyHeld)
-	// It is used up: after the release anybody may come, and the operator is not named again.
+	// The reservation is used up. After the release anybody may come, and the
+	// record no longer names the operator.
 	t.must(release(mine))
 	if next := t.must(acquire(key, "ann")); next.Record.Cause != tenure.Released || next.Record.Actor != "" {
 		t.Fatalf("the term after the handoff has cause %q and actor %q", next.Record.Cause, next.Record.Actor)
@@ -61,7 +66,7 @@ func reservationEndsTerm(t *trial) {
 	if a := t.must(hand); a.Record.Token <= granted.Record.Token {
 		t.Fatalf("reserving burned no token: %d after %d", a.Record.Token, granted.Record.Token)
 	}
-	// Even if it is for the same owner: the old grant is over, and a new one begins.
+	// Even for the same owner the old grant is over, and a new one begins.
 	t.refused(t.step(renew(mine)), tenure.WhyTakenOver)
 	t.refused(t.step(release(mine)), tenure.WhyTakenOver)
 	t.must(acquire(key, "ann"))

@@ -17,11 +17,13 @@ func retention() []check {
 		{"what still matters is kept", keptWhileItMatters},
 		{"nothing is dropped before its time", notDroppedEarly},
 		{"sweeping takes nothing from a new holder", sweepingWhileAcquiring},
+		{"a client that stood still during a sweep takes nothing from a new holder", sweptWhileStill},
+		{"many reclaim a key while it is swept, one gets it", reclaimWhileSwept},
 		{"nothing of a key is left when it is dropped", nothingLeft},
 	}
 }
 
-// forgetful gives the trial's handles a retention that can be waited for.
+// forgetful gives the trial's handles a retention that a check can wait for.
 func (t *trial) forgetful() {
 	t.Helper()
 	t.options.Retention = 200 * time.Millisecond
@@ -31,7 +33,7 @@ func (t *trial) forgetful() {
 	t.reopen()
 }
 
-// sweep lets the store forget what it may, now, and reports whether it can be told to.
+// sweep sweeps the store now. It reports whether the store can sweep on demand.
 func (t *trial) sweep(st store.Store) bool {
 	t.Helper()
 	sw, ok := st.(store.Sweeper)
@@ -45,7 +47,8 @@ func (t *trial) sweep(st store.Store) bool {
 	return err == nil
 }
 
-// forget lets keys become old and makes sure that the store forgets them: at a sweep, or by itself and soon.
+// forget lets keys become old. It makes sure that the store forgets them, at a
+// sweep or soon by itself.
 func (t *trial) forget(keys ...string) {
 	t.Helper()
 	var old time.Time
@@ -63,7 +66,8 @@ func (t *trial) forget(keys ...string) {
 			return
 		}
 		if swept || time.Now().After(giveUp) {
-			t.Fatalf("%d of %d records are still there a retention after they last mattered, %q among them", len(left), len(keys), left[0])
+			t.Fatalf("%d of %d records are still there a retention after they last mattered, %q among them",
+				len(left), len(keys), left[0])
 		}
 		t.pass(t.now().Add(100 * time.Millisecond))
 	}
@@ -71,14 +75,18 @@ func (t *trial) forget(keys ...string) {
 
 func quietIsDropped(t *trial) {
 	t.forgetful()
-	freed, failed, expired := acquire("retention/freed", "ann"), acquire("retention/failed", "ann"), briefly(acquire("retention/expired", "ann"))
+	freed, failed := acquire("retention/freed", "ann"), acquire("retention/failed", "ann")
+	expired := briefly(acquire("retention/expired", "ann"))
 	periodic, holding := briefly(acquire("retention/period", "ann")), briefly(acquire("retention/hold", "ann"))
 	periodic.Every, holding.HoldFor = brief, brief
 	var all []string
 	for _, req := range []tenure.Request{freed, failed, expired, periodic, holding} {
 		all = append(all, req.Key)
 	}
-	hands := []tenure.Request{briefly(takeover("retention/taken")), briefly(reserve("retention/reserved", "ann")), revoke("retention/revoked")}
+	hands := []tenure.Request{
+		briefly(takeover("retention/taken")), briefly(reserve("retention/reserved", "ann")),
+		revoke("retention/revoked"),
+	}
 	for _, req := range hands {
 		all = append(all, req.Key)
 	}
@@ -88,7 +96,8 @@ func quietIsDropped(t *trial) {
 	for _, key := range all {
 		a := t.must(acquire(key, "bob"))
 		if a.Record.Cause != tenure.First || len(a.Record.History) > 1 {
-			t.Fatalf("%q was dropped and begins again with cause %q and %d transfers", key, a.Record.Cause, len(a.Record.History))
+			t.Fatalf("%q was dropped and begins again with cause %q and %d transfers",
+				key, a.Record.Cause, len(a.Record.History))
 		}
 	}
 }
@@ -96,7 +105,8 @@ func quietIsDropped(t *trial) {
 func keptWhileItMatters(t *trial) {
 	t.forgetful()
 	lasting := 100 * 24 * time.Hour
-	held, periodic, holding := acquire("retention/held", "ann"), acquire("retention/period", "ann"), acquire("retention/hold", "ann")
+	held, periodic := acquire("retention/held", "ann"), acquire("retention/period", "ann")
+	holding := acquire("retention/hold", "ann")
 	reserved, taken := reserve("retention/reserved", "bob"), takeover("retention/taken")
 	quiet := acquire("retention/quiet", "ann")
 	for _, req := range []*tenure.Request{&held, &reserved, &taken} {
@@ -111,7 +121,7 @@ func keptWhileItMatters(t *trial) {
 	for _, req := range kept {
 		before = append(before, t.get(t.store, req.Key))
 	}
-	t.forget(quiet.Key) // others that are as old have had their chance
+	t.forget(quiet.Key) // a wrong sweep would drop the others, too
 	for _, want := range before {
 		if d := differ(want, t.get(t.store, want.Key), wholeHistory); d != "" {
 			t.Fatalf("%q matters for days, and after a sweep: %s", want.Key, d)
@@ -151,7 +161,8 @@ func notDroppedEarly(t *trial) {
 	}
 }
 
-// sweepingWhileAcquiring lets every client sweep while others take the very keys that are due to be dropped.
+// sweepingWhileAcquiring lets every client sweep while others acquire the very
+// keys that are due to be dropped.
 func sweepingWhileAcquiring(t *trial) {
 	t.forgetful()
 	handles := t.handles(3)
@@ -173,7 +184,7 @@ func sweepingWhileAcquiring(t *trial) {
 		t.pass(last.Quiet().Add(t.options.Retention))
 		requests, answers := make([]tenure.Request, n), make([]store.Answer, n)
 		suite.Together(n+len(handles), func(i int) {
-			if round%2 == 1 { // those who start first are not always the same
+			if round%2 == 1 { // so that not always the same goroutines start first
 				i = n + len(handles) - 1 - i
 			}
 			if i >= n {

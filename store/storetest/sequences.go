@@ -15,14 +15,15 @@ func sequences() []check {
 	}
 }
 
-// author invents requests on one key: sensible ones, late ones, wrong ones.
+// author makes up requests on one key: sensible, late and wrong ones.
 type author struct {
 	*trial
 	key     string
-	secrets []tenure.Secret // of earlier requests: most are over
+	secrets []tenure.Secret // of earlier requests; most of their leases are over
 }
 
-// randomRequests writes many sequences side by side, so that they share the times that have to be waited for.
+// randomRequests runs many sequences in turns, so that they share the time that
+// a check has to wait.
 func randomRequests(t *trial) {
 	by := t.authors("single", t.many(60, 6, 20))
 	for range t.many(40, 20, 25) {
@@ -53,7 +54,7 @@ func randomBatches(t *trial) {
 	}
 }
 
-// pickOne returns one of what it is given.
+// pickOne returns one of its arguments, at random.
 func pickOne[T any](t *trial, of ...T) T { return of[t.rand.IntN(len(of))] }
 
 func (by *author) request() tenure.Request {
@@ -71,7 +72,8 @@ func (by *author) request() tenure.Request {
 		req.Instance = pickOne(t, "", "run 1", "run 2")
 		req.Every = pickOne(t, 0, 0, 0, brief, long)
 		req.HoldFor = pickOne(t, 0, 0, 0, brief, long)
-		req.Above = pickOne(t, 0, 0, 0, 0, 1, fence.Token(time.Now().UnixMicro()), tenure.MaxAbove-fence.Token(t.rand.IntN(1000)))
+		req.Above = pickOne(t, 0, 0, 0, 0, 1, fence.Token(time.Now().UnixMicro()),
+			tenure.MaxAbove-fence.Token(t.rand.IntN(1000)))
 		req.Guards = pickOne(t, nil, []string{"file:///a"}, []string{"redis://h#k", "/b"})
 	case tenure.Renew:
 		req.TTL = pickOne(t, 0, 0, req.TTL)
@@ -90,7 +92,8 @@ func (by *author) request() tenure.Request {
 	return req
 }
 
-// secret is new, or one of the last few: mostly the newest, so that some requests succeed.
+// secret returns a new secret, or one of the last few. It prefers the newest,
+// so that some requests succeed.
 func (by *author) secret() tenure.Secret {
 	n := len(by.secrets)
 	switch {
@@ -103,7 +106,8 @@ func (by *author) secret() tenure.Secret {
 	return by.secrets[n-1-by.rand.IntN(min(n, 5))]
 }
 
-// letTimePass moves the clock by nothing, by a little, to the very edge of what the record says, or beyond it.
+// letTimePass moves the clock by nothing, by a little, to the exact edge of a
+// time in the record, or beyond it.
 func (by author) letTimePass() {
 	t := by.trial
 	if t.Advance == nil {
@@ -119,7 +123,8 @@ func (by author) letTimePass() {
 		t.Advance(brief)
 	case 2, 3:
 		rec := t.get(t.store, by.key)
-		edge := pickOne(t, rec.Deadline, rec.HoldUntil, rec.Succeeded.Add(long/2)).Add(pickOne(t, -time.Microsecond, 0, time.Microsecond))
+		edge := pickOne(t, rec.Deadline, rec.HoldUntil, rec.Succeeded.Add(long/2)).
+			Add(pickOne(t, -time.Microsecond, 0, time.Microsecond))
 		if left := edge.Sub(t.now()); left > 0 && left < 100*time.Hour {
 			t.Advance(left)
 		}

@@ -9,31 +9,42 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Harness is one empty place for leases, and what a check may do with it.
+// Harness is one empty set of leases, and the means to test it. The suite calls
+// such a set a place: a database, a directory, a bucket.
 type Harness struct {
-	// Open opens a handle on the place. Every call is another client of the same leases. The suite closes what it opens. Required.
+	// Open opens a handle on the place. Every handle is another client of the
+	// same leases. The suite closes the handles. Required.
 	Open func(tb testing.TB, o Options) store.Store
-	// Wipe makes the place lose its memory while handles are open: a flushed database, a deleted directory, an emptied bucket. Required.
+	// Wipe makes the place lose all records while handles are open. Examples
+	// are a flushed database, a deleted directory, an emptied bucket. Required.
 	Wipe func(tb testing.TB)
-	// Advance moves the store's clock, where it is the harness's to move. Without it the suite waits for the store's own clock.
+	// Advance moves the store's clock, if the harness can. If it is nil, the
+	// suite waits for the store's own clock.
 	Advance func(d time.Duration)
-	// Grain is how coarse the store's own clock is: readings of it may differ by as much. Zero means that they never do.
+	// Grain is how coarse the store's clock is: two readings of the same moment
+	// may differ by as much. Zero means that they never differ.
 	Grain time.Duration
-	// Slow says that a request costs a round trip or a sync to disk: the suite does less of the same.
+	// Slow says that a request costs a round trip or a sync to disk. The suite
+	// then repeats less.
 	Slow bool
-	// Crowd is how many keys there are at most where the suite wants many, for a store to which each is a request of its own. Zero means as many as it wants. Let such a store list them in small pages.
+	// Crowd is the highest number of keys that the suite uses where it wants
+	// many. It is for a store that needs a request for each key. Zero means no
+	// limit. Let such a store list keys in small pages.
 	Crowd int
-	// Patience is how long something may take that must happen soon; default 30 s. It is a bound on hanging, not on speed.
+	// Patience is the longest time for something that must happen soon. The
+	// default is 30 s. It catches a store that hangs, not a slow one.
 	Patience time.Duration
 }
 
-// Options are what a check wants of a handle.
+// Options are what a check needs of a handle.
 type Options struct {
-	// Retention is the handle's; zero means the store's own default. All handles of one place get the same.
+	// Retention is the handle's retention. Zero means the store's own default.
+	// All handles of one place get the same.
 	Retention time.Duration
 }
 
-// check is one promise of a store and how it is tried; group is a behaviour: the checks of one file.
+// check is one promise of a store. group is one behaviour: the checks of one
+// file.
 type (
 	check = suite.Check[*trial]
 	group = suite.Group[*trial]
@@ -64,23 +75,28 @@ func groups() []group {
 	}
 }
 
-// Run tries every promise of a store, each in a subtest of its own and on a place of its own, side by side. place makes an empty place,
-// apart from all others; it is called once for every check.
+// Run tries every promise of a store. Each check is a subtest with a place of
+// its own, and all run in parallel. Run calls place once for every check. place
+// makes an empty place that shares nothing with others.
 //
-// With -short, and on stores that are Slow, the suite repeats less and leaves nothing out.
+// With -short, and on stores that are Slow, the suite repeats less, but leaves
+// nothing out.
 func Run(t *testing.T, place func(tb testing.TB) Harness) {
 	suite.Run(t, groups(), begun(place))
 }
 
-// RunTimed tries the promises in which time has a part, and no others: for a second run of a slow store on its own clock, after one of the whole suite on a clock that the harness moves.
+// RunTimed tries only the promises in which time has a part. It is for a second
+// run of a slow store, on its own clock, after a run of the whole suite on a
+// clock that the harness moves.
 func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
 	suite.Run(t, timed(t), begun(place))
 }
 
-// timed lists the checks that read the clock or wait for it, and those of
-// batches, which may read it once for many requests. Of transitions it takes the
-// states that are reached by waiting. Of contention it takes the race for an
-// expired lease, and one race in which every verb meets every other.
+// timed lists the checks that read the clock or wait for it. Batches are among
+// them, because a store may read the clock once for many requests. It takes
+// only those transitions whose states are reached by waiting. From contention
+// it takes the race for an expired lease, and one race in which every verb
+// meets every other.
 func timed(t testing.TB) []group {
 	names := []string{"contention", "batch", "tokens", "deadlines", "periods", "reservations", "history", "retention"}
 	some := suite.Only(t, groups(), names...)
@@ -108,7 +124,10 @@ func only(t testing.TB, checks []check, names ...string) []check {
 	return some
 }
 
-// Failures runs the checks of the named groups, or all checks if none is named, without failing t, and returns what the failed ones had to say, by "group/check". It is for tests of the suite: a store that is broken on purpose must fail.
+// Failures runs the checks of the named groups without failing t, or all checks
+// if none is named. It returns the messages of the failed ones, by
+// "group/check". It is for tests of the suite: a store that is broken on
+// purpose must fail.
 func Failures(t testing.TB, place func(tb testing.TB) Harness, names ...string) map[string][]string {
 	t.Helper()
 	some := groups()
@@ -118,7 +137,7 @@ func Failures(t testing.TB, place func(tb testing.TB) Harness, names ...string) 
 	return suite.Failures(t, some, begun(place))
 }
 
-// begun begins a trial on a place of its own.
+// begun makes a function that begins a trial on a place of its own.
 func begun(place func(tb testing.TB) Harness) func(testing.TB) *trial {
 	return func(tb testing.TB) *trial { return newTrial(tb, place(tb)) }
 }

@@ -51,7 +51,8 @@ func tokensRise(t *trial) {
 	}
 }
 
-// tokensAfterDrop lets the store forget a key by its own retention. What it forgets is old, so the clock is beyond its tokens.
+// tokensAfterDrop lets the store forget a key by its own retention. A forgotten
+// record is old, so the clock is already beyond its tokens.
 func tokensAfterDrop(t *trial) {
 	t.forgetful()
 	mine := acquire("laws/2/drop", "ann")
@@ -79,13 +80,14 @@ func tokensAfterDrop(t *trial) {
 func tokensAfterWipe(t *trial) {
 	mine := acquire("laws/2/wipe", "ann")
 	last := t.must(mine).Record.Token
-	for range 5 { // a counter runs ahead of the clock as it is used
+	for range 5 { // tokens run ahead of the clock if there are many
 		t.must(release(mine))
 		mine = acquire(mine.Key, "ann")
 		last = t.must(mine).Record.Token
 	}
 	for range t.many(3, 2, 2) {
-		// Only tokens issued longer ago than this are promised to be below the next.
+		// The law promises higher tokens only if the old ones are older than
+		// this.
 		t.pass(time.UnixMicro(int64(last)).Add(time.Millisecond))
 		t.Wipe(t.TB)
 		if rec := t.get(t.store, mine.Key); !rec.IsZero() {
@@ -128,15 +130,17 @@ func aboveToken(t *trial) {
 		t.Fatalf("asked above %d: token %d with cause %q", mine.Above, a.Record.Token, a.Record.Cause)
 	}
 	t.must(release(mine))
-	// A request for above what is long passed changes nothing.
+	// Above has no effect if the token has already been passed.
 	mine = acquire(mine.Key, "ann")
 	mine.Above = 1
 	if next := t.must(mine); next.Record.Token <= a.Record.Token || next.Record.Cause != tenure.Released {
-		t.Fatalf("asked above 1: token %d with cause %q after token %d", next.Record.Token, next.Record.Cause, a.Record.Token)
+		t.Fatalf("asked above 1: token %d with cause %q after token %d",
+			next.Record.Token, next.Record.Cause, a.Record.Token)
 	}
 }
 
-// exactTokens catches stores that carry tokens as floating point numbers, or as text of some digits.
+// exactTokens catches stores that keep tokens as floating point numbers, or as
+// text with too few digits.
 func exactTokens(t *trial) {
 	mine := acquire("tokens/exact", "ann")
 	mine.Above = tenure.MaxAbove - 3

@@ -9,19 +9,21 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// scene is a state that a key can be in, and the requests that brought it there.
+// scene is a key in some state, and the requests that brought it there.
 type scene struct {
 	key string
-	// mine was made by "ann"; it may be over, or never have been sent. other was made by "bob", hand by an operator.
+	// mine is the request of "ann". Its lease may be over, or it was never
+	// sent. other is the request of "bob", and hand that of an operator.
 	mine, other, hand tenure.Request
-	// records is what the steps so far have left of the key.
+	// records has the key's record after the steps so far.
 	records map[string]tenure.Record
-	// looks says that the record is read after every request. It is the first
-	// scene of its state: the others are built in the same way.
+	// looks says that the check reads the record after every request. It is set
+	// in the first scene of a state. The other scenes are built in the same
+	// way.
 	looks bool
 }
 
-// must sends a request that the law allows, as the next step of the scene.
+// must sends the next request of the scene. The law must allow it.
 func (s *scene) must(t *trial, req tenure.Request) tenure.Record {
 	t.Helper()
 	var a store.Answer
@@ -37,25 +39,26 @@ func (s *scene) must(t *trial, req tenure.Request) tenure.Record {
 	return a.Record
 }
 
-// A state is built in stages. After each the clock passes the moment that any stage returned.
+// state is built in stages. After each stage the clock passes the latest moment
+// that a scene's stage returned.
 type state struct {
 	name   string
 	stages []stage
 }
 
-// A stage sends requests. Where it is over, the state is built on when the
-// clock has passed the moment that send returns.
+// stage sends requests. If over is set, the next stage begins after the moment
+// that send returns.
 type stage struct {
 	send func(t *trial, s *scene) time.Time
 	over bool
 }
 
-// waits reports whether time passes before a key is in the state.
+// waits reports whether time must pass before a key is in the state.
 func (s state) waits() bool {
 	return slices.ContainsFunc(s.stages, func(g stage) bool { return g.over })
 }
 
-// at is a stage that sends requests and lets no time pass.
+// at makes a stage that sends requests and lets no time pass.
 func at(send func(s *scene) []tenure.Request) stage {
 	return stage{send: func(t *trial, s *scene) time.Time {
 		for _, req := range send(s) {
@@ -65,7 +68,7 @@ func at(send func(s *scene) []tenure.Request) stage {
 	}}
 }
 
-// over is a stage whose requests have lost their force when it ends.
+// over makes a stage that ends when its lease, hold or period is over.
 func over(send func(s *scene) []tenure.Request) stage {
 	return stage{over: true, send: func(t *trial, s *scene) time.Time {
 		var rec tenure.Record
@@ -76,7 +79,7 @@ func over(send func(s *scene) []tenure.Request) stage {
 	}}
 }
 
-// states are all the situations in which a request can find a key.
+// states are all situations in which a request can find a key.
 func states() []state {
 	type list = []tenure.Request
 	mine := func(s *scene) list { return list{s.mine} }
@@ -96,29 +99,41 @@ func states() []state {
 		{"expired", stages{over(briefMine)}},
 		{"superseded", stages{over(briefMine), at(other)}},
 		{"released", stages{at(func(s *scene) list { return list{s.mine, release(s.mine)} })}},
-		{"released, then held by another", stages{at(func(s *scene) list { return list{s.mine, release(s.mine), s.other} })}},
+		{"released, then held by another", stages{at(func(s *scene) list {
+			return list{s.mine, release(s.mine), s.other}
+		})}},
 		{"released after failure", stages{at(func(s *scene) list { return list{s.mine, fail(s.mine)} })}},
 		{"taken over", stages{at(func(s *scene) list { return list{s.mine, s.hand} })}},
 		{"taken over, expired since", stages{over(func(s *scene) list { return list{s.mine, briefly(s.hand)} })}},
 		{"reserved", stages{at(func(s *scene) list { s.hand = reserve(s.key, "ann"); return list{s.mine, s.hand} })}},
-		{"reserved for another", stages{at(func(s *scene) list { s.hand = reserve(s.key, "bob"); return list{s.mine, s.hand} })}},
-		{"reservation over", stages{over(func(s *scene) list { s.hand = reserve(s.key, "bob"); return list{s.mine, briefly(s.hand)} })}},
+		{"reserved for another", stages{at(func(s *scene) list {
+			s.hand = reserve(s.key, "bob")
+			return list{s.mine, s.hand}
+		})}},
+		{"reservation over", stages{over(func(s *scene) list {
+			s.hand = reserve(s.key, "bob")
+			return list{s.mine, briefly(s.hand)}
+		})}},
 		{"revoked", stages{at(func(s *scene) list { s.hand = revoke(s.key); return list{s.mine, s.hand} })}},
 		{"on hold", stages{at(holdFor(long))}},
-		{"on hold after failure", stages{at(func(s *scene) list { s.mine.HoldFor = long; return list{s.mine, fail(s.mine)} })}},
+		{"on hold after failure", stages{at(func(s *scene) list {
+			s.mine.HoldFor = long
+			return list{s.mine, fail(s.mine)}
+		})}},
 		{"hold over", stages{over(holdFor(brief))}},
 		{"done in this period", stages{at(every(long))}},
 		{"done in the last period", stages{over(every(brief))}},
 	}
 }
 
-// act is what somebody tries on a key in some state.
+// act is a name for the requests that somebody sends to a key in some state.
 type act struct {
 	name string
 	send func(s scene) []tenure.Request
 }
 
-// acts are all the requests there are, by those who may and by those who may not.
+// acts are all kinds of requests, by senders who may and by senders who may
+// not.
 func acts() []act {
 	type list = []tenure.Request
 	with := func(req tenure.Request, change func(*tenure.Request)) tenure.Request { change(&req); return req }
@@ -155,7 +170,9 @@ func acts() []act {
 		{"report by a stranger", func(s scene) list { return list{stranger(report(s.mine, "none"))} }},
 		{"release", func(s scene) list { return list{release(s.mine), release(s.mine)} }},
 		{"release after failure", func(s scene) list { return list{fail(s.mine), fail(s.mine)} }},
-		{"release by a stranger", func(s scene) list { return list{stranger(release(s.mine)), stranger(fail(s.mine))} }},
+		{"release by a stranger", func(s scene) list {
+			return list{stranger(release(s.mine)), stranger(fail(s.mine))}
+		}},
 		{"release by the operator", func(s scene) list { return list{release(s.hand)} }},
 		{"takeover", func(s scene) list { req := takeover(s); return list{req, req} }},
 		{"takeover with a used secret", func(s scene) list {
@@ -184,7 +201,8 @@ func (t *trial) everyAct(nth int, st state) {
 	scenes := make([]scene, 0, len(acts()))
 	all := acts()
 	for i := range all {
-		// A slow store is asked a third of all in each state, another third in the next.
+		// A slow store gets a third of all acts in each state, and another
+		// third in the next.
 		if t.Slow && i%3 != nth%3 {
 			continue
 		}
@@ -216,9 +234,10 @@ func (t *trial) everyAct(nth int, st state) {
 		for _, req := range a.send(s) {
 			t.stepFrom(s.records, req)
 		}
-		// What comes after shows what the act has left: how the next term begins, and how the last ended.
+		// The requests that follow show what the act has left: how the next
+		// term begins, and how the last one ended.
 		last := acquire(s.key, "cleo")
-		t.stepFrom(s.records, last) // alone: some stores have a way of their own for it
+		t.stepFrom(s.records, last) // a batch of one: some stores treat it specially
 		t.stepsFrom(s.records, t.store, takeover(s.key), renew(last))
 	}
 }

@@ -13,13 +13,15 @@ import (
 )
 
 const (
-	// long is a TTL that does not run out while a check runs, on any clock that is not advanced.
+	// long is a TTL that does not end while a check runs, unless the clock is
+	// advanced.
 	long = time.Hour
-	// brief is a TTL that can be waited for. Nothing is asserted of a brief lease that needs it to be still alive.
+	// brief is a TTL that a check can wait for. No check may rely on a brief
+	// lease being still alive.
 	brief = 30 * time.Millisecond
 )
 
-// trial is one check under way on one place.
+// trial is one check that runs on one place.
 type trial struct {
 	testing.TB
 	Harness
@@ -27,7 +29,8 @@ type trial struct {
 	store   store.Store
 	options Options
 	opened  []store.Store
-	// ctx ends when the store has answered nothing for so long that it hangs.
+	// ctx ends when the store has answered nothing for so long that it must
+	// hang.
 	ctx context.Context
 	// alive notes that the store has answered.
 	alive func()
@@ -42,7 +45,8 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	hangs := 10 * h.Patience
 	if h.Patience <= 0 {
 		h.Patience = 30 * time.Second
-		hangs = 10 * time.Minute // a batch of many requests is one answer, and a busy machine is slow
+		// A batch of many requests is one answer, and a busy machine is slow.
+		hangs = 10 * time.Minute
 	}
 	ctx, alive := suite.Watch(tb, hangs)
 	t := &trial{TB: tb, Harness: h, ctx: ctx, alive: alive, rand: suite.Random(tb, "STORETEST_SEED")}
@@ -87,7 +91,8 @@ func (t *trial) handles(n int) []store.Store {
 	return all
 }
 
-// many is how often something is repeated: in full, on a slow store, in a short test.
+// many returns how often to repeat something: full, or fewer times on a slow
+// store or in a short test.
 func (t *trial) many(full, slow, short int) int {
 	n := full
 	if t.Slow {
@@ -102,7 +107,7 @@ func (t *trial) many(full, slow, short int) int {
 	return n
 }
 
-// apply sends requests and makes sure that each has its one answer.
+// apply sends requests and makes sure that each has exactly one answer.
 func (t *trial) apply(st store.Store, requests ...tenure.Request) []store.Answer {
 	t.Helper()
 	answers := st.Apply(t.ctx, requests)
@@ -148,14 +153,16 @@ func (t *trial) now() time.Time {
 	return now
 }
 
-// pass lets the store's clock reach a moment: by moving it where that is possible, otherwise by waiting for it.
+// pass lets the store's clock reach a moment. It advances the clock if it can,
+// and otherwise waits.
 func (t *trial) pass(until time.Time) {
 	t.Helper()
 	suite.Pass(t.ctx, t, until, t.now, t.Advance)
 }
 
-// expiring is a request for what is about to expire: briefly where that has to be waited for. Then nothing may be asserted of it that
-// needs it to be still alive.
+// expiring makes a request for a lease that the check lets expire. The lease is
+// brief if the check must wait for that. Then the check may not rely on it
+// being still alive.
 func (t *trial) expiring(req tenure.Request) tenure.Request {
 	if t.Advance == nil {
 		return briefly(req)
@@ -163,14 +170,16 @@ func (t *trial) expiring(req tenure.Request) tenure.Request {
 	return req
 }
 
-// expire lets a key's lease or reservation run out and nothing else happen to it.
+// expire lets a key's lease or reservation end by its deadline, and does
+// nothing else to it.
 func (t *trial) expire(key string) {
 	t.Helper()
 	t.pass(t.get(t.store, key).Deadline)
 }
 
-// resolve sends a request until its outcome is known. It is for goroutines that contend: it reports a store that never answers and returns
-// what there is.
+// resolve sends a request until its outcome is known. It is for goroutines that
+// contend. If the store never answers, it reports an error and returns the last
+// answer.
 func (t *trial) resolve(st store.Store, req tenure.Request) store.Answer {
 	a := Resolve(t.ctx, st, req)
 	if errors.Is(a.Err, store.ErrUnknown) {

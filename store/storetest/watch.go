@@ -20,7 +20,8 @@ func watch() []check {
 	}
 }
 
-// watcher returns the store as one that wakes waiters, or nil if it cannot: then it has no promise to keep here.
+// watcher returns the store as a Watcher. It returns nil if the store cannot
+// watch, and so has no promise to keep here.
 func (t *trial) watcher(st store.Store) store.Watcher {
 	t.Helper()
 	w, ok := st.(store.Watcher)
@@ -70,7 +71,8 @@ func changesWake(t *trial) {
 	first, second := t.watching(t.ctx, w, key), t.watching(t.ctx, w, key)
 	mine := acquire(key, "ann")
 	for _, req := range []tenure.Request{mine, release(mine), takeover(key), reserve(key, "bob"), revoke(key)} {
-		// A wake-up of an earlier change may still be pending; what matters is one after this change.
+		// A wake-up of an earlier change may still be pending. There must be
+		// one after this change.
 		drain(first)
 		drain(second)
 		t.must(req)
@@ -95,7 +97,8 @@ func drain(c <-chan struct{}) {
 	}
 }
 
-// noLostWakeUp is what a waiter does: watch, ask, sleep until woken, ask again. However the release falls, it is woken.
+// noLostWakeUp does what a waiter does: watch, ask, sleep until woken, ask
+// again. The release may come at any point, and the waiter must be woken.
 func noLostWakeUp(t *trial) {
 	other := t.open()
 	w := t.watcher(other)
@@ -149,7 +152,9 @@ func watchEnds(t *trial) {
 	}
 }
 
-// leaversLeave is about stores that grant a key to whoever was refused it and waits: one that has left must not hold it, nor think that it does when another has it.
+// leaversLeave is about stores that grant a key to a waiter which they have
+// refused before. A waiter that has left must not hold the key. It must not
+// believe that it does when another client has it.
 func leaversLeave(t *trial) {
 	leaver, other := t.open(), t.open()
 	w, mine := t.watcher(leaver), t.watcher(t.store)
@@ -168,7 +173,7 @@ func leaversLeave(t *trial) {
 	}
 	for n := range t.many(10, 4, 6) {
 		ctx, cancel := context.WithCancel(t.ctx)
-		held := acquire(key, "bob") // they know the key, as those do among whom it goes around
+		held := acquire(key, "bob") // the leaver has used the key before
 		ok(leaver, held, release(held))
 		t.watching(ctx, mine, key)
 		wake := t.watching(ctx, w, key)

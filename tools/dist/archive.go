@@ -19,13 +19,13 @@ var stamped = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // entry is one file of an archive.
 type entry struct {
-	name string // in the archive
-	file string // where its content is read from
+	name string // name in the archive
+	file string // path of its content
 	mode fs.FileMode
 }
 
 // writeArchive writes the entries, in one folder, to the archive at path. The
-// end of the path says which type of archive.
+// suffix of the path selects the type of archive.
 func writeArchive(path, folder string, entries []entry) error {
 	f, err := os.Create(path)
 	if err != nil {

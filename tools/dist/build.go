@@ -14,7 +14,7 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// program is the name of the binary on the platform.
+// program returns the name of the binary on the platform.
 func (p platform) program() string {
 	if p.os == "windows" {
 		return "croft.exe"
@@ -22,7 +22,7 @@ func (p platform) program() string {
 	return "croft"
 }
 
-// archiveType is the type of archive that the platform's users expect.
+// archiveType returns the type of archive that the platform's users expect.
 func (p platform) archiveType() string {
 	if p.os == "windows" {
 		return ".zip"
@@ -30,8 +30,8 @@ func (p platform) archiveType() string {
 	return ".tar.gz"
 }
 
-// build compiles cmd/croft of the source in the folder top, for a platform,
-// into the file out. more is added to the flags of go build.
+// build compiles cmd/croft for a platform, from the source in the folder top,
+// into the file out. more are more flags of go build.
 func build(ctx context.Context, top string, p platform, version, out string, more ...string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {
@@ -51,13 +51,13 @@ func build(ctx context.Context, top string, p platform, version, out string, mor
 // flags are the flags of a release build:
 //
 //   - -trimpath keeps the paths of the source and of the module cache out.
-//   - -buildvcs=false makes a clone and an unpacked archive of the source equal.
+//   - -buildvcs=false makes a clone and an unpacked source archive equal.
 func flags(version string) []string {
 	return []string{"-trimpath", "-buildvcs=false", "-ldflags=" + linkerFlags(version)}
 }
 
-// linkerFlags leave out debugging data. The symbols stay: govulncheck reads
-// them. The version is where cmd/croft/version.go asks for it.
+// linkerFlags omits debugging data. The symbols stay, because govulncheck reads
+// them. The version goes where cmd/croft/version.go reads it.
 func linkerFlags(version string) string {
 	if version == development {
 		return "-w"
@@ -72,10 +72,10 @@ var kept = []string{
 	"GOPATH", "GOMODCACHE", "GOCACHE", "GOCACHEPROG", "GOTMPDIR", "GOTOOLCHAIN",
 }
 
-// goCommand is a call of the go command for a platform. Its environment holds
-// the settings that change the bytes, so that those of the shell do not matter.
-// GOENV=off does the same for settings of `go env -w`. CGO_ENABLED=0 keeps the
-// C compiler and the C library out.
+// goCommand returns a go command for a platform. Its environment has all
+// settings that change the bytes, so that those of the shell do not matter.
+// GOENV=off does the same for settings of `go env -w`. CGO_ENABLED=0 excludes
+// the C compiler and the C library.
 func goCommand(ctx context.Context, top string, p platform, verb string, args ...string) (*exec.Cmd, error) {
 	ask := exec.CommandContext(ctx, "go", append([]string{"env", "-json"}, kept...)...)
 	ask.Dir = top
@@ -87,6 +87,12 @@ func goCommand(ctx context.Context, top string, p platform, verb string, args ..
 	if err := json.Unmarshal(said, &settings); err != nil {
 		return nil, fmt.Errorf("go env: %w", err)
 	}
+	// The source's own go.work ties its modules together. They require versions
+	// of each other that are published only with the release.
+	workspace, err := filepath.Abs(filepath.Join(top, "go.work"))
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{verb}, args...)...)
 	cmd.Dir = top
 	cmd.Env = os.Environ()
@@ -96,7 +102,7 @@ func goCommand(ctx context.Context, top string, p platform, verb string, args ..
 	cmd.Env = append(cmd.Env,
 		"GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0",
 		"CGO_ENABLED=0", "GOFIPS140=off", "GOEXPERIMENT=", "GOENV=off",
-		"GOFLAGS=-mod=readonly", "GOWORK=off", "PWD="+top,
+		"GOFLAGS=-mod=readonly", "GOWORK="+workspace, "PWD="+top,
 	)
 	return cmd, nil
 }

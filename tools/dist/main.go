@@ -95,8 +95,8 @@ func run(ctx context.Context, args []string, version, out string, said io.Writer
 // versions are semantic versions as Go tags them.
 var versions = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// checkVersion refuses a version that is no tag of a release. The version
-// becomes part of file names and of the linker's arguments.
+// checkVersion refuses a version that cannot be the tag of a release. The
+// version becomes part of file names and of the linker's arguments.
 func checkVersion(version string) error {
 	if version != development && !versions.MatchString(version) {
 		return fmt.Errorf("%q is not a version; give one such as v1.2.3, or none", version)
@@ -104,7 +104,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// tidy makes the folder and removes what an earlier run left in it.
+// tidy makes the folder, and removes the files of an earlier run from it.
 func tidy(out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err

@@ -17,11 +17,11 @@ import (
 	"testing"
 )
 
-// host is the platform of this machine, whatever a release is built for.
+// host is the platform of this machine.
 var host = platform{runtime.GOOS, runtime.GOARCH}
 
-// TestRelease builds croft as a release does, for this platform, and looks at
-// what comes out.
+// TestRelease builds croft for this platform, as a release does, and checks the
+// files.
 func TestRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: builds croft twice")
@@ -81,7 +81,7 @@ func TestRelease(t *testing.T) {
 		if c := bill.Metadata.Component; c.Version != version || c.Hashes[0].Content != sum(t, binary) {
 			t.Errorf("the SBOM is of %s %v", c.Version, c.Hashes)
 		}
-		checkModules(t, bill, binary, string(read(t, filepath.Join(top, "go.sum"))))
+		checkModules(t, bill, binary, string(read(t, filepath.Join(top, "cmd", "croft", "go.sum"))))
 	})
 }
 
@@ -100,8 +100,9 @@ func compiledTwice(version string) []string {
 	return []string{"-gcflags=../second-folder/...=-c=1", "-ldflags=" + linkerFlags(version) + " -buildid=fixed"}
 }
 
-// buildID returns the two parts of a package's build ID: a hash of all that goes
-// into its compilation, under which the cache keeps it, and one of the result.
+// buildID returns the two parts of a package's build ID. The first is a hash of
+// all inputs of its compilation, under which the cache keeps it. The second is
+// a hash of the result.
 func buildID(t *testing.T, top, pkg string, more []string) (action, content string) {
 	t.Helper()
 	args := append(flags(development), more...)
@@ -114,7 +115,7 @@ func buildID(t *testing.T, top, pkg string, more []string) (action, content stri
 	return action, content
 }
 
-// goSays runs the go command as a release does, and returns what it prints.
+// goSays runs the go command as a release does, and returns its output.
 func goSays(t *testing.T, top, verb string, args ...string) string {
 	t.Helper()
 	cmd, err := goCommand(t.Context(), top, host, verb, args...)
@@ -128,28 +129,40 @@ func goSays(t *testing.T, top, verb string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// checkModules compares an SBOM with what the go command says of the binary,
-// and its hashes with go.sum.
+// checkModules compares an SBOM with the go command's list of modules in the
+// binary, and its hashes with go.sum. Croft's own modules have no hash.
 func checkModules(t *testing.T, bill *sbom, binary, goSum string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", binary).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules := 0
+	modules, own := 0, 0
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
-		if len(fields) != 4 || fields[0] != "dep" {
+		if len(fields) < 3 || fields[0] != "dep" {
 			continue
 		}
 		modules++
-		path, version, sum := fields[1], fields[2], fields[3]
+		path, version := fields[1], fields[2]
 		at := slices.IndexFunc(bill.Components, func(c component) bool { return c.Name == path })
 		if at < 0 {
 			t.Errorf("%s is missing", path)
 			continue
 		}
 		c := bill.Components[at]
+		if version == workspace {
+			own++
+			if c.Version != bill.Metadata.Component.Version || len(c.Hashes) > 0 {
+				t.Errorf("%s: got %+v, want the version of the release, and no hash", path, c)
+			}
+			continue
+		}
+		if len(fields) != 4 {
+			t.Errorf("not a module with its hash: %s", line)
+			continue
+		}
+		sum := fields[3]
 		if c.Version != version || len(c.Hashes) != 1 || c.Properties[0].Value != sum {
 			t.Errorf("%s: got %+v, want %s %s", path, c, version, sum)
 		}
@@ -160,7 +173,10 @@ func checkModules(t *testing.T, bill *sbom, binary, goSum string) {
 	if modules < 10 {
 		t.Errorf("the go command names %d modules: are they read as it writes them?\n%s", modules, out)
 	}
-	if len(bill.Components) != modules+1 { // and the standard library
+	if own < 2 {
+		t.Errorf("the go command names %d modules of the workspace: are they read as it writes them?\n%s", own, out)
+	}
+	if len(bill.Components) != modules+1 { // one more for the standard library
 		t.Errorf("%d components, want %d", len(bill.Components), modules+1)
 	}
 }
@@ -218,11 +234,12 @@ func TestTheArchiveHoldsBinaryLicenseAndREADME(t *testing.T) {
 	}
 }
 
-// small builds a small program, in a folder of this name, as a release.
+// small builds a small program as a release, in a folder of this name.
 func small(t *testing.T, folder string, more ...string) (top, binary string) {
 	t.Helper()
 	top = filepath.Join(t.TempDir(), folder)
 	write(t, filepath.Join(top, "go.mod"), "module example.org/small\n\ngo 1.26\n")
+	write(t, filepath.Join(top, "go.work"), "go 1.26\n\nuse .\n")
 	write(t, filepath.Join(top, "cmd", "croft", "main.go"), "package main\n\nfunc main() { println(\"small\") }\n")
 	write(t, filepath.Join(top, "LICENSE"), "the license")
 	write(t, filepath.Join(top, "README.md"), "the README")
@@ -245,7 +262,7 @@ func copySource(t *testing.T, from, to string) {
 	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(from, name))
 		if os.IsNotExist(err) {
-			continue // removed and not yet committed
+			continue // deleted and not yet committed
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -48,8 +48,8 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// readSBOM lists the parts of a Go binary, from what the go command has left in
-// it. The version is that of the release; the binary has it only as a string.
+// readSBOM lists the parts of a Go binary, from the build information in it.
+// The version is that of the release; the binary has it only as a string.
 func readSBOM(binary, version string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -73,7 +73,12 @@ func readSBOM(binary, version string) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// list turns what the go command says of a binary into an SBOM.
+// workspace is the version that the go command writes for modules of go.work.
+// They are Croft's own: all have the version of the release, and none has a
+// hash.
+const workspace = "(devel)"
+
+// list turns build information into an SBOM.
 func list(info *debug.BuildInfo, version, sum string) (*sbom, error) {
 	whole := library(info.Main.Path, version)
 	whole.Type = "application"
@@ -89,8 +94,12 @@ func list(info *debug.BuildInfo, version, sum string) (*sbom, error) {
 		Components: []component{std},
 	}
 	for _, m := range info.Deps {
+		if m.Version == workspace {
+			bill.Components = append(bill.Components, library(m.Path, version))
+			continue
+		}
 		if m.Replace != nil {
-			m = m.Replace // the replacement is in the binary, the original is not
+			m = m.Replace // the binary contains the replacement, not the original
 		}
 		c, err := module(m)
 		if err != nil {
@@ -124,8 +133,8 @@ func library(path, version string) component {
 	return component{Type: "library", Ref: p, Name: path, Version: version, PURL: p}
 }
 
-// packageURL names a module as scanners know it. The form asks for small
-// letters, and for an escaped plus sign as in v2.0.0+incompatible.
+// packageURL returns the name of a module as scanners know it. The format
+// demands lower case, and an escaped plus sign as in v2.0.0+incompatible.
 func packageURL(path, version string) string {
 	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sample is what the go command could say of a binary.
+// sample is build information as a binary could have it.
 func sample() *debug.BuildInfo {
 	const sum = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 	return &debug.BuildInfo{

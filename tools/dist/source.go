@@ -12,9 +12,9 @@ import (
 )
 
 // checkSource refuses to name a build after a tag if the source in the folder
-// is not the tag's. Without this, a file that was never committed would become
-// part of the release. An unpacked archive of the source has no .git, and is
-// taken for what its user says it is.
+// is not the tag's. Without this, an uncommitted file would become part of the
+// release. An unpacked source archive has no .git, so checkSource trusts its
+// user.
 func checkSource(ctx context.Context, top, version string) error {
 	if _, err := os.Stat(filepath.Join(top, ".git")); version == development || errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -23,39 +23,50 @@ func checkSource(ctx context.Context, top, version string) error {
 	if err != nil {
 		return err
 	}
-	// Only the tag's own list of ignored files counts: a build does not ignore
-	// them.
+	// Only the tag's own list of ignored files counts, because a build does not
+	// ignore them.
 	added, err := git(ctx, top, "ls-files", "--others", "--exclude-from=.gitignore")
 	if err != nil {
 		return err
 	}
 	if changed += added; changed != "" {
-		return fmt.Errorf("this is not the source of %s; commit or remove these files, or give no version:\n%s", version, changed)
+		return fmt.Errorf(
+			"this is not the source of %s; commit or remove these files, or give no version:\n%s",
+			version, changed,
+		)
 	}
 	tags, err := git(ctx, top, "tag", "--points-at", "HEAD")
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(strings.Fields(tags), version) {
-		return fmt.Errorf("the commit that is checked out is not tagged %s; check that tag out, or give no version", version)
+		return fmt.Errorf(
+			"the commit that is checked out is not tagged %s; check that tag out, or give no version",
+			version,
+		)
 	}
 	return nil
 }
 
 // otherRepository are variables that name another repository than the folder's.
-// Git sets them for hooks and for the commands of a rebase.
+// Git sets them for hooks and for commands of a rebase.
 var otherRepository = []string{
 	"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR",
 	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 }
 
-// git runs git in a folder and returns what it prints.
-func git(ctx context.Context, folder string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+// ofThisFolder leaves these variables out of an environment.
+func ofThisFolder(env []string) []string {
+	return slices.DeleteFunc(env, func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return slices.Contains(otherRepository, name)
 	})
+}
+
+// git runs git in a folder and returns what it prints.
+func git(ctx context.Context, folder string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
+	cmd.Env = ofThisFolder(os.Environ())
 	out, err := cmd.Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {

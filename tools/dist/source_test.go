@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAVersionIsBuiltFromItsTagAlone: neither from another commit nor from
-// files that are not in it.
+// A version must not be built from another commit, or from files that are not
+// in the tag.
 func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	top, do := clone(t)
 	check := func(what, version string, refusal string) {
@@ -52,9 +52,9 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	}
 }
 
-// TestACloneHasTheSameLineEndsEverywhere: also where git is set to change them,
-// as it is by default on Windows. A release holds the README, and the binary
-// holds scripts.
+// Line ends must not change, even if git is set to change them, as it is by
+// default on Windows. A release contains the README, and the binary contains
+// scripts.
 func TestACloneHasTheSameLineEndsEverywhere(t *testing.T) {
 	top, do := clone(t)
 	write(t, filepath.Join(top, ".gitattributes"), string(read(t, filepath.Join("..", "..", ".gitattributes"))))
@@ -76,9 +76,9 @@ func TestACloneHasTheSameLineEndsEverywhere(t *testing.T) {
 	}
 }
 
-// clone is a folder for a repository, and a way to run git there. No settings
-// of the user's count, and no repository of the user's is used: a hook's
-// environment names one.
+// clone makes a folder for a repository, and returns a function that runs git
+// there. It ignores the user's settings, and the user's repository, which a
+// hook's environment may name.
 func clone(t *testing.T) (top string, do func(args ...string)) {
 	t.Helper()
 	for name, value := range map[string]string{
@@ -98,13 +98,13 @@ func clone(t *testing.T) (top string, do func(args ...string)) {
 	}
 }
 
-// TestSettingsOfTheUserChangeNoByte: those that `go env -w` keeps for a user
-// count as little as those of the shell. A build still finds its modules.
+// Settings that `go env -w` keeps for a user must count as little as those of
+// the shell. A build must still find its modules.
 func TestSettingsOfTheUserChangeNoByte(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "env")
 	write(t, settings, "GOEXPERIMENT=arenas\nGOPROXY=https://proxy.example\n")
 	t.Setenv("GOENV", settings)
-	t.Setenv("GOEXPERIMENT", "") // an empty one leaves it to the file
+	t.Setenv("GOEXPERIMENT", "") // empty: the file decides
 	t.Setenv("GOPROXY", "")
 	for name, want := range map[string]string{"GOEXPERIMENT": "", "GOPROXY": "https://proxy.example"} {
 		if got := goSays(t, ".", "env", name); got != want {

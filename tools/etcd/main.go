@@ -1,7 +1,8 @@
-// The etcd of the tests: one member of a cluster, as a process of its own. It is a module by itself, because etcd's server must not become a
-// dependency of whoever uses Croft.
+// Program etcd is the etcd of the tests: one member of a cluster, as a process
+// of its own. It is a module by itself, because etcd's server must not become a
+// dependency of programs that use Croft.
 //
-// It is configured by a file in the form that etcd itself reads:
+// Its configuration is a file in the form that etcd itself reads:
 //
 //	etcd --config-file member.yaml
 package main

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,24 +20,27 @@ type pkg struct {
 	name   string // as the user gives it, from the top: ./store/cas
 	path   string // its import path
 	dir    string // where its binary runs
-	module string // the folder of its module, from the top: "." or "bench"
-	local  string // its name from the folder of its module
+	module string // where the go command builds it, from the top: "." or "bench"
+	local  string // its name from there
 	binary string
 }
 
+// alone is the folder of the module with tests that is not in go.work.
+const alone = "bench"
+
 // list finds the packages with tests that match patterns. No patterns means all
-// packages, and those of the module in bench.
+// packages of the workspace, and those of the module in bench.
 func list(ctx context.Context, top string, patterns []string) ([]*pkg, error) {
 	if len(patterns) == 0 {
-		patterns = []string{"./..."}
-		if _, err := os.Stat(filepath.Join(top, "bench", "go.mod")); err == nil {
-			patterns = append(patterns, "./bench/...")
+		patterns = []string{"work"}
+		if _, err := os.Stat(filepath.Join(top, alone, "go.mod")); err == nil {
+			patterns = append(patterns, "./"+alone+"/...")
 		}
 	}
 	var modules []string
 	within := map[string][]string{}
 	for _, p := range patterns {
-		module, local := split(top, p)
+		module, local := split(p)
 		if !slices.Contains(modules, module) {
 			modules = append(modules, module)
 		}
@@ -58,18 +60,12 @@ func list(ctx context.Context, top string, patterns []string) ([]*pkg, error) {
 	return all, nil
 }
 
-// split tells the folder of the module that a pattern is about, and the pattern
-// as seen from there. A folder with a go.mod below the top is a module.
-func split(top, pattern string) (module, local string) {
-	slashed := filepath.ToSlash(pattern)
-	if !strings.HasPrefix(slashed, "./") {
-		return ".", pattern
-	}
-	folder := path.Clean(strings.TrimSuffix(slashed, "..."))
-	for dir := folder; dir != "." && !strings.HasPrefix(dir, ".."); dir = path.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(top, filepath.FromSlash(dir), "go.mod")); err == nil {
-			return dir, "." + strings.TrimPrefix(strings.TrimPrefix(slashed, "./"), dir)
-		}
+// split returns the folder in which the go command finds a pattern, and the
+// pattern relative to it. That is the top for all modules in go.work.
+func split(pattern string) (module, local string) {
+	rest, ok := strings.CutPrefix(filepath.ToSlash(pattern), "./"+alone)
+	if ok && (rest == "" || rest[0] == '/') {
+		return alone, "." + rest
 	}
 	return ".", pattern
 }
@@ -77,7 +73,7 @@ func split(top, pattern string) (module, local string) {
 // listModule finds the packages with tests of one module.
 func listModule(ctx context.Context, top, module string, patterns []string) ([]*pkg, error) {
 	args := append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles", "--"}, patterns...)
-	cmd := goCommand(ctx, filepath.Join(top, module), args...)
+	cmd := goCommand(ctx, top, module, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -111,7 +107,7 @@ func listModule(ctx context.Context, top, module string, patterns []string) ([]*
 	}
 }
 
-// dotted is the path from a folder to another, beginning with a dot.
+// dotted returns the path from one folder to another, beginning with a dot.
 func dotted(from, to string) (string, error) {
 	rel, err := filepath.Rel(from, to)
 	if err != nil {
@@ -123,8 +119,8 @@ func dotted(from, to string) (string, error) {
 	return "./" + filepath.ToSlash(rel), nil
 }
 
-// build builds the test binary of every package, as many at once as binaries
-// will run.
+// build builds the test binary of every package, with as many builds at once as
+// binaries will run.
 func (h *hunter) build(ctx context.Context, pkgs []*pkg) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -176,26 +172,30 @@ func (h *hunter) buildOne(ctx context.Context, p *pkg) error {
 		return err
 	}
 	args := append([]string{"test", "-c", "-o", p.binary}, h.flags...)
-	cmd := goCommand(ctx, filepath.Join(h.top, p.module), append(args, p.local)...)
+	cmd := goCommand(ctx, h.top, p.module, append(args, p.local)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the tests of %s: %w\n%s", p.name, err, bytes.TrimSpace(out))
 	}
 	return nil
 }
 
-// goCommand is the go command in a folder. It ends with ctx, and with this
-// process.
-func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+// goCommand returns a go command in the folder of a module. It ends with ctx,
+// and with this process.
+func goCommand(ctx context.Context, top, module string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
+	cmd.Dir = filepath.Join(top, module)
+	if module == alone {
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+	}
 	own(cmd)
-	// A compiler that go has started is not told of ctx. It holds the pipes.
+	// A compiler that go has started does not see the end of ctx, and holds the
+	// pipes. So kill the group.
 	cmd.Cancel = func() error { return endGroup(cmd.Process) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
-// brief is a duration as people read it.
+// brief formats a duration for people.
 func brief(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:

@@ -19,11 +19,11 @@ const progressEvery = 30 * time.Second
 // A hunter builds test binaries and runs them under load.
 type hunter struct {
 	*options
-	flags      []string // of go test -c
+	flags      []string // for go test -c
 	out        io.Writer
-	top        string // the folder of the main module
+	top        string // the folder of go.work
 	tmp        string // removed at the end
-	folder     string // keeps the output of failed runs; made for the first
+	folder     string // keeps the output of failed runs; made at the first failure
 	test2json  string
 	neighbours neighbours
 	tally      *tally
@@ -37,7 +37,7 @@ type track struct {
 	ended    int
 	spent    time.Duration
 	shortest time.Duration
-	since    time.Time // of the run on its way
+	since    time.Time // start of the run in flight
 	running  bool
 	empty    bool // no test matches
 }
@@ -47,7 +47,7 @@ func newHunter(o *options, out io.Writer) (*hunter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Asked for once: `go tool` takes a while to find it.
+	// Ask only once: `go tool` takes a while to find it.
 	tool, err := exec.Command("go", "tool", "-n", "test2json").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go tool -n test2json: %w", err)
@@ -136,7 +136,7 @@ func (h *hunter) hunt(ctx context.Context, pkgs []*pkg) error {
 	}
 }
 
-// load starts the neighbours, and says what the tests are up against.
+// load starts the neighbours, and prints what load the tests run under.
 func (h *hunter) load() error {
 	told := []string{plural(h.busy, "busy loop")}
 	for range h.busy {
@@ -168,10 +168,11 @@ func (h *hunter) load() error {
 	return nil
 }
 
-// choose picks the package to run next: each once, then the one with the
-// smallest product of runs and time spent. A package that takes a hundred times
-// as long is run a tenth as often; that finds the most for the time. A package
-// that would not end in time waits, unless it never ran. nil means none.
+// choose picks the package to run next. Each runs once first, then the one with
+// the smallest product of runs and time spent. A package that takes a hundred
+// times as long runs a tenth as often; that finds the most for the time. A
+// package that would not end in time waits, unless it never ran. nil means
+// none.
 func choose(tracks []*track, count int, deadline time.Time) *track {
 	var best, late *track
 	for _, t := range tracks {
@@ -199,8 +200,8 @@ func choose(tracks []*track, count int, deadline time.Time) *track {
 
 func (t *track) weight() float64 { return float64(t.begun) * t.spent.Seconds() }
 
-// begin makes the next run of a package. Runs take turns at one processor and
-// at two.
+// begin makes the next run of a package. Runs alternate between one processor
+// and two.
 func (h *hunter) begin(t *track) *run {
 	r := &run{pkg: t.pkg, number: h.runs, seed: rand.Int64N(1 << 40), cpu: 1 + t.begun%2}
 	h.runs++
@@ -209,7 +210,7 @@ func (h *hunter) begin(t *track) *run {
 	return r
 }
 
-// note takes in how a run ended, and prints its failures.
+// note counts a finished run, and prints its failures.
 func (h *hunter) note(r *run, t *track) error {
 	t.running = false
 	if r.err != nil {
@@ -270,7 +271,7 @@ func (h *hunter) keepOutput(r *run) error {
 	return os.WriteFile(r.file, []byte(head+r.outcome.text.String()), 0o644)
 }
 
-// progress says how far the hunt is.
+// progress prints how far the hunt is.
 func (h *hunter) progress(tracks []*track, deadline time.Time) {
 	var now []string
 	waiting := 0
@@ -295,13 +296,13 @@ func (h *hunter) progress(tracks []*track, deadline time.Time) {
 
 func (h *hunter) say(format string, args ...any) { say(h.out, format, args...) }
 
-// say prints a line. The terminal may be gone; there is nobody left to tell.
+// say prints a line. Errors of writing are ignored: the terminal may be gone.
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 
-// short is a duration in whole seconds.
+// short formats a duration in whole seconds.
 func short(d time.Duration) string { return max(d, 0).Round(time.Second).String() }
 
-// plural counts things.
+// plural formats a number of things.
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

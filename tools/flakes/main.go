@@ -7,13 +7,17 @@
 //   - Busy loops in processes of their own compete for the cores.
 //   - A neighbour writes and syncs files in the temporary folder of the tests,
 //     so that their own syncs have to wait for the disk.
-//   - Every binary is stopped with SIGSTOP now and then, for up to a second. Its
-//     children are not: a server goes on while its client stands still.
+//   - Every binary is stopped with SIGSTOP now and then, for up to a second.
+//     Its children are not: a server goes on while its client stands still.
 //   - Tests run in shuffled order, on one processor and on two in turn.
 //
 // Every failure is printed when it happens, and its whole output is kept in a
 // file. A table at the end says which tests failed how often, and which command
 // runs each of them alone.
+//
+// One goroutine hunts: it chooses the packages, counts the results and prints.
+// Each running binary has a goroutine that starts, stops and reads it. It sends
+// the finished run to the hunter over a channel. So the counts need no lock.
 package main
 
 import (
@@ -37,7 +41,9 @@ func main() {
 		return
 	}
 	// SIGPIPE is caught so that `make flakes | head` still cleans up.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(
+		context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE,
+	)
 	status := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
@@ -71,8 +77,8 @@ type options struct {
 const usage = `Usage: flakes [flags] [packages]
 
 Hunts flaky tests: runs every test binary again and again on a machine that is
-kept busy. Without packages it runs ./... and, where there is one, the module
-in ./bench. A package never runs beside itself.
+kept busy. Without packages it runs all those of the modules in go.work and,
+where there is one, of the module in ./bench. A package never runs beside itself.
 
 With make: make flakes FLAKESFLAGS='-for 30m ./fence ./store/...'
 In there a $ is written $$.
@@ -127,7 +133,7 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	return o, nil
 }
 
-// check reports what is wrong with the options.
+// check returns an error if the options make no sense.
 func (o *options) check(given map[string]bool) error {
 	if _, err := regexp.Compile(o.run); err != nil {
 		return fmt.Errorf("-run: %w", err)
@@ -152,8 +158,8 @@ func (o *options) check(given map[string]bool) error {
 	return nil
 }
 
-// command is the program: it hunts as args say, until ctx ends, and returns the
-// exit status.
+// command runs the program: it hunts as args say, until ctx ends, and returns
+// the exit status.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stdout)
 	if errors.Is(err, flag.ErrHelp) {

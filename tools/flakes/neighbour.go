@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 )
 
-// neighbourEnv asks this program to be a neighbour of the tests instead of a
-// hunter. Neighbours are processes, so that they compete as others would.
+// neighbourEnv makes this program a neighbour of the tests instead of a hunter.
+// Neighbours are processes of their own, so that they compete like any other.
 const neighbourEnv = "FLAKES_NEIGHBOUR"
 
-// isNeighbour does a neighbour's work, if that is what this process is for. It
-// returns true when the hunter is gone: its end of stdin is closed then.
+// isNeighbour does a neighbour's work, if neighbourEnv is set. It returns true
+// when the hunter is gone, which closes stdin.
 func isNeighbour() bool {
 	kind := os.Getenv(neighbourEnv)
 	switch kind {
@@ -37,8 +37,8 @@ func spin() {
 	}
 }
 
-// writeAndSync keeps the disk of a folder busy. Errors do not matter: a full
-// disk is a bad neighbour, too.
+// writeAndSync keeps the disk of a folder busy. It ignores errors: a full disk
+// is a bad neighbour, too.
 func writeAndSync(folder string) {
 	data := make([]byte, 4<<20)
 	for n := 0; ; n++ {
@@ -78,7 +78,7 @@ func (n *neighbours) start(kind string) error {
 	return nil
 }
 
-// end ends all neighbours.
+// end stops all neighbours.
 func (n *neighbours) end() error {
 	var found []error
 	for i, cmd := range n.commands {

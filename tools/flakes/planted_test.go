@@ -45,7 +45,7 @@ func TestFlaky(t *testing.T) {
 	})
 }`,
 
-	// A process that was stopped hears of it when it goes on.
+	// A stopped process gets the signal when it goes on.
 	"timer/timer_test.go": `package timer
 import ("os"; "os/signal"; "syscall"; "testing"; "time")
 func TestTimer(t *testing.T) {
@@ -56,8 +56,8 @@ func TestTimer(t *testing.T) {
 	case <-goesOn: t.Error("stopped while it held a timer")
 	}
 }`,
-	// TestPanics/waits is running when the other one panics; TestWaitsForItsTurn
-	// is not.
+	// TestPanics/waits is running when the other subtest panics.
+	// TestWaitsForItsTurn is not.
 	"panics/panics_test.go": `package panics
 import ("testing"; "time")
 func TestWaitsForItsTurn(t *testing.T) { t.Parallel() }
@@ -98,7 +98,7 @@ func plant(t *testing.T) {
 	t.Setenv("GOFLAGS", "")
 }
 
-// hunted is what a hunt gave back.
+// hunted is the result of a hunt.
 type hunted struct {
 	status         int
 	stdout, stderr string

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// dieTogether lets the kernel end a child when this process ends.
+// dieTogether makes the kernel kill a child when this process ends.
 func dieTogether(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// lowerPriority makes this process the last to get a core.
+// lowerPriority gives this process the lowest priority.
 func lowerPriority() { _ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19) }
 
 // leftovers lists the processes of a test binary's group, and those that left
-// the group but still have its folder for temporary files. Zombies do not count.
+// the group but still use its folder for temporary files. It omits zombies.
 func leftovers(group int, folder string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -31,8 +31,8 @@ func leftovers(group int, folder string) []int {
 		if err != nil {
 			continue // it has just ended
 		}
-		// The name, in parentheses, may hold anything. State, parent and group
-		// follow it.
+		// The name, in parentheses, may contain anything. State, parent and
+		// group follow it.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 3 || fields[0] == "Z" {
 			continue
@@ -45,7 +45,8 @@ func leftovers(group int, folder string) []int {
 	return found
 }
 
-// unmountBelow unmounts what a killed test has left mounted below a folder.
+// unmountBelow unmounts file systems that a killed test has left below a
+// folder.
 func unmountBelow(folder string) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -16,8 +16,8 @@ const canStop = true
 func pause(p *os.Process)  { _ = p.Signal(syscall.SIGSTOP) }
 func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) }
 
-// own gives a command a process group of its own. A Ctrl-C at the terminal
-// reaches only the hunter then, which ends the command in order.
+// own gives a command a process group of its own. Ctrl-C at the terminal then
+// reaches only the hunter, which ends the command in order.
 func own(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieTogether(cmd.SysProcAttr)
@@ -33,8 +33,8 @@ func endGroup(p *os.Process) error {
 }
 
 // endLeftovers ends the processes that a test binary has left behind, and
-// reports whether there were any. The helpers that clean up after a killed
-// binary get the grace to end by themselves.
+// reports whether there were any. Helpers that clean up after a killed binary
+// get grace to end by themselves.
 func endLeftovers(group int, folder string, grace time.Duration) bool {
 	for end := time.Now().Add(grace); ; time.Sleep(20 * time.Millisecond) {
 		left := leftovers(group, folder)

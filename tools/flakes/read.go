@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// outcome is what a run says about each test.
+// outcome has the result of each test in a run.
 type outcome struct {
 	tests  []*test // in the order in which they began
 	byName map[string]*test
 	text   strings.Builder // the whole output
-	rest   []string        // the lines that belong to no test
+	rest   []string        // lines that belong to no test
 }
 
 // A test is a test or subtest in one run of its binary, which may run it more
@@ -25,16 +25,16 @@ type outcome struct {
 type test struct {
 	name  string
 	state string // the last action of test2json: run, pause, cont, pass, fail, skip
-	runs  int    // that ended
+	runs  int    // finished runs
 	fails int
 	lines []string // of its first failure, or of its last run
 }
 
-// ended reports whether the test said how it ended.
+// ended reports whether the test has printed how it ended.
 func (t *test) ended() bool { return t.state == "pass" || t.state == "fail" || t.state == "skip" }
 
-// running reports whether the test was in the middle of something. A test that
-// waits for its turn among the parallel ones is not.
+// running reports whether the test was in the middle of its work. A parallel
+// test that waits for its turn was not.
 func (t *test) running() bool { return !t.ended() && t.state != "pause" }
 
 // A failure is a failed test of a run, or the failure of the run as a whole.
@@ -44,7 +44,7 @@ type failure struct {
 	lines []string
 }
 
-// read lets test2json read the output of a run.
+// read lets test2json parse the output of a run.
 func (h *hunter) read(output io.Reader, r *run) (*outcome, error) {
 	cmd := exec.Command(h.test2json, "-p", r.pkg.path)
 	cmd.Stdin = output
@@ -56,7 +56,7 @@ func (h *hunter) read(output io.Reader, r *run) (*outcome, error) {
 	return readEvents(bytes.NewReader(out))
 }
 
-// readEvents reads what test2json prints.
+// readEvents reads the output of test2json.
 func readEvents(in io.Reader) (*outcome, error) {
 	o := &outcome{byName: map[string]*test{}}
 	for d := json.NewDecoder(in); ; {
@@ -72,7 +72,7 @@ func readEvents(in io.Reader) (*outcome, error) {
 	}
 }
 
-// add notes one event.
+// add counts one event.
 func (o *outcome) add(action, name, output string) {
 	o.text.WriteString(output)
 	if name == "" {
@@ -110,10 +110,10 @@ func (o *outcome) add(action, name, output string) {
 	t.state = action
 }
 
-// failures says which tests failed. end is how the process ended, empty if it
-// ended well. A binary that ends badly, or before its tests, has failed, and so
-// have the tests that were running. A test that is cut short by the end of the
-// hunt has not.
+// failures returns the failed tests. end says how the process ended, empty if
+// it ended well. A binary that ends badly, or before its tests, has failed, and
+// so have the tests that were running. A test that is cut short by the end of
+// the hunt has not.
 func (o *outcome) failures(end string, cut bool) []failure {
 	failed := map[string]int{}
 	for _, t := range o.tests {
@@ -137,8 +137,8 @@ func (o *outcome) failures(end string, cut bool) []failure {
 	return found
 }
 
-// aChildFailed reports whether a subtest of a test failed. The test then failed
-// because of it, and says nothing of its own.
+// aChildFailed reports whether a subtest of a test failed. Then that is the
+// reason why the test failed.
 func aChildFailed(name string, failed map[string]int) bool {
 	for other := range failed {
 		if strings.HasPrefix(other, name+"/") {
@@ -148,7 +148,7 @@ func aChildFailed(name string, failed map[string]int) bool {
 	return false
 }
 
-// tell says in a few lines why a test failed.
+// tell returns a few lines that say why a test failed.
 func (o *outcome) tell(t *test, end string) []string {
 	if t.fails > 0 {
 		return ends(t.lines)
@@ -160,10 +160,10 @@ func (o *outcome) tell(t *test, end string) []string {
 	return append([]string{"was running when the test binary ended with " + end}, told...)
 }
 
-// lines are all lines of the output.
+// lines returns all lines of the output.
 func (o *outcome) lines() []string { return strings.SplitAfter(o.text.String(), "\n") }
 
-// crash finds the lines in which a Go program says that it crashes.
+// crash returns the lines in which a Go program reports its crash.
 func crash(lines []string) []string {
 	for i, l := range lines {
 		for _, sign := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE", "SIGSEGV", "runtime: "} {
@@ -175,12 +175,12 @@ func crash(lines []string) []string {
 	return nil
 }
 
-// logged matches what t.Log and t.Error print.
+// logged matches lines printed by t.Log and t.Error.
 var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 
 // ends shortens the output of a failed test to the lines that most likely say
-// why: the first one, and the last of those that the test itself printed. A test
-// logs what it does, and the failure comes last.
+// why: the first line, and the last lines that the test itself printed. A test
+// logs its steps, and the failure comes last.
 func ends(lines []string) []string {
 	const last = 3
 	own := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !logged.MatchString(l) })
@@ -190,7 +190,7 @@ func ends(lines []string) []string {
 	return slices.Concat(first(own[:1]), []string{"..."}, first(own[len(own)-last:]))
 }
 
-// first shortens lines to those that fit in a table.
+// first shortens lines to as many as fit in a table.
 func first(lines []string) []string {
 	const most, widest = 4, 200
 	var kept []string

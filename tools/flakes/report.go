@@ -18,7 +18,7 @@ type tally struct {
 	options  *options
 	began    time.Time
 	took     time.Duration
-	runs     int // of binaries that ended
+	runs     int // finished runs of binaries
 	failures int
 	packages []*packageTally
 	tests    map[testKey]*testTally
@@ -77,7 +77,7 @@ type result struct {
 
 func newTally(o *options) *tally { return &tally{options: o, tests: map[testKey]*testTally{}} }
 
-// know adds a package that may be run.
+// know adds a package that may run.
 func (t *tally) know(p *pkg) { t.packages = append(t.packages, &packageTally{Package: p.name}) }
 
 // add counts a run.
@@ -115,7 +115,7 @@ func (t *tally) add(r *run, failures []failure) {
 	}
 }
 
-// at is the row of a test.
+// at returns the row of a test.
 func (t *tally) at(p *pkg, test string) *testTally {
 	key := testKey{p.name, test}
 	if t.tests[key] == nil {
@@ -124,7 +124,7 @@ func (t *tally) at(p *pkg, test string) *testTally {
 	return t.tests[key]
 }
 
-// result sums the tally up. folder is where failures are kept.
+// result sums up the tally. folder has the output of failed runs.
 func (t *tally) result(folder string) *result {
 	r := &result{Failures: t.failures, Binaries: t.runs, Seconds: t.took.Seconds(), Failing: []*testTally{}}
 	byPackage := map[string]int{}
@@ -134,7 +134,7 @@ func (t *tally) result(folder string) *result {
 			r.Tests++
 			byPackage[row.Package]++
 		} else {
-			r.Runs -= row.Runs // those are runs of binaries
+			r.Runs -= row.Runs // these are runs of binaries, not of tests
 		}
 		if row.Failures > 0 {
 			row.Rate = float64(row.Failures) / float64(max(row.Runs, row.Failures))
@@ -144,7 +144,10 @@ func (t *tally) result(folder string) *result {
 		}
 	}
 	slices.SortFunc(r.Failing, func(a, b *testTally) int {
-		return cmp.Or(cmp.Compare(b.Failures, a.Failures), cmp.Compare(a.Package, b.Package), cmp.Compare(a.Test, b.Test))
+		return cmp.Or(
+			cmp.Compare(b.Failures, a.Failures), cmp.Compare(a.Package, b.Package),
+			cmp.Compare(a.Test, b.Test),
+		)
 	})
 	for _, p := range t.packages {
 		p.Tests = byPackage[p.Package]
@@ -211,8 +214,8 @@ func (r *result) write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// commands are the two commands that run a test alone: under load again and
-// again, and once with the seed of its first failure.
+// commands returns the two commands that run a test alone: again and again
+// under load, and once with the seed of its first failure.
 func (t *testTally) commands(o *options) (again, plain string) {
 	first := t.Failed[0]
 	pattern := o.run
@@ -229,15 +232,15 @@ func (t *testTally) commands(o *options) (again, plain string) {
 		once = fmt.Sprintf("-run '%s' %s", pattern, once)
 	}
 	flags := strings.Join(append([]string{""}, o.build...), " ")
-	in := ""
+	test := "go test"
 	if t.pkg.module != "." {
-		in = " -C " + t.pkg.module
+		test = "GOWORK=off go test -C " + t.pkg.module
 	}
-	return fmt.Sprintf("make flakes FLAKESFLAGS='%s'", hunt), fmt.Sprintf("CI=true go test%s%s %s", in, flags, once)
+	return fmt.Sprintf("make flakes FLAKESFLAGS='%s'", hunt), fmt.Sprintf("CI=true %s%s %s", test, flags, once)
 }
 
-// exactly is the pattern for -run that matches one test. Signs that a shell or
-// make would take for its own become dots, which match them, too.
+// exactly returns the -run pattern that matches one test. Characters that are
+// special to a shell or to make become dots, which match them, too.
 func exactly(test string) string {
 	parts := strings.Split(test, "/")
 	for i, p := range parts {
@@ -251,7 +254,7 @@ func exactly(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// name is how a failure is called.
+// name returns the name of a failure.
 func (f *failure) name() string { return name(f.test) }
 
 func name(test string) string {

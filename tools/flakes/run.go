@@ -17,11 +17,11 @@ const (
 	parallel = 8
 	// overtime is how long a binary may take to end after its own timeout.
 	overtime = 2 * time.Minute
-	// tmpEnv tells tests where temporary files go.
+	// tmpEnv tells tests where to put temporary files.
 	tmpEnv = "TMPDIR"
 )
 
-// grace is how long helpers of a test may clean up after it.
+// grace is how long the helpers of a test may take to clean up after it.
 var grace = 10 * time.Second
 
 // A run is one run of a test binary, and how it ended.
@@ -36,14 +36,14 @@ type run struct {
 	left    bool // processes were left behind and had to be killed
 	end     string
 	outcome *outcome
-	file    string // where the output is kept, if it failed
+	file    string // path of the output, if the run failed
 	err     error  // the hunter could not run it
 }
 
-// args are the arguments of the test binary.
+// args returns the arguments of the test binary.
 func (r *run) args(o *options) []string {
 	args := []string{
-		"-test.v=test2json", "-test.paniconexit0", // both as go test -json does
+		"-test.v=test2json", "-test.paniconexit0", // as go test -json does
 		"-test.timeout=" + o.timeout.String(),
 		"-test.shuffle=" + strconv.FormatInt(r.seed, 10),
 		"-test.cpu=" + strconv.Itoa(r.cpu),
@@ -58,8 +58,8 @@ func (r *run) args(o *options) []string {
 	return args
 }
 
-// execute runs the binary, in the folder of its package, and reads its output.
-// The first stop comes within the time that first says.
+// execute runs the binary in the folder of its package, and reads its output.
+// The first stop comes within the duration first.
 func (h *hunter) execute(ctx context.Context, r *run, first time.Duration) {
 	folder := filepath.Join(h.tmp, strconv.Itoa(r.number))
 	output := folder + ".out"
@@ -135,12 +135,12 @@ func (r *run) watch(ctx context.Context, cmd *exec.Cmd, o *options, first time.D
 	}
 }
 
-// between is a random duration.
+// between returns a random duration.
 func between(least, most time.Duration) time.Duration {
 	return least + rand.N(max(most-least, 1))
 }
 
-// removeAll removes a folder, also if a test has taken the right to.
+// removeAll removes a folder, even if a test has removed the permission to.
 func removeAll(folder string) error {
 	if os.RemoveAll(folder) == nil {
 		return nil
@@ -154,7 +154,7 @@ func removeAll(folder string) error {
 	return os.RemoveAll(folder)
 }
 
-// String tells a run apart from others.
+// String identifies a run.
 func (r *run) String() string {
 	return fmt.Sprintf("seed %d, cpu %d, %d stops, after %s", r.seed, r.cpu, r.stops, brief(r.elapsed))
 }

@@ -22,8 +22,8 @@ type attributes struct {
 // to the object, with the attributes that put holds as JSON. It prints the
 // object's attributes as JSON.
 //
-// It lives here, and not in Croft's tests, because the library brings a fifth of
-// all code that those tests would be compiled from.
+// It lives here, and not in Croft's tests, because the library brings a fifth
+// of all code that those tests would be compiled from.
 func asClient(endpoint, bucket, object, put string) error {
 	ctx := context.Background()
 	client, err := storage.NewClient(ctx, storage.WithJSONReads(), option.WithoutAuthentication(),

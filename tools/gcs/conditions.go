@@ -16,24 +16,29 @@ import (
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 )
 
-// conditions is a front that does one request at a time, evaluates its preconditions on the object's generation and metageneration, and counts metagenerations, which
-// fake-gcs-server does not: a new generation begins at 1, every change of metadata adds one.
+// conditions is a front that handles one request at a time, under mu. It
+// evaluates preconditions on the object's generation and metageneration. It
+// also counts metagenerations, which fake-gcs-server does not: a new generation
+// begins at 1, and every change of metadata adds one.
 type conditions struct {
 	behind http.Handler
 
 	mu       sync.Mutex
 	objects  map[string]version    // by bucket/name
-	sessions map[string]url.Values // of resumable uploads: what was asked for when they began
-	save     func(o operation)     // keeps what an operation has changed, before it is answered
+	sessions map[string]url.Values // queries that began resumable uploads, by upload id
+	save     func(o operation)     // keeps the change of an operation before its answer
 }
 
 type version struct{ generation, metageneration int64 }
 
 func newConditions(behind http.Handler) *conditions {
-	return &conditions{behind: behind, objects: map[string]version{}, sessions: map[string]url.Values{}, save: func(operation) {}}
+	return &conditions{
+		behind: behind, objects: map[string]version{}, sessions: map[string]url.Values{},
+		save: func(operation) {},
+	}
 }
 
-// keep begins with what was kept, and keeps what changes.
+// keep starts with the kept objects, and keeps all changes from now on.
 func (c *conditions) keep(fake *fakestorage.Server, k keeper, objects []kept) {
 	for _, o := range objects {
 		c.objects[o.Attrs.BucketName+"/"+o.Attrs.Name] = version{o.Attrs.Generation, o.Metageneration}
@@ -52,7 +57,7 @@ func (c *conditions) keep(fake *fakestorage.Server, k keeper, objects []kept) {
 				err = k.put(kept{object.ObjectAttrs, object.Content, c.objects[o.key].metageneration})
 			}
 		}
-		if err != nil { // what cannot be kept must not be answered
+		if err != nil { // a change that is not kept must not be answered
 			fmt.Fprintln(os.Stderr, "gcs: keeping", o.key+":", err)
 			os.Exit(1)
 		}
@@ -60,7 +65,7 @@ func (c *conditions) keep(fake *fakestorage.Server, k keeper, objects []kept) {
 }
 
 func (c *conditions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body) // before the lock: a slow sender holds nobody up
+	body, err := io.ReadAll(r.Body) // before the lock, so that a slow sender delays nobody
 	if err != nil {
 		return
 	}
@@ -82,7 +87,10 @@ func (c *conditions) one(r *http.Request, body []byte) *httptest.ResponseRecorde
 		query = began
 	}
 	if o.changes && !c.hold(query, o.key) {
-		return refuse(http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+		return refuse(
+			http.StatusPreconditionFailed, "conditionNotMet",
+			"At least one of the pre-conditions you specified did not hold.",
+		)
 	}
 	answer := c.pass(r, body)
 	if answer.Code >= 300 {
@@ -99,14 +107,14 @@ func (c *conditions) one(r *http.Request, body []byte) *httptest.ResponseRecorde
 		v := c.objects[o.key]
 		v.metageneration++
 		c.objects[o.key] = v
-		// fake-gcs-server answers with something else than the object.
+		// The fake's answer is not the object, so read the object.
 		get := r.Clone(r.Context())
 		get.Method = http.MethodGet
 		answer = c.pass(get, nil)
 	case o.changes:
 		delete(c.sessions, id)
 	}
-	if r.URL.Query().Get("alt") != "media" { // that is content, without metadata
+	if r.URL.Query().Get("alt") != "media" { // media is content, without metadata
 		answer = c.number(answer, o)
 	}
 	c.save(o)
@@ -120,10 +128,13 @@ func (c *conditions) pass(r *http.Request, body []byte) *httptest.ResponseRecord
 	return answer
 }
 
-// hold reports whether the preconditions hold. An object that is not there has generation 0 and no metageneration.
+// hold reports whether the preconditions hold. An absent object has generation
+// 0 and metageneration 0.
 func (c *conditions) hold(query url.Values, key string) bool {
 	v := c.objects[key]
-	for name, have := range map[string]int64{"ifGenerationMatch": v.generation, "ifMetagenerationMatch": v.metageneration} {
+	for name, have := range map[string]int64{
+		"ifGenerationMatch": v.generation, "ifMetagenerationMatch": v.metageneration,
+	} {
 		if text := query.Get(name); text != "" {
 			if want, err := strconv.ParseInt(text, 10, 64); err != nil || want != have {
 				return false
@@ -133,7 +144,8 @@ func (c *conditions) hold(query url.Values, key string) bool {
 	return true
 }
 
-// number puts the metagenerations into an answer, and learns the generation of what was written.
+// number puts metagenerations into an answer, and learns the generation of a
+// written object.
 func (c *conditions) number(answer *httptest.ResponseRecorder, o operation) *httptest.ResponseRecorder {
 	var data map[string]any
 	if json.Unmarshal(answer.Body.Bytes(), &data) != nil {
@@ -180,19 +192,20 @@ func refuse(status int, reason, message string) *httptest.ResponseRecorder {
 	answer.Header().Set("Content-Type", "application/json")
 	answer.WriteHeader(status)
 	_ = json.NewEncoder(answer).Encode(map[string]any{"error": map[string]any{
-		"code": status, "message": message, "errors": []map[string]string{{"domain": "global", "reason": reason, "message": message}},
+		"code": status, "message": message,
+		"errors": []map[string]string{{"domain": "global", "reason": reason, "message": message}},
 	}})
 	return answer
 }
 
-// operation is what a request does to which object.
+// operation says what a request does, and to which object.
 type operation struct {
 	key     string
-	changes bool // now, subject to its conditions
-	begins  bool // a resumable upload, which changes the object when it ends
+	changes bool // it changes the object now, if its conditions hold
+	begins  bool // it begins a resumable upload, which changes the object at its end
 	patches bool
 	deletes bool
-	makes   bool // a bucket
+	makes   bool // it makes a bucket
 }
 
 func read(r *http.Request, body []byte) operation {
@@ -221,7 +234,7 @@ func read(r *http.Request, body []byte) operation {
 		}
 		return o
 	}
-	// storage/v1/b/BUCKET/o/NAME, perhaps with more behind it
+	// storage/v1/b/BUCKET/o/NAME, perhaps with more after it
 	o := operation{key: at(3) + "/" + at(5)}
 	switch {
 	case len(path) == 3 && at(2) == "b" && r.Method == http.MethodPost:
@@ -239,7 +252,7 @@ func read(r *http.Request, body []byte) operation {
 	return o
 }
 
-// named finds the object's name in the metadata that an upload begins with.
+// named returns the name in the JSON metadata at the beginning of a body.
 func named(body []byte) string {
 	start := bytes.IndexByte(body, '{')
 	if start < 0 {
@@ -250,7 +263,8 @@ func named(body []byte) string {
 	return object.Name
 }
 
-// final reports whether a chunk ends its upload: it says how long the whole is.
+// final reports whether a chunk is the last of its upload. Its range has the
+// total length then.
 func final(contentRange string) bool {
 	_, total, ranged := strings.Cut(contentRange, "/")
 	if !ranged || total == "*" {

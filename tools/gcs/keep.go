@@ -13,11 +13,18 @@ import (
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 )
 
-// keeper keeps objects in a folder, so that they outlive the process, with the generations and metagenerations they had: a folder for each bucket, a file for each object. The fake's own way of
-// keeping them (-root) writes content and metadata one after the other, and gives a new generation when metadata changes; a kill between the two leaves what never was.
+// keeper keeps objects in a folder, so that they outlive the process with their
+// generations and metagenerations. Each bucket is a folder, each object is a
+// file.
 //
-// A file is replaced in one step before the change is answered, and conditions lets nobody see the change before that: what was answered is kept, and of what was not either all or nothing. Nothing is synced: a
-// kill takes nothing from what the system has, a power cut may. Resumable uploads that have not ended are forgotten.
+// The fake's own way (-root) writes content and metadata one after the other,
+// and gives a new generation when metadata changes. A kill between the two
+// leaves a state that never existed.
+//
+// keeper replaces a file in one step, before the change is answered. Until then
+// conditions hides the change. So an answered change is kept, and an unanswered
+// one is kept as a whole or not at all. Nothing is synced: a kill loses
+// nothing, a power cut may. Unfinished resumable uploads are lost.
 type keeper struct{ folder string }
 
 // kept is the file of an object.
@@ -30,11 +37,11 @@ type kept struct {
 func (k keeper) bucket(name string) string { return filepath.Join(k.folder, url.PathEscape(name)) }
 
 func (k keeper) file(bucket, object string) string {
-	sum := sha256.Sum256([]byte(object)) // a name may be longer than that of a file
+	sum := sha256.Sum256([]byte(object)) // an object's name may be too long for a file
 	return filepath.Join(k.bucket(bucket), hex.EncodeToString(sum[:])+".json")
 }
 
-// load reads what is there: the buckets, and the objects in them.
+// load reads all kept buckets and objects.
 func (k keeper) load() (buckets []string, objects []kept, err error) {
 	folders, err := os.ReadDir(k.folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

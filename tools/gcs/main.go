@@ -1,5 +1,13 @@
-// Program gcs is the Google Cloud Storage that Croft's tests talk to: fake-gcs-server, which evaluates ifGenerationMatch on uploads and no other condition. With -exact it gets a
-// front that evaluates the others, too, as Google documents them; with -keep that front also keeps everything in a folder, so that the process can be killed and run again.
+// Program gcs is the Google Cloud Storage of Croft's tests: fake-gcs-server,
+// which evaluates ifGenerationMatch on uploads and no other condition.
+//
+// With -exact a front evaluates ifGenerationMatch and ifMetagenerationMatch on
+// every operation that changes an object, as Google documents them. With -keep
+// the front also keeps everything in a folder, so that the process can be
+// killed and started again.
+//
+// With -client the program serves nothing. It acts as an ordinary client of
+// such a server.
 package main
 
 import (
@@ -17,10 +25,20 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "host and port")
-	root := flag.String("root", "", "keep objects in this folder by the fake's own means, which a kill may interrupt; default: in memory")
+	root := flag.String(
+		"root", "",
+		"keep objects in this folder by the fake's own means, which a kill may interrupt; default: in memory",
+	)
 	exact := flag.Bool("exact", false, "evaluate every precondition, on every operation")
-	keep := flag.String("keep", "", "as -exact, and keep objects in this folder with their generations and metagenerations, whatever a kill interrupts")
-	client := flag.String("client", "", "serve nothing: act as an ordinary client of the server at this URL, and print -object's attributes")
+	keep := flag.String(
+		"keep", "",
+		"as -exact, and keep objects in this folder with their generations and metagenerations, whatever "+
+			"a kill interrupts",
+	)
+	client := flag.String(
+		"client", "",
+		"serve nothing: act as an ordinary client of the server at this URL, and print -object's attributes",
+	)
 	bucket := flag.String("bucket", "", "the client's bucket")
 	object := flag.String("object", "", "the client's object")
 	put := flag.String("put", "", "write standard input to the client's object first, with these attributes in JSON")
@@ -78,7 +96,8 @@ func serve(listen, root string, exact bool, keep string) error {
 	return http.Serve(l, whole(handler))
 }
 
-// whole passes on only requests that have come whole. The fake makes an empty object of an upload that breaks off at the wrong moment; Google makes none.
+// whole passes on only complete requests. If an upload breaks off at the wrong
+// moment, the fake makes an empty object; Google makes none.
 func whole(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

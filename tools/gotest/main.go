@@ -1,7 +1,7 @@
 // Command gotest runs "go test" for people: one line for each package as it
 // ends, and at the end what went wrong. Its arguments are those of go test:
 //
-//	go run ./tools/gotest -race -count=1 ./...
+//	go run ./tools/gotest -race -count=1 work
 //
 // The end names every test that failed, with its output and the command that
 // runs it alone; every test that was skipped, with its reason; and the packages
@@ -10,10 +10,14 @@
 //
 // With REPORT=FILE in the environment, gotest writes the failures to that file
 // instead. tools/stages shows it when all stages are over.
+//
+// One goroutine reads the events of go test. Another prints a heartbeat. A
+// mutex lets only one of them use the run at a time.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +27,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,7 +37,7 @@ import (
 func main() {
 	args := os.Args[1:]
 	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" {
-		fmt.Fprintln(os.Stderr, "usage: gotest ARGUMENTS OF GO TEST, for example: gotest -race ./...")
+		fmt.Fprintln(os.Stderr, "usage: gotest ARGUMENTS OF GO TEST, for example: gotest -race work")
 		os.Exit(2)
 	}
 	log := filepath.Join(".tools", "tests.json")
@@ -44,11 +49,11 @@ func main() {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	module, err := exec.CommandContext(ctx, "go", "list", "-m").Output()
+	modules, err := exec.CommandContext(ctx, "go", "list", "-m").Output()
 	if err != nil {
 		fail(fmt.Errorf("go list -m: %w", err))
 	}
-	r := newRun(strings.TrimSpace(string(module)), args)
+	r := newRun(outermost(string(modules)), args)
 	err = r.goTest(ctx, keep, os.Stdout)
 	interrupted := ctx.Err() != nil
 	stop()
@@ -77,6 +82,11 @@ func main() {
 	}
 }
 
+// outermost is the module at the top of a workspace: all others lie below it.
+func outermost(modules string) string {
+	return slices.MinFunc(strings.Fields(modules), func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+}
+
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, "gotest:", err)
 	os.Exit(1)
@@ -86,7 +96,7 @@ func fail(err error) {
 const heartbeat = time.Minute
 
 // goTest runs go test and follows it. It copies the events to keep, and writes
-// what people want to see at once to out.
+// lines for people to out at once.
 func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, r.args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -99,7 +109,7 @@ func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	var mu sync.Mutex // between the events and the heartbeat
+	var mu sync.Mutex // guards r and out between events and heartbeat
 	over := make(chan struct{})
 	var beat sync.WaitGroup
 	beat.Go(func() {
@@ -117,7 +127,7 @@ func (r *run) goTest(ctx context.Context, keep, out io.Writer) error {
 		}
 	})
 	read := r.follow(io.TeeReader(events, keep), out, &mu)
-	_, _ = io.Copy(io.Discard, events) // go test must be able to end
+	_, _ = io.Copy(io.Discard, events) // so that go test can end
 	close(over)
 	beat.Wait()
 	return errors.Join(read, cmd.Wait())
@@ -142,8 +152,8 @@ func (r *run) follow(events io.Reader, out io.Writer, mu *sync.Mutex) error {
 	}
 }
 
-// line takes one line of the stream. A line that is no event comes from the go
-// command itself, and is passed on.
+// line handles one line of the stream. A line that is not an event comes from
+// the go command itself, and is passed on.
 func (r *run) line(line []byte, out io.Writer) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {

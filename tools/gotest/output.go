@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// output keeps what a test says: its first lines and its last. The lines
-// between are in the file that keeps everything.
+// output keeps the first and the last lines of a test's output. The file with
+// the whole output has the lines between.
 type output struct {
 	first, later []string
 	dropped      int
@@ -33,7 +33,7 @@ func (o *output) add(text string) {
 	}
 }
 
-// frame reports whether a line only says that a test begins or goes on.
+// frame reports whether a line only says that a test begins or continues.
 func frame(line string) bool {
 	for _, mark := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME"} {
 		if strings.HasPrefix(line, mark) {
@@ -43,14 +43,14 @@ func frame(line string) bool {
 	return false
 }
 
-// alarms reports whether there is a panic or a data race.
+// alarms reports whether the output has a panic or a data race.
 func (o *output) alarms() bool {
 	return slices.ContainsFunc(slices.Concat(o.first, o.later), func(line string) bool {
 		return strings.Contains(line, "DATA RACE") || strings.HasPrefix(line, "panic: ")
 	})
 }
 
-// says reports whether there is more than the line that tells the outcome.
+// says reports whether the output has more than the line with the outcome.
 func (o *output) says() bool {
 	for _, line := range slices.Concat(o.first, o.later) {
 		if text := strings.TrimSpace(line); text != "" && !strings.HasPrefix(text, "--- ") {
@@ -68,7 +68,8 @@ func (o *output) write(w io.Writer) {
 	fmt.Fprint(w, strings.Join(o.later, ""))
 }
 
-// last is the last line that is not about the outcome: the reason of a skip.
+// last returns the last line that is not about the outcome: the reason of a
+// skip.
 func (o *output) last() string {
 	lines := slices.Concat(o.first, o.later)
 	for i := len(lines) - 1; i >= 0; i-- {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// failures tells all that went wrong: builds first, then packages in the order
-// in which they ended.
+// failures prints everything that went wrong: builds first, then packages in
+// the order in which they ended.
 func (r *run) failures(w io.Writer) {
 	told := map[string]bool{}
 	for _, p := range r.order {
@@ -29,7 +29,7 @@ func (r *run) failures(w io.Writer) {
 			r.packageFailures(w, p)
 		}
 	}
-	for _, p := range r.packages { // interrupted, or go test died
+	for _, p := range r.packages { // unfinished: interrupted, or go test died
 		if p.outcome == "" {
 			fmt.Fprintf(w, "\n--- %s did not end\n", r.short(p))
 		}
@@ -62,8 +62,8 @@ func (r *run) packageFailures(w io.Writer, p *pkg) {
 	}
 }
 
-// blamesChild reports whether a test failed only because of its subtests: they
-// are told instead of it.
+// blamesChild reports whether a test failed only because of its subtests. They
+// are reported instead of it.
 func (p *pkg) blamesChild(t *test) bool {
 	return slices.ContainsFunc(p.order, func(child *test) bool {
 		return strings.HasPrefix(child.name, t.name+"/") && child.outcome != "pass" && child.outcome != "skip"
@@ -71,18 +71,20 @@ func (p *pkg) blamesChild(t *test) bool {
 }
 
 // croft is the root module. Modules below it lie in the folders of their names.
+// A run begins in one of them only if the module is not in go.work.
 const croft = "github.com/croft-dev/croft"
 
-// command is what runs a test alone, or a package if name is empty.
+// command returns the command that runs a test alone, or a package if name is
+// empty.
 func (r *run) command(p *pkg, name string) string {
 	words := []string{"go", "test"}
 	if folder, ok := strings.CutPrefix(r.module, croft+"/"); ok {
-		words = []string{"cd", folder, "&&", "go", "test"}
+		words = []string{"cd", folder, "&&", "GOWORK=off", "go", "test"}
 	}
 	for _, arg := range r.args {
 		if !strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "-parallel") || strings.HasPrefix(arg, "-timeout") ||
 			strings.HasPrefix(arg, "-p=") {
-			continue // packages, and what matters only to many of them
+			continue // packages, and flags that matter only for many of them
 		}
 		words = append(words, arg)
 	}
@@ -96,7 +98,7 @@ func (r *run) command(p *pkg, name string) string {
 	return strings.Join(append(words, r.short(p)), " ")
 }
 
-// skips lists the tests that were left out, and why.
+// skips lists the skipped tests and the reasons.
 func (r *run) skips(w io.Writer) {
 	count := 0
 	for _, p := range r.order {
@@ -112,7 +114,7 @@ func (r *run) skips(w io.Writer) {
 	}
 }
 
-// slowest lists the packages that took longest, and the slowest test of each.
+// slowest lists the slowest packages, and the slowest test of each.
 func (r *run) slowest(w io.Writer, most int) {
 	all := slices.Clone(r.order)
 	slices.SortFunc(all, func(a, b *pkg) int { return cmp.Compare(b.took, a.took) })
@@ -130,7 +132,7 @@ func (r *run) slowest(w io.Writer, most int) {
 	}
 }
 
-// total is the last line: how many tests ended how.
+// total prints the last line: how many tests ended how.
 func (r *run) total(now time.Time) string {
 	ended := map[string]int{}
 	for _, p := range r.order {

@@ -13,20 +13,20 @@ type event struct {
 	Time        time.Time
 	Action      string
 	Package     string
-	ImportPath  string // of a build
+	ImportPath  string // set for events of a build
 	Test        string
 	Elapsed     float64
 	Output      string
 	FailedBuild string
 }
 
-// run is one call of go test, as far as its events have told.
+// run is one call of go test, as far as its events tell.
 type run struct {
 	args     []string
-	module   string // the path that its packages begin with
+	module   string // the prefix of its packages' import paths
 	began    time.Time
 	packages map[string]*pkg
-	order    []*pkg // as they ended
+	order    []*pkg // in the order in which they ended
 	builds   map[string]*strings.Builder
 }
 
@@ -39,7 +39,7 @@ type pkg struct {
 	build   string // the package whose build failed, if one did
 	output  output
 	tests   map[string]*test
-	order   []*test // as they began
+	order   []*test // in the order in which they began
 }
 
 // test is one test or subtest.
@@ -59,7 +59,7 @@ func newRun(module string, args []string) *run {
 	}
 }
 
-// event takes what happened. It writes to out what people want to see at once.
+// event handles an event. It writes lines for people to out at once.
 func (r *run) event(e event, out io.Writer) {
 	switch e.Action {
 	case "build-output":
@@ -97,7 +97,7 @@ func (r *run) event(e event, out io.Writer) {
 			fmt.Fprintf(out, "FAIL %7.1fs  %s %s\n", e.Elapsed, r.short(p), t.name)
 		}
 		if e.Action == "pass" {
-			t.output = output{} // nobody asks for it any more
+			t.output = output{} // no longer needed
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (r *run) packageEvent(p *pkg, e event, out io.Writer) {
 	}
 }
 
-// waiting names the tests that run, and for how long: the oldest of each
+// waiting prints the running tests and their durations: the oldest of each
 // package.
 func (r *run) waiting(out io.Writer, now time.Time) {
 	var names []string
@@ -139,7 +139,7 @@ func (r *run) waiting(out io.Writer, now time.Time) {
 		now.Sub(r.began).Seconds(), len(r.order), strings.Join(names, "; "))
 }
 
-// oldest is the test that has been running for longest.
+// oldest returns the test that has been running longest.
 func (p *pkg) oldest() *test {
 	for _, t := range p.order {
 		if t.outcome == "" && !t.paused && !strings.Contains(t.name, "/") {
@@ -151,7 +151,7 @@ func (p *pkg) oldest() *test {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// short is a package as its folder in the module: ./backend/redis.
+// short returns a package as a folder in the module: ./backend/redis.
 func (r *run) short(p *pkg) string {
 	if rest, ok := strings.CutPrefix(p.path, r.module); ok && (rest == "" || rest[0] == '/') {
 		return "." + rest

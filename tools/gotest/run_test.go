@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// planted is a module in which everything happens that a report tells.
+// planted is a module with everything that a report can show.
 var planted = map[string]string{
 	"go.mod":       "module planted\n",
 	"good/good.go": "package good\n",
@@ -168,10 +168,16 @@ func TestLongOutputKeepsItsBeginningAndItsEnd(t *testing.T) {
 	}
 }
 
+func TestAWorkspaceIsNamedAfterItsTop(t *testing.T) {
+	if got := outermost(croft + "/backend/redis\n" + croft + "\n" + croft + "/proof\n"); got != croft {
+		t.Error(got)
+	}
+}
+
 func TestACommandOfAnotherModuleBeginsInItsFolder(t *testing.T) {
 	r := newRun(croft+"/bench", []string{"-race", "./..."})
 	p := &pkg{path: croft + "/bench/peers"}
-	if got := r.command(p, "TestA"); got != "cd bench && go test -race -run '^TestA$' ./peers" {
+	if got := r.command(p, "TestA"); got != "cd bench && GOWORK=off go test -race -run '^TestA$' ./peers" {
 		t.Error(got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// stagesMakefile has stages that pass, fail with a report, and fail without one.
+// stagesMakefile has stages that pass, fail with a report, or fail without one.
 const stagesMakefile = `
 good:
 	@echo all is well

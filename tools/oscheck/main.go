@@ -1,7 +1,9 @@
-// Command oscheck type-checks all packages and their tests for other systems than this one: oscheck darwin/arm64 windows/amd64.
+// Command oscheck type-checks all packages and their tests for other systems
+// than this one: oscheck darwin/arm64 windows/amd64.
 //
-// It is what a compiler would say, without compiling: go vet would compile everything that Croft is built on for each system first, which takes minutes where nothing is cached. What is imported is
-// read without the bodies of its functions.
+// It reports what a compiler would report, without compiling. go vet would
+// first compile all dependencies for each system, which takes minutes without a
+// cache. oscheck reads imported packages without the bodies of their functions.
 package main
 
 import (
@@ -34,7 +36,7 @@ func main() {
 	}
 }
 
-// check reports what is wrong with this module's packages on a system.
+// check returns the type errors in the workspace's packages on a system.
 func check(system string) error {
 	goos, goarch, ok := strings.Cut(system, "/")
 	if !ok {
@@ -60,7 +62,7 @@ func check(system string) error {
 			}
 			return file, err
 		},
-	}, "./...")
+	}, "work") // all packages of the modules in go.work
 	if err != nil {
 		return err
 	}
@@ -69,8 +71,8 @@ func check(system string) error {
 	}
 	var found []error
 	seen := map[string]bool{}
-	for _, p := range all { // those that they import are not ours to judge, and not whole
-		if strings.HasSuffix(p.ID, ".test") { // generated
+	for _, p := range all { // only our own packages: the imported ones are incomplete
+		if strings.HasSuffix(p.ID, ".test") { // a generated main package
 			continue
 		}
 		for _, e := range p.Errors {

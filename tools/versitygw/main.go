@@ -1,6 +1,6 @@
-// The S3 of the tests: versitygw on a folder, as a process of its own. It is a
-// module by itself, because versitygw must not become a dependency of programs
-// that use Croft.
+// Program versitygw is the S3 of the tests: versitygw on a folder, as a process
+// of its own. It is a module by itself, because versitygw must not become a
+// dependency of programs that use Croft.
 //
 // It does what `versitygw posix` does with the same settings. That program also
 // links Azure, the scoutfs backend and versitygw's own integration tests.

@@ -7,8 +7,9 @@
 // says "NOT CHECKED" and ends with status 3. So a machine without a network
 // never seems to have found nothing.
 //
-// Files of other systems call other code. So it looks at Croft itself once for
-// every system that releases are built for.
+// Files of other systems call other code. So it looks at Croft itself, which is
+// all modules in go.work together, once for every system that releases are
+// built for.
 //
 // Its status is 0 if nothing was found, 1 if something was found or a module
 // could not be read, 2 for wrong arguments, and 3 for no database or an old
@@ -28,6 +29,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,10 +44,10 @@ const (
 // govulncheckFound is govulncheck's status when it found something.
 const govulncheckFound = 3
 
-// patience bounds the first question to the database.
+// patience is the time limit of the first question to the database.
 const patience = time.Minute
 
-// oldest is the age at which a copy of the database says too little. Go's own
+// oldest is the age at which a copy of the database is too old. Go's own
 // changes every few days.
 const oldest = 30 * 24 * time.Hour
 
@@ -82,6 +84,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitNotChecked
 	}
 	modules, err := findModules(s.top)
+	if err == nil {
+		modules, err = together(ctx, s.top, modules)
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, "vuln:", err)
 		return exitFound
@@ -96,8 +101,8 @@ type scanner struct {
 }
 
 // askDatabase asks for a vulnerability that every copy of the database has
-// known since 2021. govulncheck itself takes an empty folder for a database in
-// which nothing is known, and its -version passes over one that is not there.
+// known since 2021. It is needed because govulncheck takes an empty folder for
+// a database without vulnerabilities. Its -version ignores a missing database.
 func (s *scanner) askDatabase(ctx context.Context) error {
 	const module, known = "golang.org/x/text@v0.3.0", "GO-2021-0113"
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -127,7 +132,7 @@ func (s *scanner) askDatabase(ctx context.Context) error {
 	return nil
 }
 
-// scanAll looks at every module, also after one with a vulnerability.
+// scanAll scans every module, even after one with a vulnerability.
 func (s *scanner) scanAll(ctx context.Context, modules []string) int {
 	var found, failed []string
 	for _, dir := range modules {
@@ -143,7 +148,7 @@ func (s *scanner) scanAll(ctx context.Context, modules []string) int {
 		}
 	}
 	if len(found)+len(failed) == 0 {
-		fmt.Fprintf(s.stdout, "vuln: %d modules, none calls code with a known vulnerability\n", len(modules))
+		fmt.Fprintln(s.stdout, "vuln: looked at every module: none calls code with a known vulnerability")
 		return 0
 	}
 	if len(found) > 0 {
@@ -155,8 +160,8 @@ func (s *scanner) scanAll(ctx context.Context, modules []string) int {
 	return exitFound
 }
 
-// scan looks at one module. A module without packages of its own pins a tool:
-// the tool is built, and its binary looked at.
+// scan scans one module. A module without packages of its own pins a tool: scan
+// builds the tool, and scans its binary.
 func (s *scanner) scan(ctx context.Context, dir string) error {
 	own, err := hasPackages(dir)
 	if err != nil {
@@ -166,7 +171,7 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 		return s.scanSystems(ctx, dir)
 	}
 	if own {
-		return s.govulncheck(ctx, nil, "-C", dir, "./...")
+		return s.govulncheck(ctx, []string{"GOWORK=off"}, "-C", dir, "./...")
 	}
 	work, err := os.MkdirTemp("", "croft-vuln-")
 	if err != nil {
@@ -175,6 +180,7 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 	defer os.RemoveAll(work)
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", work+string(filepath.Separator), "tool")
 	build.Dir, build.Stderr = dir, s.stderr
+	build.Env = append(os.Environ(), "GOWORK=off")
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("go build tool: %w", err)
 	}
@@ -189,13 +195,13 @@ func (s *scanner) scan(ctx context.Context, dir string) error {
 	return all
 }
 
-// scanSystems looks at a module as releases are built: for each system, and
-// without C.
+// scanSystems scans all packages of the workspace as releases are built: for
+// each system, and without C.
 func (s *scanner) scanSystems(ctx context.Context, dir string) error {
 	var all error
 	for _, system := range systems {
 		fmt.Fprintf(s.stdout, "-- for %s\n", system)
-		all = errors.Join(all, s.govulncheck(ctx, []string{"GOOS=" + system, "CGO_ENABLED=0"}, "-C", dir, "./..."))
+		all = errors.Join(all, s.govulncheck(ctx, []string{"GOOS=" + system, "CGO_ENABLED=0"}, "-C", dir, "work"))
 	}
 	return all
 }
@@ -216,7 +222,7 @@ func (s *scanner) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // findModules lists the folders with a go.mod, except below folders that the go
-// command passes over.
+// command ignores.
 func findModules(top string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -236,7 +242,38 @@ func findModules(top string) ([]string, error) {
 	return dirs, err
 }
 
-// hasPackages reports whether a module has Go files, not counting those of the
+// together leaves out the modules that go.work names, but for the one at the
+// top: they are looked at with it.
+func together(ctx context.Context, top string, modules []string) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}")
+	cmd.Dir = top
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list -m in %s: %w", top, err)
+	}
+	var inWork []os.FileInfo
+	for dir := range strings.Lines(string(out)) {
+		info, err := os.Stat(strings.TrimSpace(dir))
+		if err != nil {
+			return nil, err
+		}
+		inWork = append(inWork, info)
+	}
+	var left []string
+	for _, dir := range modules {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return nil, err
+		}
+		same := func(other os.FileInfo) bool { return os.SameFile(info, other) }
+		if dir == filepath.Clean(top) || !slices.ContainsFunc(inWork, same) {
+			left = append(left, dir)
+		}
+	}
+	return left, nil
+}
+
+// hasPackages reports whether a module has Go files, without those of the
 // modules below it.
 func hasPackages(module string) (bool, error) {
 	has := false
@@ -258,7 +295,7 @@ func hasPackages(module string) (bool, error) {
 	return has, err
 }
 
-// passedOver reports whether the go command passes over folders of this name.
+// passedOver reports whether the go command ignores folders of this name.
 func passedOver(name string) bool {
 	return name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }

@@ -40,24 +40,24 @@ var unclean = map[string]string{
 	"ID/GO-2026-9999.json": entry("GO-2026-9999", "stdlib", "unicode/utf8", "RuneLen"),
 }
 
-// changed is how a database says when it was last changed.
+// changed is a database's statement of when it last changed.
 func changed(at time.Time) string {
 	return fmt.Sprintf(`{"modified":%q}`, at.UTC().Format(time.RFC3339))
 }
 
-// with is a copy of a tree with other files in it.
+// with returns a copy of a tree with more files.
 func with(files, more map[string]string) map[string]string {
 	files = maps.Clone(files)
 	maps.Copy(files, more)
 	return files
 }
 
-// listed is how a database names the vulnerability of a module.
+// listed is a database's list of the vulnerabilities of a module.
 func listed(module, id string) string {
 	return fmt.Sprintf(`{"path":%q,"vulns":[{"id":%q,"modified":"2026-01-01T00:00:00Z"}]}`, module, id)
 }
 
-// entry is what a database says of a vulnerability in one function.
+// entry is a database's entry for a vulnerability in one function.
 func entry(id, module, pkg, symbol string) string {
 	return fmt.Sprintf(`{"schema_version":"1.3.1","id":%q,"modified":"2026-01-01T00:00:00Z",
 		"published":"2026-01-01T00:00:00Z","summary":"For a test","details":"For a test",
@@ -115,13 +115,13 @@ func TestAVulnerabilityIsFound(t *testing.T) {
 
 func TestAModuleWithoutVulnerabilitiesPasses(t *testing.T) {
 	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, clean)), small)
-	if status != 0 || !strings.Contains(out, "vuln: 1 modules, none calls") {
+	if status != 0 || !strings.Contains(out, "vuln: looked at every module: none calls") {
 		t.Errorf("status %d, said %s", status, out)
 	}
 }
 
-// TestEverySystemIsLookedAt: a release for Windows is built on Linux, from
-// files that Linux does not see.
+// Linux does not see the files of a Windows release, though it may build it. So
+// every system must be scanned.
 func TestEverySystemIsLookedAt(t *testing.T) {
 	code, err := os.ReadFile(filepath.Join("..", "dist", "main.go"))
 	if err != nil {
@@ -147,6 +147,20 @@ func TestEverySystemIsLookedAt(t *testing.T) {
 	}
 }
 
+// TestAModuleOfAWorkspaceIsLookedAt: go.work has two modules, and the function
+// is called in the one below the top.
+func TestAModuleOfAWorkspaceIsLookedAt(t *testing.T) {
+	modules := map[string]string{
+		"go.work": "go 1.26\n\nuse (\n\t.\n\t./below\n)\n",
+		"go.mod":  "module example.org/top\n\ngo 1.26\n", "top.go": "package top\n",
+		"below/go.mod": small["go.mod"], "below/small_windows.go": small["small.go"], "below/doc.go": "package small\n",
+	}
+	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, unclean)), modules)
+	if status != exitFound || !strings.Contains(out, "GO-2026-9999") {
+		t.Errorf("status %d, said %s", status, out)
+	}
+}
+
 func TestAModuleOfWhichNothingIsBuiltIsNotChecked(t *testing.T) {
 	modules := with(small, map[string]string{"tools/none/go.mod": "module example.org/none\n\ngo 1.26\n"})
 	status, out := vuln(t, "file://"+filepath.ToSlash(tree(t, clean)), modules)
@@ -155,8 +169,7 @@ func TestAModuleOfWhichNothingIsBuiltIsNotChecked(t *testing.T) {
 	}
 }
 
-// TestEveryModuleIsLookedAt keeps a new module of the repository from being
-// passed over.
+// TestEveryModuleIsLookedAt makes sure that a new module is not left out.
 func TestEveryModuleIsLookedAt(t *testing.T) {
 	top := filepath.Join("..", "..")
 	got, err := findModules(top)
@@ -164,7 +177,7 @@ func TestEveryModuleIsLookedAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{
-		".", "bench", "tools/etcd", "tools/gcs", "tools/govulncheck", "tools/lint", "tools/oscheck", "tools/versitygw",
+		".", "backend/redis", "bench", "cmd/croft", "tools/etcd", "tools/gcs", "tools/govulncheck", "tools/lint", "tools/oscheck", "tools/versitygw",
 	} {
 		if !slices.Contains(got, filepath.Join(top, dir)) {
 			t.Errorf("%s is passed over; got %q", dir, got)

@@ -20,33 +20,37 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// The exit codes of a command that say more than that it failed; they are those of sysexits.
+// The exit codes of a command that say more than that it failed. They are those
+// of sysexits.
 const (
 	ExitRefused     = 65 // EX_DATAERR: not delivered, and never will be
 	ExitUndelivered = 75 // EX_TEMPFAIL: not delivered; try again
 )
 
-// Command delivers effects by a program: the body is its standard input, and it finds CROFT_IDEMPOTENCY_KEY, CROFT_ITEM, CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN and CROFT_ATTEMPT in its environment. Exit 0 is delivered, ExitUndelivered is tried again, ExitRefused is not; after any other end,
-// a signal included, nobody can say.
+// Command delivers effects by running a program. The effect's body is its
+// standard input. Its environment has CROFT_IDEMPOTENCY_KEY, CROFT_ITEM,
+// CROFT_QUEUE, CROFT_EFFECT, CROFT_TOKEN and CROFT_ATTEMPT. Exit code 0 means
+// delivered. ExitUndelivered is tried again, and ExitRefused is not. After any
+// other end, a signal included, the outcome is unknown.
 //
-// When Deliver returns, nothing of the program runs any more: what it has left
-// behind is killed, and so is all of it when the context ends. In the croft
-// command that means every descendant on Linux. In other programs, and on
-// other Unix systems, it means the program's process group. On Windows it
-// means the program alone.
+// When Deliver returns, nothing of the program runs any more. Deliver kills the
+// processes that the program has left behind, and all of it when the context
+// ends. In the croft command that means every descendant on Linux. In other
+// programs, and on other Unix systems, it means the program's process group. On
+// Windows it means the program alone.
 type Command struct {
 	Args []string // the program and its arguments
 	Dir  string   // default: the dispatcher's own
 	Env  []string // default: the dispatcher's own
 
-	// Scratch is a file or folder that is of no use once the program is over.
+	// Scratch is a file or folder that is useless once the program has ended.
 	// The caller removes it. If the croft command is killed while the program
-	// runs, it goes with the program, on Linux.
+	// runs, Scratch is removed with the program, on Linux.
 	Scratch string
 }
 
-// stopDelay is how long Deliver tries to kill a program, and then waits for
-// what it wrote.
+// stopDelay is how long Deliver tries to kill a program, and then waits for its
+// output.
 const stopDelay = 5 * time.Second
 
 // Deliver runs the program.
@@ -59,7 +63,8 @@ func (c Command) Deliver(ctx context.Context, e work.Effect) error {
 		env = os.Environ()
 	}
 	env = append(slices.Clip(env),
-		"CROFT_IDEMPOTENCY_KEY="+e.EffectID.String(), "CROFT_ITEM="+string(e.Item), "CROFT_QUEUE="+e.Queue, "CROFT_EFFECT="+e.Name,
+		"CROFT_IDEMPOTENCY_KEY="+e.EffectID.String(), "CROFT_ITEM="+string(e.Item),
+		"CROFT_QUEUE="+e.Queue, "CROFT_EFFECT="+e.Name,
 		"CROFT_TOKEN="+strconv.FormatInt(int64(e.Token), 10), "CROFT_ATTEMPT="+strconv.Itoa(e.Attempts))
 	said := &tail{most: 512}
 	code, err := c.run(ctx, env, e.Body, said)
@@ -76,15 +81,14 @@ func (c Command) Deliver(ctx context.Context, e work.Effect) error {
 	return err
 }
 
-// The codes of a program that has not run, and of one that did not end by
-// itself.
+// The codes of a program that has not run, and of a program that was stopped.
 const (
-	notStarted = -2 // -1 is the system's
+	notStarted = -2 // os/exec uses -1
 	cutShort   = -3
 )
 
 // run runs the program and kills all of it in the end. It returns the exit
-// code and, unless that is 0, what happened.
+// code, and an error unless the code is 0.
 func (c Command) run(ctx context.Context, env []string, body []byte, said io.Writer) (code int, err error) {
 	var p pipes
 	defer p.close()
@@ -96,15 +100,19 @@ func (c Command) run(ctx context.Context, env []string, body []byte, said io.Wri
 	if err != nil {
 		return notStarted, err
 	}
-	opts := &supervise.Options{Env: env, Dir: c.Dir, Scratch: c.Scratch, Stdin: stdin, Stdout: out, Stderr: out, Aside: true, GroupWillDo: true}
-	if deadline, ok := ctx.Deadline(); ok { // also if the dispatcher itself is stopped until then
+	opts := &supervise.Options{
+		Env: env, Dir: c.Dir, Scratch: c.Scratch, Stdin: stdin, Stdout: out, Stderr: out,
+		Aside: true, GroupWillDo: true,
+	}
+	// A warden ends the program in time even if the dispatcher is stopped.
+	if deadline, ok := ctx.Deadline(); ok {
 		opts.AllowFor = max(time.Until(deadline), 1)
 	}
 	if err := ctx.Err(); err != nil {
 		return notStarted, err
 	}
 	child, err := supervise.Start(ctx, c.Args, opts)
-	_ = stdin.Close() // it is the program's now
+	_ = stdin.Close() // the program has its own copy
 	_ = out.Close()
 	switch {
 	case errors.Is(err, supervise.ErrUnsupported):
@@ -142,13 +150,15 @@ func (c Command) run(ctx context.Context, env []string, body []byte, said io.Wri
 	return 0, nil
 }
 
-// mayHaveRun reports whether a program may have run although Start failed: Start
-// was called off, or lost its warden, before it heard that the program runs.
+// mayHaveRun reports whether a program may have run although Start failed.
+// Start was cancelled, or lost its warden, before it heard that the program
+// runs.
 func mayHaveRun(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, supervise.ErrWardenLost)
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, supervise.ErrWardenLost)
 }
 
-// plain runs the program on systems where nothing more can be done.
+// plain runs the program on systems without supervision.
 func (c Command) plain(ctx context.Context, env []string, body []byte, said io.Writer) (code int, err error) {
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir, cmd.WaitDelay, cmd.Env = c.Dir, stopDelay, env
@@ -160,13 +170,13 @@ func (c Command) plain(ctx context.Context, env []string, body []byte, said io.W
 	return cmd.ProcessState.ExitCode(), err
 }
 
-// pipes are between this process and a program.
+// pipes connect this process and a program.
 type pipes struct {
 	files   []*os.File
 	reading sync.WaitGroup
 }
 
-// from is a file for the program to read data from.
+// from returns a file from which the program reads the data.
 func (p *pipes) from(data []byte) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -174,13 +184,13 @@ func (p *pipes) from(data []byte) (*os.File, error) {
 	}
 	p.files = append(p.files, r, w)
 	go func() {
-		_, _ = w.Write(data) // a program need not read it
+		_, _ = w.Write(data) // fails if the program does not read it
 		_ = w.Close()
 	}()
 	return r, nil
 }
 
-// to is a file for the program to write to.
+// to returns a file that the program writes to, and copies it to said.
 func (p *pipes) to(said io.Writer) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -191,11 +201,12 @@ func (p *pipes) to(said io.Writer) (*os.File, error) {
 	return w, nil
 }
 
-// drain waits until all is read that the program wrote. Nothing of it lives, so
-// that is soon.
+// drain waits until all output of the program is read. Nothing of it lives any
+// more, so that is soon.
 func (p *pipes) drain() {
 	for _, f := range p.files {
-		_ = f.SetReadDeadline(time.Now().Add(stopDelay)) // somebody else may have inherited the other end
+		// Another process may have inherited the other end.
+		_ = f.SetReadDeadline(time.Now().Add(stopDelay))
 	}
 	p.reading.Wait()
 }
@@ -207,7 +218,7 @@ func (p *pipes) close() {
 	p.reading.Wait()
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes written to it.
 type tail struct {
 	most int
 	kept []byte
@@ -223,7 +234,8 @@ func (t *tail) Write(p []byte) (int, error) {
 
 func (t *tail) text() string { return strings.ToValidUTF8(string(t.kept), "?") }
 
-// bare is an error of the HTTP client without the URL, which may hold a password.
+// bare returns an error of the HTTP client without the URL, which may hold a
+// password.
 func bare(err error) error {
 	if of := (*url.Error)(nil); errors.As(err, &of) {
 		return of.Err
@@ -231,5 +243,5 @@ func bare(err error) error {
 	return err
 }
 
-// escape makes any name fit for a header.
+// escape encodes a name for use in a header.
 func escape(name string) string { return fence.EscapeKey(name) }

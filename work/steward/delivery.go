@@ -9,31 +9,39 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// DefaultDeliveries is how often an effect is delivered before it is given up.
+// DefaultDeliveries is how often an effect is tried before it is given up.
 const DefaultDeliveries = 20
 
-// Deliverer brings effects to one destination. Deliver returns nil when the receiver has the effect. Any error leaves open whether it has: the effect is sent again, under the same Idempotency-Key, unless it may be sent only once. Deliver says more with [Undelivered], [RetryAfter] and
-// [Refused]. It is called by several goroutines at once.
+// Deliverer delivers effects to one destination. Several goroutines may call it
+// at once.
+//
+// Deliver returns nil if the receiver has the effect. After any error it is
+// unknown whether the receiver has it, unless Deliver says more with
+// [Undelivered], [RetryAfter] or [Refused]. The dispatcher sends an unknown
+// effect again, under the same Idempotency-Key, unless it may be sent only
+// once.
 type Deliverer interface {
 	Deliver(ctx context.Context, e work.Effect) error
 }
 
-// Func makes a destination of a Go function.
+// Func is a Deliverer that calls a Go function.
 type Func func(ctx context.Context, e work.Effect) error
 
 // Deliver calls the function.
 func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, e) }
 
-// Undelivered says that the receiver certainly does not have the effect: it may be sent again.
+// Undelivered wraps an error of Deliver to say that the receiver certainly does
+// not have the effect. It may be sent again.
 func Undelivered(err error) error { return verdict(err, notDelivered, 0) }
 
-// RetryAfter is Undelivered, with the time that the receiver has asked for.
+// RetryAfter is Undelivered, and says how long to wait before the next attempt.
 func RetryAfter(err error, d time.Duration) error { return verdict(err, notDelivered, d) }
 
-// Refused says that the receiver does not have the effect and never will: sending it again would not help.
+// Refused wraps an error of Deliver to say that the receiver does not have the
+// effect and never will. It is not sent again.
 func Refused(err error) error { return verdict(err, refused, 0) }
 
-// outcome is what is known of one delivery.
+// outcome is what Deliver says about one delivery.
 type outcome int
 
 const (
@@ -58,7 +66,9 @@ func verdict(err error, o outcome, d time.Duration) error {
 	return &verdictError{err, o, min(max(d, 0), work.MaxDelay)}
 }
 
-// settlement decides what becomes of an effect after a delivery: a pure function of the effect as it was taken, what Deliver returned, and how often it may be tried.
+// settlement decides what becomes of an effect after a delivery. It is a pure
+// function of the effect as it was taken, the error of Deliver, and how often
+// an effect may be tried.
 func settlement(e work.Effect, err error, stamp fence.Stamp, deliveries int) work.Settlement {
 	s := work.Settlement{Effect: e.EffectID, Attempt: e.Attempts, Stamp: stamp}
 	known, delay := unknown, time.Duration(0)
@@ -79,7 +89,7 @@ func settlement(e work.Effect, err error, stamp fence.Stamp, deliveries int) wor
 	case known == refused, known == notDelivered && last:
 		s.State = work.Failed
 	case known == unknown && (e.AtMostOnce || last):
-		s.State = work.Unknown // nobody can say, and it is not for the dispatcher to try its luck
+		s.State = work.Unknown // an operator must find out, not the dispatcher by trying again
 	default:
 		s.State, s.Delay = work.Pending, max(delay, work.Backoff(e.Item, e.Attempts))
 	}

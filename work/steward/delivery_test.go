@@ -23,7 +23,8 @@ func effect(attempts int) work.Effect {
 	return work.Effect{EffectID: work.EffectID{Item: work.NewID(), Name: "mail/customer ✓"}, Queue: "q", To: "mail", Token: 7, Attempts: attempts, Body: []byte(`{"a":1}`)}
 }
 
-// TestWhatBecomesOfADelivery: by what is known of it, and by nothing else.
+// TestWhatBecomesOfADelivery: only the outcome of the delivery and the number
+// of attempts decide.
 func TestWhatBecomesOfADelivery(t *testing.T) {
 	boom := errors.New("boom")
 	for _, c := range []struct {
@@ -53,7 +54,7 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 	}
 }
 
-// kind is the outcome in an error.
+// kind returns the outcome in an error.
 func kind(err error) outcome {
 	v := (*verdictError)(nil)
 	switch {
@@ -65,7 +66,8 @@ func kind(err error) outcome {
 	return unknown
 }
 
-// TestAWebhookIsSignedAndNamed: the receiver can tell who sent it, and that it has seen it before.
+// TestAWebhookIsSignedAndNamed: the receiver can check who sent the request,
+// and whether it has seen the effect before.
 func TestAWebhookIsSignedAndNamed(t *testing.T) {
 	secret, old := []byte(strings.Repeat("new secret", 4)), []byte(strings.Repeat("old secret", 4))
 	var keys []string
@@ -120,8 +122,8 @@ func TestAWebhookIsSignedAndNamed(t *testing.T) {
 	}
 }
 
-// TestASecretThatCanBeGuessedOrIsSharedIsRefused: by the receiver's side, by a
-// webhook, and by the dispatcher before it delivers anything.
+// TestASecretThatCanBeGuessedOrIsSharedIsRefused: verify refuses such a secret,
+// the webhook does, and the dispatcher does before it delivers anything.
 func TestASecretThatCanBeGuessedOrIsSharedIsRefused(t *testing.T) {
 	long := bytes.Repeat([]byte("s"), MinSecret)
 	for _, short := range [][]byte{nil, {}, []byte("hunter2"), long[1:]} {
@@ -154,7 +156,8 @@ func TestASecretThatCanBeGuessedOrIsSharedIsRefused(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsTakenForWhatItSays: delivered, not delivered, refused, or unknown.
+// TestAnAnswerIsTakenForWhatItSays: the receiver's status decides between
+// delivered, not delivered, refused and unknown.
 func TestAnAnswerIsTakenForWhatItSays(t *testing.T) {
 	for code, want := range map[int]outcome{200: delivered, 204: delivered, 302: refused, 400: refused, 404: refused, 410: refused, 408: notDelivered, 429: notDelivered, 503: notDelivered, 500: unknown, 502: unknown, 504: unknown} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -173,7 +176,9 @@ func TestAnAnswerIsTakenForWhatItSays(t *testing.T) {
 	}
 }
 
-// TestWhatNeverLeftIsNotDelivered, and what got no answer is unknown. Neither error gives the password away.
+// TestWhatNeverLeftIsNotDelivered: without a connection the effect is not
+// delivered. Without an answer the outcome is unknown. Neither error contains
+// the password.
 func TestWhatNeverLeftIsNotDelivered(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,7 +192,7 @@ func TestWhatNeverLeftIsNotDelivered(t *testing.T) {
 				return
 			}
 			_, _ = conn.Read(make([]byte, 1))
-			_ = conn.Close() // without a word
+			_ = conn.Close() // no answer
 		}
 	}()
 	hook := Webhook{URL: "http://ann:password@" + address, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
@@ -205,9 +210,9 @@ func TestWhatNeverLeftIsNotDelivered(t *testing.T) {
 	}
 }
 
-// TestNoErrorTellsTheSecretsOfAURL: the error of a delivery stays in the ledger,
-// and receivers log that of a signature. In a URL the user, the path and the
-// query may be secret.
+// TestNoErrorTellsTheSecretsOfAURL: the error of a delivery stays in the
+// ledger, and receivers log that of a signature. In a URL the user, the path
+// and the query may be secret.
 func TestNoErrorTellsTheSecretsOfAURL(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	address := srv.Listener.Addr().String()
@@ -243,7 +248,7 @@ func TestNoErrorTellsTheSecretsOfAURL(t *testing.T) {
 	}
 }
 
-// TestMain lets the test binary be a command: what it does is in its arguments.
+// TestMain lets the test binary play a command. Its arguments say what to do.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "deliver" {
 		body, _ := io.ReadAll(os.Stdin)
@@ -266,7 +271,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestACommandSaysByItsExitCode: and is given all there is to know.
+// TestACommandSaysByItsExitCode: the exit code decides the outcome. The command
+// gets all facts in its environment.
 func TestACommandSaysByItsExitCode(t *testing.T) {
 	for arg, want := range map[string]outcome{"ok": delivered, "again": notDelivered, "never": refused, "break": unknown} {
 		err := Command{Args: []string{os.Args[0], "deliver", arg}}.Deliver(t.Context(), effect(2))

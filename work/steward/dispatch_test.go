@@ -19,10 +19,11 @@ import (
 	"github.com/croft-dev/croft/work/steward"
 )
 
-// patience bounds what must happen soon; it is no bound on speed.
+// patience bounds the wait for things that must happen. It does not measure
+// speed.
 const patience = time.Minute
 
-// office is a lease store and a ledger, both on the system's clock.
+// office has a lease store and a ledger, both on the system's clock.
 type office struct {
 	*rig
 	st *mem.Store
@@ -79,7 +80,7 @@ func (o *office) eventually(id work.ID, want work.EffectState) []work.Effect {
 	}
 }
 
-// receiver counts what arrives, by identity.
+// receiver counts deliveries by identity.
 type receiver struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -108,7 +109,8 @@ func (r *receiver) count() (identities, deliveries int) {
 	return identities, deliveries
 }
 
-// TestEveryEffectIsDeliveredOnce: when nothing goes wrong, whatever the number of dispatchers.
+// TestEveryEffectIsDeliveredOnce: this holds for any number of dispatchers if
+// nothing goes wrong.
 func TestEveryEffectIsDeliveredOnce(t *testing.T) {
 	o := newOffice(t)
 	to := &receiver{}
@@ -127,7 +129,8 @@ func TestEveryEffectIsDeliveredOnce(t *testing.T) {
 	}
 }
 
-// TestAFailedDeliveryIsTriedAgainUnderTheSameIdentity: and one that cannot succeed is given up.
+// TestAFailedDeliveryIsTriedAgainUnderTheSameIdentity: an effect that cannot
+// succeed is given up.
 func TestAFailedDeliveryIsTriedAgainUnderTheSameIdentity(t *testing.T) {
 	o := newOffice(t)
 	flaky := &receiver{err: func(n int) error {
@@ -148,7 +151,9 @@ func TestAFailedDeliveryIsTriedAgainUnderTheSameIdentity(t *testing.T) {
 	if e := o.eventually(again, work.Sent); e[0].Attempts != 2 {
 		t.Errorf("it took %d deliveries", e[0].Attempts)
 	}
-	for begun := time.Now(); o.eventually(open, work.Unknown)[0].Error == ""; time.Sleep(5 * time.Millisecond) { // until it is settled as such
+	// An effect is also unknown before it is settled. Its error tells the two
+	// apart.
+	for begun := time.Now(); o.eventually(open, work.Unknown)[0].Error == ""; time.Sleep(5 * time.Millisecond) {
 		if time.Since(begun) > patience {
 			t.Fatal("never settled")
 		}
@@ -158,7 +163,7 @@ func TestAFailedDeliveryIsTriedAgainUnderTheSameIdentity(t *testing.T) {
 	}
 }
 
-// warnings are the errors that a dispatcher logs.
+// warnings passes on the errors that a dispatcher logs.
 type warnings chan string
 
 func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
@@ -168,18 +173,18 @@ func (w warnings) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		select {
 		case w <- a.Value.String():
-		default: // nobody looks any more
+		default: // nobody reads them any more
 		}
 		return true
 	})
 	return nil
 }
 
-// TestAMadeUpMarkEndsNoDispatcher: it says the same in every term, and under
-// another key effects are delivered.
+// TestAMadeUpMarkEndsNoDispatcher: a dispatcher goes on, and logs the same
+// error in every term. Under another key effects are delivered.
 func TestAMadeUpMarkEndsNoDispatcher(t *testing.T) {
 	o := newOffice(t)
-	fence.SetMaxAhead(250 * fence.DefaultMaxAhead) // as if it were from before there was a bound
+	fence.SetMaxAhead(250 * fence.DefaultMaxAhead) // as if the mark were older than the bound
 	planted := fence.Stamp{Key: "work/dispatcher", Token: fence.MaxToken, Grant: tenure.NewSecret().Grant()}
 	_, err := o.l.Take(t.Context(), work.Taking{Stamp: planted, Hold: time.Minute})
 	fence.SetMaxAhead(0)
@@ -209,14 +214,15 @@ func TestAMadeUpMarkEndsNoDispatcher(t *testing.T) {
 	o.eventually(id, work.Sent)
 }
 
-// TestADispatcherThatWasReplacedSettlesNothing: its delivery ends after a newer one has begun, and the ledger refuses what it says.
+// TestADispatcherThatWasReplacedSettlesNothing: its delivery ends after a newer
+// dispatcher has begun, and the ledger refuses its settlement.
 func TestADispatcherThatWasReplacedSettlesNothing(t *testing.T) {
 	o := newOffice(t)
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	refused := make(chan steward.Delivery, 1)
 	slow := steward.Func(func(context.Context, work.Effect) error {
 		close(inside)
-		<-goOn // deaf to its context, as a stuck call is
+		<-goOn // ignores its context, as a stuck call does
 		return nil
 	})
 	first := o.dispatch(o.l, map[string]steward.Deliverer{"a": slow}, &steward.DispatchOptions{TTL: time.Hour, Observe: func(d steward.Delivery) { refused <- d }})
@@ -229,7 +235,7 @@ func TestADispatcherThatWasReplacedSettlesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := o.l.Take(t.Context(), work.Taking{Stamp: taken.Deed.Stamp(), Hold: time.Minute}); err != nil {
-		t.Fatal(err) // as the next dispatcher does first: it raises the fence
+		t.Fatal(err) // the next dispatcher begins so, too: it raises the mark
 	}
 	close(goOn)
 	if d := <-refused; !errors.Is(d.Refused, fence.ErrStale) {
@@ -251,7 +257,8 @@ func TestADispatcherThatWasReplacedSettlesNothing(t *testing.T) {
 	}
 }
 
-// TestADispatcherWhoseLeaseStoreForgotGetsAboveTheMark: tokens issued again after a loss of memory do not stop the outbox.
+// TestADispatcherWhoseLeaseStoreForgotGetsAboveTheMark: the outbox goes on
+// after the lease store has lost its memory and issues tokens again.
 func TestADispatcherWhoseLeaseStoreForgotGetsAboveTheMark(t *testing.T) {
 	o := newOffice(t)
 	ahead := fence.Stamp{Key: "work/dispatcher", Token: fence.Token(time.Now().Add(24 * time.Hour).UnixMicro()), Grant: tenure.NewSecret().Grant()}
@@ -262,7 +269,7 @@ func TestADispatcherWhoseLeaseStoreForgotGetsAboveTheMark(t *testing.T) {
 	o.eventually(o.done("q", work.Emission{Name: "a"}), work.Sent)
 }
 
-// forgetful loses the ledger's answer to every other settlement.
+// forgetful is a ledger that loses its answer to every other settlement.
 type forgetful struct {
 	*mem.Ledger
 	mu    sync.Mutex
@@ -279,7 +286,8 @@ func (l *forgetful) Settle(ctx context.Context, s []work.Settlement) []work.Effe
 	return answers
 }
 
-// TestALostAnswerToASettlementIsAskedForAgain: nothing is delivered twice for it.
+// TestALostAnswerToASettlementIsAskedForAgain: the dispatcher settles again,
+// and delivers nothing twice.
 func TestALostAnswerToASettlementIsAskedForAgain(t *testing.T) {
 	o := newOffice(t)
 	to := &receiver{}
@@ -296,7 +304,8 @@ func TestALostAnswerToASettlementIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestStoppingWaitsForWhatIsOnItsWay: a delivery that has begun is settled as what it was.
+// TestStoppingWaitsForWhatIsOnItsWay: a delivery in flight is settled by its
+// own outcome.
 func TestStoppingWaitsForWhatIsOnItsWay(t *testing.T) {
 	o := newOffice(t)
 	inside, goOn := make(chan struct{}), make(chan struct{})
@@ -316,7 +325,7 @@ func TestStoppingWaitsForWhatIsOnItsWay(t *testing.T) {
 	o.eventually(id, work.Sent)
 }
 
-// TestBadInputIsNamed: before anything is taken.
+// TestBadInputIsNamed: invalid input is refused before anything is taken.
 func TestBadInputIsNamed(t *testing.T) {
 	o := newOffice(t)
 	c := croft.New(o.st, nil)
@@ -335,7 +344,7 @@ func TestBadInputIsNamed(t *testing.T) {
 	}
 }
 
-// hinting is a ledger whose hints break at once the first time.
+// hinting is a ledger whose first hints break at once.
 type hinting struct {
 	work.Ledger
 	asked chan (chan struct{})
@@ -356,7 +365,8 @@ func (h *hinting) Wake(ctx context.Context, _ work.Wanted) (<-chan struct{}, err
 	return hints, nil
 }
 
-// TestHintsThatBrokeBeginAgain: after the ledger was away for a moment, it is asked for hints again.
+// TestHintsThatBrokeBeginAgain: the dispatcher asks for hints again after the
+// ledger was away.
 func TestHintsThatBrokeBeginAgain(t *testing.T) {
 	o := newOffice(t)
 	r := &receiver{}

@@ -9,6 +9,7 @@ import (
 
 	croft "github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -20,14 +21,14 @@ type dispatcher struct {
 	o      DispatchOptions
 }
 
-// turn is one term: what is on its way, and what is to be settled.
-type turn struct {
+// session is the dispatcher's work during one term of its lease.
+type session struct {
 	*dispatcher
-	lease   *croft.Lease
-	stamp   fence.Stamp
-	results chan result
-	flying  int
-	settle  []result // delivered, and the ledger does not know yet
+	lease    *croft.Lease
+	stamp    fence.Stamp
+	results  chan result
+	inFlight int
+	settle   []result // not yet settled in the ledger
 }
 
 type result struct {
@@ -35,22 +36,24 @@ type result struct {
 	settlement work.Settlement
 	err        error
 	took       time.Duration
-	until      time.Time // when to stop telling the ledger: by then the effect is an orphan
+	until      time.Time // when to stop settling it: then the effect is an orphan
 }
 
-// lastTries is how often the ledger is told at the end of a term what it did not answer to. What it never hears of becomes an orphan, and is delivered again under the same identity.
+// lastTries is how often the session tries to settle the rest at its end.
+// Effects that the ledger never hears of become orphans, and are delivered
+// again under the same identity.
 const lastTries = 3
 
-// term works until ctx ends, which is when the caller's does, or the lease.
+// term runs a session until ctx ends, with the caller's context or the lease.
 func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
-	t := &turn{dispatcher: d, lease: lease, stamp: lease.Stamp(), results: make(chan result, d.o.Slots)}
+	s := &session{dispatcher: d, lease: lease, stamp: lease.Stamp(), results: make(chan result, d.o.Slots)}
 	hints := d.hints(ctx)
 	d.log(slog.LevelInfo, "dispatcher_started", slog.Int64("token", int64(lease.Token())))
 	var failed error
 	for ctx.Err() == nil {
 		full := false
-		if free := d.o.Slots - t.flying; free > 0 {
-			n, err := t.take(free)
+		if free := d.o.Slots - s.inFlight; free > 0 {
+			n, err := s.take(free)
 			if refusal(err) {
 				failed = err
 				break
@@ -60,29 +63,31 @@ func (d *dispatcher) term(ctx context.Context, lease *croft.Lease) error {
 			}
 			full = n == free
 		}
-		if full && t.flying < d.o.Slots {
+		if full && s.inFlight < d.o.Slots {
 			continue
 		}
-		t.wait(ctx, hints)
-		t.tell()
+		s.wait(ctx, hints)
+		s.settleAll()
 	}
-	// What is on its way is waited for: its own timeouts, and the end of the lease, bound that.
-	for t.flying > 0 {
-		t.gather(<-t.results)
-		t.tell()
+	// Wait for the deliveries in flight. Their timeouts and the end of the
+	// lease bound the wait.
+	for s.inFlight > 0 {
+		s.gather(<-s.results)
+		s.settleAll()
 	}
-	for try := 0; try < lastTries && len(t.settle) > 0; try++ {
-		t.tell()
+	for try := 0; try < lastTries && len(s.settle) > 0; try++ {
+		s.settleAll()
 	}
 	return failed
 }
 
-// refusal reports whether the ledger has turned the dispatcher away.
+// refusal reports whether the ledger has refused the dispatcher.
 func refusal(err error) bool {
 	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) || errors.Is(err, fence.ErrInvalid)
 }
 
-// hints is woken when something may be due, where the ledger can tell; otherwise it never is. Hints that broke begin again.
+// hints returns a channel that receives when an effect may be due. It is nil if
+// the ledger cannot tell. Hints that break begin again after a pause.
 func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 	waker, can := d.ledger.(work.Waker)
 	if !can {
@@ -92,7 +97,7 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 	wake := func() {
 		select {
 		case woken <- struct{}{}:
-		default: // one is waiting to be read already
+		default: // a wake-up is pending already
 		}
 	}
 	go func() {
@@ -103,48 +108,55 @@ func (d *dispatcher) hints(ctx context.Context) <-chan struct{} {
 				pause = max(pause, withoutHints)
 			}
 			if err == nil {
-				wake() // of what was written before the hints began
+				wake() // effects may have been written before the hints began
 				for range hints {
 					wake()
 				}
 			}
-			rest(ctx, pause)
+			_ = clock.Sleep(ctx, pause)
 		}
 	}()
 	return woken
 }
 
-// withoutHints is how long a ledger that cannot give hints is not asked for them again. It may be reached in another way by then.
+// withoutHints is the pause before asking for hints again after the ledger has
+// said that it cannot give any. By then it may be reached in another way.
 const withoutHints = 5 * time.Minute
 
-// take takes effects and sends them on their way. It looks at the lease just before: what is taken under one that has ended would only be unknown.
-func (t *turn) take(n int) (int, error) {
-	if err := t.lease.Err(); err != nil {
+// take takes effects and starts their deliveries. It checks the lease just
+// before: effects taken under a lease that has ended would only become unknown.
+func (s *session) take(n int) (int, error) {
+	if err := s.lease.Err(); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(t.lease.Context(), t.o.CallTimeout)
+	ctx, cancel := context.WithTimeout(s.lease.Context(), s.o.CallTimeout)
 	defer cancel()
-	effects, err := t.ledger.Take(ctx, work.Taking{Stamp: t.stamp, To: t.names, Limit: n, Hold: t.o.hold()})
+	effects, err := s.ledger.Take(ctx, work.Taking{Stamp: s.stamp, To: s.names, Limit: n, Hold: s.o.hold()})
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range effects {
-		t.flying++
-		go t.deliver(e)
+		s.inFlight++
+		go s.deliver(e)
 	}
 	return len(effects), nil
 }
 
-// deliver makes one delivery. Its context ends with the lease: nobody may send for long under a lease that another has.
-func (t *turn) deliver(e work.Effect) {
-	ctx, cancel := context.WithTimeout(t.lease.Context(), t.o.Timeout)
+// deliver makes one delivery. Its context ends with the lease, so that nobody
+// sends for long under a lease that another holds.
+func (s *session) deliver(e work.Effect) {
+	ctx, cancel := context.WithTimeout(s.lease.Context(), s.o.Timeout)
 	defer cancel()
 	begun := time.Now()
-	err := attempt(ctx, t.to[e.To], e)
-	t.results <- result{effect: e, err: err, took: time.Since(begun), settlement: settlement(e, err, t.stamp, t.o.Deliveries), until: begun.Add(t.o.hold())}
+	err := attempt(ctx, s.to[e.To], e)
+	s.results <- result{
+		effect: e, err: err, took: time.Since(begun),
+		settlement: settlement(e, err, s.stamp, s.o.Deliveries), until: begun.Add(s.o.hold()),
+	}
 }
 
-// attempt makes an error of a panic: then nobody can say whether the effect was delivered.
+// attempt calls Deliver and turns a panic into an error. Then it is unknown
+// whether the effect was delivered.
 func attempt(ctx context.Context, to Deliverer, e work.Effect) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -154,64 +166,69 @@ func attempt(ctx context.Context, to Deliverer, e work.Effect) (err error) {
 	return to.Deliver(ctx, e)
 }
 
-// wait lets something happen: a delivery ends, something may be due, or a while passes.
-func (t *turn) wait(ctx context.Context, hints <-chan struct{}) {
-	timer := time.NewTimer(t.o.Poll)
+// wait returns when a delivery ends, an effect may be due, or Poll has passed.
+func (s *session) wait(ctx context.Context, hints <-chan struct{}) {
+	timer := time.NewTimer(s.o.Poll)
 	defer timer.Stop()
 	select {
-	case r := <-t.results:
-		t.gather(r)
+	case r := <-s.results:
+		s.gather(r)
 	case <-hints:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
 
-// gather takes in a delivery that has ended, and all others that have.
-func (t *turn) gather(r result) {
+// gather collects a result, and all others that have arrived.
+func (s *session) gather(r result) {
 	for {
-		t.flying--
-		t.settle = append(t.settle, r)
+		s.inFlight--
+		s.settle = append(s.settle, r)
 		select {
-		case r = <-t.results:
+		case r = <-s.results:
 		default:
 			return
 		}
 	}
 }
 
-// tell settles what has been delivered, in one call. What has no answer stays for the next.
-func (t *turn) tell() {
-	if len(t.settle) == 0 {
+// settleAll settles the collected results in one call. Those without an answer
+// stay for the next call.
+func (s *session) settleAll() {
+	if len(s.settle) == 0 {
 		return
 	}
-	// The lease may have ended: what is known is told all the same, and the fence decides whether it counts.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.lease.Context()), t.o.CallTimeout)
+	// The lease may have ended. The results are sent all the same, and the
+	// ledger decides by the stamp whether they count.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.lease.Context()), s.o.CallTimeout)
 	defer cancel()
-	settlements := make([]work.Settlement, len(t.settle))
-	for i, r := range t.settle {
+	settlements := make([]work.Settlement, len(s.settle))
+	for i, r := range s.settle {
 		settlements[i] = r.settlement
 	}
 	var open []result
-	for i, a := range t.ledger.Settle(ctx, settlements) {
-		r := t.settle[i]
+	for i, a := range s.ledger.Settle(ctx, settlements) {
+		r := s.settle[i]
 		if errors.Is(a.Err, work.ErrUnknown) && time.Now().Before(r.until) {
 			open = append(open, r)
 			continue
 		}
-		t.report(r, a.Err)
+		s.report(r, a.Err)
 	}
-	t.settle = open
+	s.settle = open
 }
 
-// report logs and shows what became of a delivery.
-func (t *turn) report(r result, refused error) {
-	if t.o.Observe != nil {
-		t.o.Observe(Delivery{Effect: r.effect, State: r.settlement.State, Took: r.took, Err: r.err, Refused: refused})
+// report logs a delivery and passes it to the observer.
+func (s *session) report(r result, refused error) {
+	if s.o.Observe != nil {
+		s.o.Observe(Delivery{
+			Effect: r.effect, State: r.settlement.State, Took: r.took, Err: r.err, Refused: refused,
+		})
 	}
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
-		slog.String("effect", r.effect.EffectID.String()), slog.String("to", r.effect.To), slog.String("state", string(r.settlement.State)),
+		slog.String("effect", r.effect.EffectID.String()), slog.String("to", r.effect.To),
+		slog.String("state", string(r.settlement.State)),
 		slog.Int("attempt", r.effect.Attempts), slog.Duration("took", r.took),
 	}
 	if r.err != nil {
@@ -222,7 +239,7 @@ func (t *turn) report(r result, refused error) {
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("refused", refused.Error()))
 	}
-	t.log(level, "delivery", attrs...)
+	s.log(level, "delivery", attrs...)
 }
 
 func (d *dispatcher) log(level slog.Level, name string, attrs ...slog.Attr) {

@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// trial is a request that a verifier is to judge.
+// trial is a request for a verifier to judge.
 type trial struct {
 	Name    string            `json:"name"`
 	Secret  string            `json:"secret"`
@@ -27,7 +27,7 @@ type trial struct {
 	Good    bool              `json:"good"`
 }
 
-// trials are one good request, one under two secrets, and changed ones.
+// trials returns one valid request, one under two secrets, and changed ones.
 func trials() (all []trial) {
 	secret := strings.Repeat("secret of tests ", 3)
 	try := func(name string, good bool, signedWith string, at time.Time, change func(*trial)) {
@@ -73,7 +73,7 @@ func trials() (all []trial) {
 	return all
 }
 
-// example is the code in docs/webhooks.md in a language.
+// example returns the code in docs/webhooks.md in a language.
 func example(t *testing.T, language string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/webhooks.md")
@@ -87,8 +87,8 @@ func example(t *testing.T, language string) string {
 	return string(m[1])
 }
 
-// TestTheVerifiersOfTheDocumentationAgree: each tells the one good request from
-// all others.
+// TestTheVerifiersOfTheDocumentationAgree: each verifier accepts the valid
+// request and no other.
 func TestTheVerifiersOfTheDocumentationAgree(t *testing.T) {
 	t.Parallel()
 	list, err := json.Marshal(trials())
@@ -145,7 +145,8 @@ for t in json.load(open("trials.json")):
 `)
 	})
 	t.Run("typescript", func(t *testing.T) {
-		// Not every node that is in use takes types. They stand after parameters only.
+		// Some versions of node in use do not understand types. In this code
+		// they stand only after parameters.
 		text := regexp.MustCompile(`: (string|Headers|Buffer)\b`).ReplaceAllString(example(t, "typescript"), "")
 		judge(t, "node", "nodejs", "verify.mjs", text+`
 import { readFileSync } from "node:fs";

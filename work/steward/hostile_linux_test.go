@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestADeadOrphanThatNobodyReapsHoldsNothingUp: in a container the program may be
-// process 1, which gets all orphans and does not expect them. The program of
-// this test gets them, too.
+// TestADeadOrphanThatNobodyReapsHoldsNothingUp: in a container the program may
+// be process 1. Then all orphans become its children, and it does not expect
+// them. In this test they become children of the test program.
 func TestADeadOrphanThatNobodyReapsHoldsNothingUp(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

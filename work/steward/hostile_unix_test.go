@@ -15,9 +15,9 @@ import (
 	"github.com/croft-dev/croft/internal/testenv"
 )
 
-// TestNothingOfACommandOutlivesItsTime: neither the members of a pipeline nor
-// what was started in the background. Each holds a named pipe open for as long
-// as it lives.
+// TestNothingOfACommandOutlivesItsTime: this covers the members of a pipeline,
+// and processes in the background. Each keeps a named pipe open for as long as
+// it lives.
 func TestNothingOfACommandOutlivesItsTime(t *testing.T) {
 	for name, script := range map[string]string{
 		"a pipeline":        `{ echo up >&3; sleep 1000; echo acted; } 3>"$0" | cat`,
@@ -44,7 +44,7 @@ func TestNothingOfACommandOutlivesItsTime(t *testing.T) {
 				_, err := io.ReadFull(r, make([]byte, 3))
 				return err
 			})
-			if name == "left behind" { // the command itself ends, and is a success
+			if name == "left behind" { // the command itself ends with success
 				w, err := os.OpenFile(living+".go", os.O_WRONLY, 0)
 				if err != nil {
 					t.Fatal(err)

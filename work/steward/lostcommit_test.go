@@ -18,7 +18,8 @@ import (
 	"github.com/croft-dev/croft/work/steward"
 )
 
-// breaking is a ledger whose first completion gets no answer: it was committed, or was not.
+// breaking is a ledger whose first completion gets no answer. It was committed
+// or not, as the test says.
 type breaking struct {
 	work.Ledger
 	commit bool
@@ -39,7 +40,8 @@ func (b *breaking) Apply(ctx context.Context, requests []work.Request) []work.An
 	return work.FailedAnswers(len(requests), errors.New("the connection broke in the commit"))
 }
 
-// hooked is a webhook that keeps what arrives, by Idempotency-Key.
+// hooked is a webhook receiver that keeps requests by Idempotency-Key. got
+// returns a copy, because deliveries may still come.
 func hooked(t *testing.T) (url string, got func() map[string][]string) {
 	var mu sync.Mutex
 	seen := map[string][]string{}
@@ -54,11 +56,17 @@ func hooked(t *testing.T) (url string, got func() map[string][]string) {
 	return srv.URL, func() map[string][]string {
 		mu.Lock()
 		defer mu.Unlock()
-		return seen
+		all := map[string][]string{}
+		for key, bodies := range seen {
+			all[key] = slices.Clone(bodies)
+		}
+		return all
 	}
 }
 
-// TestACompletionWhoseCommitWasLostIsOneIdempotencyKey: whoever attempts it again, the same worker or the next owner, and whether or not the commit had counted, the receiver sees one key and one body.
+// TestACompletionWhoseCommitWasLostIsOneIdempotencyKey: the same worker or the
+// next owner attempts the item again, and the lost commit counted or not. In
+// each case the receiver sees one key and one body.
 func TestACompletionWhoseCommitWasLostIsOneIdempotencyKey(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -87,7 +95,7 @@ func TestACompletionWhoseCommitWasLostIsOneIdempotencyKey(t *testing.T) {
 				if second.Err != nil || second.Repeated != c.commit {
 					t.Fatalf("asked again: %+v", second)
 				}
-			} else { // bob finishes what is not finished, when ann's time is over
+			} else { // when ann's lease has lapsed, bob does the item if it is not done
 				deadline := time.Now().Add(patience)
 				for o.state(id) == work.Running && time.Now().Before(deadline) {
 					o.reconcile(nil)
@@ -101,7 +109,7 @@ func TestACompletionWhoseCommitWasLostIsOneIdempotencyKey(t *testing.T) {
 			o.dispatch(o.l, map[string]steward.Deliverer{"charge": steward.Webhook{URL: url}}, nil)
 			o.eventually(id, work.Sent)
 
-			// ann comes back from the dead with the same completion.
+			// ann comes back and sends the same completion again.
 			late := o.l.Apply(t.Context(), []work.Request{body})[0]
 			if bob := c.dies && !c.commit; bob != errors.Is(late.Err, fence.ErrStale) || !bob && !late.Repeated {
 				t.Errorf("a late copy of the completion: %+v", late)
@@ -118,7 +126,7 @@ func TestACompletionWhoseCommitWasLostIsOneIdempotencyKey(t *testing.T) {
 	}
 }
 
-// attempt claims the item and completes it, in a way that shows whose work it is.
+// attempt claims the item and completes it with a result that names its owner.
 func (o *office) attempt(l work.Ledger, id work.ID, owner string) (work.Answer, work.Request) {
 	o.Helper()
 	c := work.Claim{Queues: []string{"orders"}, Limit: 1, Secret: tenure.NewSecret(), Owner: owner, TTL: 100 * time.Millisecond}

@@ -14,30 +14,45 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// ReconcileOptions shape the reconciler. A nil *ReconcileOptions and the zero ReconcileOptions are the defaults.
+// ReconcileOptions shape the reconciler. A nil *ReconcileOptions and the zero
+// ReconcileOptions mean the defaults.
 type ReconcileOptions struct {
-	// Queue is the only queue to look at. Default: all.
+	// Queue is the only queue to look at. Nothing is pruned then, because the
+	// retention is that of the whole ledger. Default: all queues.
 	Queue string
-	// StallAfter is how long an item may be alive without progress before it is flagged. Default: 15 minutes.
+	// StallAfter is how long an item may be alive without progress before it is
+	// flagged. Default: 15 minutes.
 	StallAfter time.Duration
-	// Deliveries is how often an effect is delivered before it is left to an operator. Default: DefaultDeliveries.
+	// Deliveries is how often an effect is tried before it is left to an
+	// operator. Default: DefaultDeliveries.
 	Deliveries int
-	// Retention is how long what is over is remembered. Default: work.DefaultRetention. NoPrune leaves it all.
+	// Retention says how long finished items and refusals are remembered.
+	// Default: work.DefaultRetention. NoPrune keeps all of them.
 	Retention work.Retention
 	NoPrune   bool
-	// PruneLimit is how much one pass forgets at most. Default: 1000.
+	// PruneLimit bounds what one pass forgets: this many items, and this many
+	// refusals. Default: 1000.
 	PruneLimit int
-	// DryRun only tells what would be done.
+	// DryRun reports what would be done, and changes nothing.
 	DryRun bool
-	// Owner and Instance are who requeues. Default: user@host, and one that is unique.
+	// Owner and Instance say who requeues. Default: reconciler@user@host, and a
+	// unique name.
 	Owner, Instance string
-	// Interval is the time between two passes of RunReconciler. Default: 5 seconds. Key is what its lease is on, and TTL how long a replica that died in a pass keeps the others waiting. Default: "work/reconciler", 1 minute or twice the interval.
+	// Interval is the time between two passes of RunReconciler. Default: 5
+	// seconds.
+	//
+	// Key is the key of its lease. Default: "work/reconciler". TTL is how long
+	// the others wait if a replica dies in a pass. Default: 1 minute or twice
+	// the interval, whichever is longer.
 	Interval time.Duration
 	Key      string
 	TTL      time.Duration
-	// Logger receives every action, under names that stay as they are. Default: nothing is logged.
+	// Logger receives a record of every action. The record names are stable.
+	// Default: nothing is logged.
 	Logger *slog.Logger
-	// Observe is called for every action that was done, or in a dry run would be, and Passed after every pass. Default: nothing is called.
+	// Observe is called for every action that was done or, in a dry run, would
+	// be. Passed is called after every pass of RunReconciler. Default: nothing
+	// is called.
 	Observe func(Action)
 	Passed  func(Report, error)
 }
@@ -49,7 +64,8 @@ func (o *ReconcileOptions) filled() ReconcileOptions {
 	}
 	f.StallAfter, f.Interval = cmp.Or(f.StallAfter, 15*time.Minute), cmp.Or(f.Interval, 5*time.Second)
 	f.Deliveries, f.PruneLimit = cmp.Or(f.Deliveries, DefaultDeliveries), cmp.Or(f.PruneLimit, 1000)
-	f.Owner, f.Instance, f.Key = cmp.Or(f.Owner, "reconciler@"+identity.Owner()), cmp.Or(f.Instance, identity.Instance()), cmp.Or(f.Key, "work/reconciler")
+	f.Owner, f.Instance, f.Key = cmp.Or(f.Owner, "reconciler@"+identity.Owner()),
+		cmp.Or(f.Instance, identity.Instance()), cmp.Or(f.Key, "work/reconciler")
 	f.TTL = cmp.Or(f.TTL, max(time.Minute, 2*f.Interval))
 	if len(f.Owner) > tenure.MaxName {
 		f.Owner = "reconciler"
@@ -57,7 +73,7 @@ func (o *ReconcileOptions) filled() ReconcileOptions {
 	return f
 }
 
-// Report is what one pass did, or in a dry run would have done.
+// Report counts what one pass did or, in a dry run, would have done.
 type Report struct {
 	DryRun   bool     `json:"dry_run,omitempty"`
 	Actions  []Action `json:"-"`
@@ -65,18 +81,24 @@ type Report struct {
 	Requeued int      `json:"requeued"`
 	Buried   int      `json:"buried"`
 	Stalled  int      `json:"stalled"`
-	// Recovered counts effects, Doubtful those that wait for an operator.
+	// Recovered counts effects that are pending again, Doubtful those that wait
+	// for an operator.
 	Recovered int         `json:"recovered"`
 	Doubtful  int         `json:"doubtful"`
 	Pruned    work.Pruned `json:"pruned"`
-	// Overtaken counts what was no longer so when it was to be done: its owner was heard of, or another was faster.
+	// Overtaken counts planned changes that were out of date: the owner was
+	// heard of again, or somebody was faster.
 	Overtaken int `json:"overtaken"`
 }
 
-// RunReconciler reconciles again and again until ctx ends: in every interval one of all replicas that call it does, under a lease of the client. A pass that fails is an event of the client, and is tried again.
+// RunReconciler reconciles again and again until ctx ends. In every interval
+// one of all replicas makes a pass, under a lease of the client. If a pass
+// fails, the client emits an event, and the pass is tried again.
 func RunReconciler(ctx context.Context, c *croft.Client, l work.Ledger, o *ReconcileOptions) error {
 	f := o.filled()
-	return c.Loop(ctx, f.Key, f.Interval, &croft.LeaseOptions{TTL: f.TTL}, func(ctx context.Context, lease *croft.Lease) error {
+	return c.Loop(ctx, f.Key, f.Interval, &croft.LeaseOptions{TTL: f.TTL}, func(
+		ctx context.Context, lease *croft.Lease,
+	) error {
 		r, err := Reconcile(ctx, l, &f)
 		if f.Passed != nil {
 			f.Passed(r, err)
@@ -91,12 +113,14 @@ func RunReconciler(ctx context.Context, c *croft.Client, l work.Ledger, o *Recon
 	})
 }
 
-// Reconcile is one pass. It returns what it did also with an error.
+// Reconcile makes one pass. Its report is valid also if it returns an error.
 func Reconcile(ctx context.Context, l work.Ledger, o *ReconcileOptions) (Report, error) {
 	f := o.filled()
 	r := Report{DryRun: f.DryRun}
 	var items []work.Item
-	var unread error // one item that cannot be read must not keep all others from being requeued
+	// One item that cannot be read must not keep all others from being
+	// requeued.
+	var unread error
 	for it, err := range l.List(ctx, work.Query{Queue: f.Queue, States: []work.State{work.Running}}) {
 		if err != nil {
 			unread = fmt.Errorf("reading what runs: %w", err)
@@ -120,16 +144,17 @@ func Reconcile(ctx context.Context, l work.Ledger, o *ReconcileOptions) (Report,
 	}
 	r.Running = len(items)
 	err = errors.Join(unread, r.carryOut(ctx, l, plan(items, orphans, now, f), f))
-	if f.NoPrune || f.Queue != "" { // retention is of the whole ledger
+	if f.NoPrune || f.Queue != "" { // the retention is that of the whole ledger
 		return r, err
 	}
 	return r, errors.Join(err, r.prune(ctx, l, now, f))
 }
 
-// mostAtOnce is how many requests go in one call.
+// mostAtOnce is the largest number of requests in one call.
 const mostAtOnce = 500
 
-// carryOut does what was planned, in as few calls as possible, and counts what was done.
+// carryOut carries out a plan in as few calls as possible, and counts the
+// actions.
 func (r *Report) carryOut(ctx context.Context, l work.Ledger, actions []Action, f ReconcileOptions) error {
 	var requests []work.Request
 	var settlements []work.Settlement
@@ -147,7 +172,8 @@ func (r *Report) carryOut(ctx context.Context, l work.Ledger, actions []Action, 
 		default:
 			of = append(of, a)
 			requests = append(requests, work.Request{
-				Verb: work.Requeue, ID: a.Item, Token: a.item.Record.Token, Secret: tenure.NewSecret(), Owner: f.Owner, Instance: f.Instance,
+				Verb: work.Requeue, ID: a.Item, Token: a.item.Record.Token, Secret: tenure.NewSecret(),
+				Owner: f.Owner, Instance: f.Instance,
 			})
 		}
 	}
@@ -167,7 +193,7 @@ func (r *Report) carryOut(ctx context.Context, l work.Ledger, actions []Action, 
 	return failed
 }
 
-// answered counts an action by what the ledger said to it.
+// answered counts an action by the ledger's answer.
 func (r *Report) answered(a Action, err error, f ReconcileOptions) error {
 	switch {
 	case err == nil:
@@ -180,7 +206,7 @@ func (r *Report) answered(a Action, err error, f ReconcileOptions) error {
 	return nil
 }
 
-// done counts, logs and shows an action.
+// done counts and logs an action, and passes it to the observer.
 func (r *Report) done(a Action, f ReconcileOptions) {
 	r.Actions = append(r.Actions, a)
 	switch a.Kind {
@@ -206,7 +232,9 @@ func (r *Report) done(a Action, f ReconcileOptions) {
 		level = slog.LevelWarn
 	}
 	attrs := []slog.Attr{slog.String("why", a.Why)}
-	for _, f := range []struct{ name, text string }{{"queue", a.Queue}, {"item", string(a.Item)}, {"effect", a.Effect}, {"owner", a.Owner}} {
+	for _, f := range []struct{ name, text string }{
+		{"queue", a.Queue}, {"item", string(a.Item)}, {"effect", a.Effect}, {"owner", a.Owner},
+	} {
 		if f.text != "" {
 			attrs = append(attrs, slog.String(f.name, f.text))
 		}
@@ -217,7 +245,7 @@ func (r *Report) done(a Action, f ReconcileOptions) {
 	f.Logger.LogAttrs(context.Background(), level, string(a.Kind), attrs...)
 }
 
-// prune forgets what is over, or counts it.
+// prune forgets old items and refusals or, in a dry run, counts them.
 func (r *Report) prune(ctx context.Context, l work.Ledger, now time.Time, f ReconcileOptions) error {
 	var err error
 	if f.DryRun {
@@ -226,7 +254,8 @@ func (r *Report) prune(ctx context.Context, l work.Ledger, now time.Time, f Reco
 		r.Pruned, err = l.Prune(ctx, f.Retention, f.PruneLimit)
 	}
 	if n := r.Pruned.Items + r.Pruned.Refusals; n > 0 {
-		r.done(Action{Kind: Pruned, Count: n, Why: fmt.Sprintf("%d items and %d refusals are older than their retention", r.Pruned.Items, r.Pruned.Refusals)}, f)
+		r.done(Action{Kind: Pruned, Count: n, Why: fmt.Sprintf(
+			"%d items and %d refusals are older than their retention", r.Pruned.Items, r.Pruned.Refusals)}, f)
 	}
 	if err != nil {
 		return fmt.Errorf("pruning: %w", err)
@@ -234,7 +263,7 @@ func (r *Report) prune(ctx context.Context, l work.Ledger, now time.Time, f Reco
 	return nil
 }
 
-// prunable counts what a pass would forget.
+// prunable counts the items and refusals that a pass would forget.
 func prunable(ctx context.Context, l work.Ledger, now time.Time, f ReconcileOptions) (work.Pruned, error) {
 	var n work.Pruned
 	retention, err := f.Retention.Filled()
@@ -273,8 +302,10 @@ func prunable(ctx context.Context, l work.Ledger, now time.Time, f ReconcileOpti
 	return n, nil
 }
 
-// String is the report in one line.
+// String returns the report in one line.
 func (r Report) String() string {
-	return fmt.Sprintf("%d running, %d requeued, %d buried, %d stalled, %d effects recovered, %d doubtful, %d items and %d refusals pruned, %d overtaken",
-		r.Running, r.Requeued, r.Buried, r.Stalled, r.Recovered, r.Doubtful, r.Pruned.Items, r.Pruned.Refusals, r.Overtaken)
+	return fmt.Sprintf("%d running, %d requeued, %d buried, %d stalled, %d effects recovered, %d doubtful, "+
+		"%d items and %d refusals pruned, %d overtaken",
+		r.Running, r.Requeued, r.Buried, r.Stalled, r.Recovered, r.Doubtful,
+		r.Pruned.Items, r.Pruned.Refusals, r.Overtaken)
 }

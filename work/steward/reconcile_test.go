@@ -19,7 +19,7 @@ import (
 	"github.com/croft-dev/croft/work/steward"
 )
 
-// rig is a ledger under a clock that the test moves.
+// rig is a ledger with a clock that the test moves.
 type rig struct {
 	*testing.T
 	l     *mem.Ledger
@@ -52,7 +52,7 @@ func (r *rig) running(queue string, limit int) (work.Item, tenure.Secret) {
 	return items[0], secret
 }
 
-// done completes an item with effects.
+// done adds an item, claims it and completes it with effects.
 func (r *rig) done(queue string, effects ...work.Emission) work.ID {
 	r.Helper()
 	it, secret := r.running(queue, 0)
@@ -80,7 +80,7 @@ func (r *rig) reconcile(o *steward.ReconcileOptions) steward.Report {
 	return report
 }
 
-// disorder makes one of everything that a reconciler is for.
+// disorder makes one of everything that a reconciler must find.
 func (r *rig) disorder() (lapsed, exhausted, stalled, alive work.ID) {
 	stamp := fence.Stamp{Key: "work/dispatcher", Token: 5, Grant: tenure.NewSecret().Grant()}
 	r.done("old")
@@ -102,7 +102,7 @@ func (r *rig) disorder() (lapsed, exhausted, stalled, alive work.ID) {
 	return a.ID, b.ID, c.ID, d.ID
 }
 
-// TestAPassBringsOrder: each thing is found and done, counted and logged.
+// TestAPassBringsOrder: each fault is found, mended, counted and logged.
 func TestAPassBringsOrder(t *testing.T) {
 	r := newRig(t)
 	lapsed, exhausted, stalled, alive := r.disorder()
@@ -138,7 +138,8 @@ func TestAPassBringsOrder(t *testing.T) {
 	}
 }
 
-// TestADryRunChangesNothingAndTellsTheSame.
+// TestADryRunChangesNothingAndTellsTheSame: a dry run reports the same actions
+// as a pass, and changes nothing.
 func TestADryRunChangesNothingAndTellsTheSame(t *testing.T) {
 	r := newRig(t)
 	lapsed, exhausted, _, _ := r.disorder()
@@ -154,7 +155,8 @@ func TestADryRunChangesNothingAndTellsTheSame(t *testing.T) {
 	}
 }
 
-// TestAnOwnerThatComesBackIsLeftAlone: what was read is compared with what there is, so a heartbeat between the two wins.
+// TestAnOwnerThatComesBackIsLeftAlone: the owner's heartbeat arrives between
+// the reconciler's read and its write, and wins.
 func TestAnOwnerThatComesBackIsLeftAlone(t *testing.T) {
 	r := newRig(t)
 	it, secret := r.running("q", 0)
@@ -167,7 +169,8 @@ func TestAnOwnerThatComesBackIsLeftAlone(t *testing.T) {
 	}
 }
 
-// late lets something happen just before the reconciler's writes arrive.
+// late is a ledger that calls a function just before the reconciler's writes
+// arrive.
 type late struct {
 	*mem.Ledger
 	before func()
@@ -178,7 +181,8 @@ func (l late) Apply(ctx context.Context, requests []work.Request) []work.Answer 
 	return l.Ledger.Apply(ctx, requests)
 }
 
-// TestOneReplicaReconcilesInAnInterval: under a lease, until its context ends.
+// TestOneReplicaReconcilesInAnInterval: of several replicas one makes the pass
+// of each interval, under a lease, until its context ends.
 func TestOneReplicaReconcilesInAnInterval(t *testing.T) {
 	r := newRig(t)
 	it, _ := r.running("q", 0)

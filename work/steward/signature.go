@@ -24,30 +24,33 @@ const (
 	HeaderItem      = "Croft-Item"
 	HeaderEffect    = "Croft-Effect"
 	HeaderQueue     = "Croft-Queue"
-	HeaderToken     = "Croft-Token" // of the completion that set it off
+	HeaderToken     = "Croft-Token" // of the completion that wrote the effect
 	HeaderAttempt   = "Croft-Attempt"
 )
 
-// signed are the headers under the signature, in their order.
+// signed lists the headers under the signature, in order.
 var signed = []string{HeaderTime, HeaderKey, HeaderItem, HeaderQueue, HeaderEffect, HeaderToken, HeaderAttempt}
 
-// MinSecret is how many bytes a secret has at least. A shorter one can be
+// MinSecret is the least number of bytes of a secret. A shorter one can be
 // guessed from a single request.
 const MinSecret = 32
 
-// CheckSecret reports why requests cannot be signed with a secret, or nil.
+// CheckSecret returns nil if the secret can sign requests. Otherwise its error
+// matches fence.ErrInvalid.
 func CheckSecret(secret []byte) error {
 	if len(secret) < MinSecret {
-		return fmt.Errorf("%w secret of a webhook: it has %d bytes and needs at least %d; make one with: openssl rand -hex 32", fence.ErrInvalid, len(secret), MinSecret)
+		return fmt.Errorf("%w secret of a webhook: it has %d bytes and needs at least %d; "+
+			"make one with: openssl rand -hex 32", fence.ErrInvalid, len(secret), MinSecret)
 	}
 	return nil
 }
 
-// Sign is the signature of a request to a URL: "v2=" and HMAC-SHA256, in hex,
-// over lines that each end with a line feed, and then the body. The lines are
-// "v2", the URL, and the values of Croft-Timestamp, Idempotency-Key, Croft-Item,
-// Croft-Queue, Croft-Effect, Croft-Token and Croft-Attempt. The URL is signed
-// without user, password and fragment, and with the path "/" if it has none.
+// Sign returns the signature of a request to a URL: "v2=" and HMAC-SHA256, in
+// hex. The signed text is lines that each end with a line feed, and then the
+// body. The lines are "v2", the URL, and the values of Croft-Timestamp,
+// Idempotency-Key, Croft-Item, Croft-Queue, Croft-Effect, Croft-Token and
+// Croft-Attempt. The URL is signed without user, password and fragment, and
+// with the path "/" if it has none.
 func Sign(secret []byte, url string, h http.Header, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte("v2\n" + signedURL(url) + "\n"))
@@ -58,19 +61,24 @@ func Sign(secret []byte, url string, h http.Header, body []byte) string {
 	return "v2=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// Verify is for receivers. It reports why a request was not signed with the
-// secret for this receiver, or was signed longer than tolerance before or after
-// now. The URL is the receiver's own, as the dispatcher is given it. The body is
-// the whole one, as it was received.
+// Verify checks a request for its receiver. It returns an error if the request
+// was not signed with the secret for this receiver, or was signed more than
+// tolerance before or after now.
+//
+// The URL is the receiver's own, as the dispatcher is given it. The body is the
+// whole body as it was received.
 func Verify(secret []byte, url string, h http.Header, body []byte, now time.Time, tolerance time.Duration) error {
 	if err := CheckSecret(secret); err != nil {
 		return err
 	}
 	for _, name := range slices.Concat(signed, []string{HeaderSignature}) {
-		if n := len(h.Values(name)); n != 1 { // of several, others may take another than Verify
-			return fmt.Errorf("%w signature: the header %s occurs %d times, it must occur once", fence.ErrInvalid, name, n)
+		// Of several values the receiver may use another than Verify does.
+		if n := len(h.Values(name)); n != 1 {
+			return fmt.Errorf("%w signature: the header %s occurs %d times, it must occur once",
+				fence.ErrInvalid, name, n)
 		}
-		if strings.ContainsAny(h.Get(name), "\r\n") { // with a line feed, it could be several of the signed lines
+		// A value with a line feed could pass for several of the signed lines.
+		if strings.ContainsAny(h.Get(name), "\r\n") {
 			return fmt.Errorf("%w signature: the header %s has more than one line", fence.ErrInvalid, name)
 		}
 	}
@@ -80,19 +88,22 @@ func Verify(secret []byte, url string, h http.Header, body []byte, now time.Time
 	}
 	want := Sign(secret, url, h, body)
 	matches := false
-	for given := range strings.SplitSeq(h.Get(HeaderSignature), ",") { // several while a secret is being replaced
+	// There are several signatures while a secret is being replaced.
+	for given := range strings.SplitSeq(h.Get(HeaderSignature), ",") {
 		matches = matches || hmac.Equal([]byte(strings.TrimSpace(given)), []byte(want))
 	}
 	if !matches {
-		return fmt.Errorf("%w signature: it was not made with this secret for %s, or the request was changed on its way", fence.ErrInvalid, store.Redact(url))
+		return fmt.Errorf("%w signature: it was not made with this secret for %s, "+
+			"or the request was changed on its way", fence.ErrInvalid, store.Redact(url))
 	}
 	if off := now.Sub(time.Unix(seconds, 0)).Abs(); off > tolerance {
-		return fmt.Errorf("%w signature: it is %s off, at most %s is allowed; it may be a copy of an old request, or a clock is wrong", fence.ErrInvalid, round(off), tolerance)
+		return fmt.Errorf("%w signature: it is %s off, at most %s is allowed; "+
+			"it may be a copy of an old request, or a clock is wrong", fence.ErrInvalid, round(off), tolerance)
 	}
 	return nil
 }
 
-// signedURL is a URL as it is signed.
+// signedURL returns the form of a URL that is signed.
 func signedURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -18,23 +18,35 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Webhook delivers effects by POST. The body is the effect's; the Idempotency-Key is its identity, the same in every attempt, so that a receiver which keeps the keys it has seen gets every effect once. 2xx is delivered. 408, 425, 429 and 503 are not, and are tried again, after
-// Retry-After if it is given; other 3xx and 4xx are refused for good. What never reached the receiver is not delivered. Anything else, a 500 or a reply that never came, is unknown.
+// Webhook delivers effects by POST. The request's body is the effect's body.
+// Its Idempotency-Key is the effect's identity, the same in every attempt. A
+// receiver that remembers the keys it has seen gets every effect once.
+//
+// The answer decides the outcome:
+//
+//   - 2xx: delivered.
+//   - 408, 425, 429 and 503: not delivered, tried again, after Retry-After if
+//     it is given.
+//   - Other 3xx and 4xx: refused for good.
+//   - No connection to the receiver: not delivered, tried again.
+//   - Anything else, such as a 500 or no reply: unknown.
 type Webhook struct {
 	URL string
-	// Secrets sign each request, if there are any: see [Verify]. Several while
-	// one is being replaced. Another receiver must not have them: it could sign
-	// requests in the dispatcher's name.
+	// Secrets sign each request, if there are any; see [Verify]. There are
+	// several while one is being replaced. No other receiver must have them: it
+	// could sign requests in the dispatcher's name.
 	Secrets [][]byte
-	// Header is sent along, for example with a receiver's own authorization.
+	// Header has further headers to send, for example the receiver's own
+	// authorization.
 	Header http.Header
-	// Client makes the requests. Default: http.DefaultClient. Redirects are never followed: a POST would become a GET.
+	// Client makes the requests. Default: http.DefaultClient. Redirects are
+	// never followed, because a POST would become a GET.
 	Client *http.Client
 	// Now is the clock of signatures. Default: time.Now.
 	Now func() time.Time
 }
 
-// check reports a secret that requests cannot be signed with.
+// check returns an error if a secret is too short.
 func (w Webhook) check() error {
 	for _, secret := range w.Secrets {
 		if err := CheckSecret(secret); err != nil {
@@ -44,11 +56,11 @@ func (w Webhook) check() error {
 	return nil
 }
 
-// checkSecrets reports a secret that is too short, or that signs requests to
+// checkSecrets returns an error if a secret is too short, or signs requests to
 // two receivers. Two destinations with the same URL are one receiver.
 func checkSecrets(to map[string]Deliverer) error {
-	type place struct{ name, url string }
-	has := map[string]place{}
+	type destination struct{ name, url string }
+	has := map[string]destination{}
 	for _, name := range slices.Sorted(maps.Keys(to)) {
 		var w Webhook
 		switch d := to[name].(type) {
@@ -63,9 +75,11 @@ func checkSecrets(to map[string]Deliverer) error {
 		for _, secret := range w.Secrets {
 			other, taken := has[string(secret)]
 			if taken && other.url != w.URL {
-				return fmt.Errorf("%w destinations %q and %q: they have one secret, so that each receiver could sign requests to the other; give each its own", fence.ErrInvalid, other.name, name)
+				return fmt.Errorf("%w destinations %q and %q: they have one secret, "+
+					"so that each receiver could sign requests to the other; give each its own",
+					fence.ErrInvalid, other.name, name)
 			}
-			has[string(secret)] = place{name, w.URL}
+			has[string(secret)] = destination{name, w.URL}
 		}
 	}
 	return nil
@@ -74,15 +88,19 @@ func checkSecrets(to map[string]Deliverer) error {
 // Deliver posts the effect.
 func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
+	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(e.Body))
 	if err != nil {
-		return Refused(fmt.Errorf("%w webhook: its URL cannot be read", fence.ErrInvalid)) // err quotes all of it
+		// The error of net/http is not wrapped: it quotes the whole URL, which
+		// may hold a secret.
+		return Refused(fmt.Errorf("%w webhook: its URL cannot be read", fence.ErrInvalid))
 	}
 	if err := w.check(); err != nil {
 		return Undelivered(err)
 	}
-	w.dress(req, e)
+	w.setHeaders(req, e)
 	client := http.Client{}
 	if w.Client != nil {
 		client = *w.Client
@@ -91,7 +109,7 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	resp, err := client.Do(req)
 	if err != nil {
 		err = fmt.Errorf("webhook at %s: %w", req.URL.Host, bare(err))
-		if !sent.Load() { // no connection: nothing has left this machine
+		if !sent.Load() { // without a connection nothing has left this machine
 			return Undelivered(err)
 		}
 		return err
@@ -101,8 +119,8 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 	return judge(req.URL.Host, resp, said)
 }
 
-// dress gives the request its headers.
-func (w Webhook) dress(req *http.Request, e work.Effect) {
+// setHeaders gives the request its headers, the signature last.
+func (w Webhook) setHeaders(req *http.Request, e work.Effect) {
 	for name, values := range w.Header {
 		req.Header[name] = append([]string(nil), values...)
 	}
@@ -136,16 +154,17 @@ func (w Webhook) dress(req *http.Request, e work.Effect) {
 	}
 }
 
-// judge makes an outcome of the receiver's answer. Its error stays in the
-// ledger, so it names the receiver's host alone: at many services the path or
-// the query is the secret.
+// judge turns the receiver's answer into an outcome. The ledger keeps its
+// error, so it names only the receiver's host: at many services the path or the
+// query is the secret.
 func judge(host string, resp *http.Response, said []byte) error {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
 	err := fmt.Errorf("webhook at %s: %s: %s", host, resp.Status, bytes.TrimSpace(said))
 	switch code := resp.StatusCode; {
-	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+	case code == http.StatusRequestTimeout, code == http.StatusTooEarly,
+		code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return RetryAfter(err, time.Duration(min(max(seconds, 0), 24*3600))*time.Second)
 	case code/100 == 3, code/100 == 4:

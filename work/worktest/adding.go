@@ -72,7 +72,7 @@ func adding() []check {
 			if a := t.must(elsewhere); a.Repeated {
 				t.Fatalf("the key of one queue stood in the way in another")
 			}
-			later := first // a delay is not content: a retry of the caller comes later than the first
+			later := first // a delay is no content: a caller that tries again may send another
 			later.ID, later.Delay = work.NewID(), time.Minute
 			t.must(later)
 		}},

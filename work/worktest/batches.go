@@ -12,7 +12,8 @@ func batches() []check {
 		{"every request has its own answer", func(t *trial) {
 			a, b := t.running("a"), t.running("b")
 			t.must(hand(work.Cancel, b.ID))
-			answers := t.steps(a.by(work.Complete), b.by(work.Complete), work.Request{Verb: work.Cancel}, hand(work.Cancel, work.NewID()), added("c"), a.by(work.Complete))
+			answers := t.steps(a.by(work.Complete), b.by(work.Complete), work.Request{Verb: work.Cancel},
+				hand(work.Cancel, work.NewID()), added("c"), a.by(work.Complete))
 			want := []error{nil, work.ErrStale, work.ErrInvalid, work.ErrNotFound, nil, nil}
 			for i, a := range answers {
 				if want[i] == nil && a.Err != nil || want[i] != nil && !errors.Is(a.Err, want[i]) {
@@ -29,7 +30,8 @@ func batches() []check {
 			save.State, report.Progress = []byte("half"), "half"
 			t.steps(h.by(work.Heartbeat), report, save, h.by(work.Release), h.by(work.Complete))
 			if it := t.get(h.ID); it.State != work.Waiting || string(it.Checkpoint) != "half" {
-				t.Fatalf("after heartbeat, report, checkpoint, release and complete: %s, checkpoint %q", it.State, it.Checkpoint)
+				t.Fatalf("after heartbeat, report, checkpoint, release and complete: %s, checkpoint %q",
+					it.State, it.Checkpoint)
 			}
 			add := added("q2")
 			t.steps(add, add, hand(work.Cancel, add.ID))
@@ -108,7 +110,8 @@ func batches() []check {
 			all = append(all, work.Settlement{}, all[0])
 			all[1].Attempt = 7
 			answers := t.ledger.Settle(t.ctx, all)
-			if len(answers) != 5 || answers[0].Err != nil || !errors.Is(answers[1].Err, work.ErrState) || answers[2].Err != nil || !errors.Is(answers[3].Err, work.ErrInvalid) || !answers[4].Repeated {
+			if len(answers) != 5 || answers[0].Err != nil || !errors.Is(answers[1].Err, work.ErrState) ||
+				answers[2].Err != nil || !errors.Is(answers[3].Err, work.ErrInvalid) || !answers[4].Repeated {
 				t.Fatalf("the answers are %+v", answers)
 			}
 		}},

@@ -10,7 +10,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// place is an empty ledger with a flaw, or none, under a clock that the suite moves.
+// place makes an empty ledger with a flaw, or none, under a clock that the
+// suite moves.
 func (f flaw) place(testing.TB) Harness {
 	law := ledger.Sound()
 	if f.spoil != nil {
@@ -33,11 +34,12 @@ func (f flaw) place(testing.TB) Harness {
 			bad.ids = append(bad.ids, id)
 		},
 		Advance:  clock.Advance,
-		Patience: 100e6, // what is broken may never happen
+		Patience: 100e6, // a broken ledger may never do it
 	}
 }
 
-// TestASoundLedgerPasses: what is caught below is caught for its flaw, and not because the ledger it is in fails anyway.
+// TestASoundLedgerPasses: the ledger without a flaw passes. So the checks below
+// fail because of the flaws.
 func TestASoundLedgerPasses(t *testing.T) {
 	Run(t, func(tb testing.TB) Harness {
 		h := flaw{}.place(tb)
@@ -46,7 +48,8 @@ func TestASoundLedgerPasses(t *testing.T) {
 	})
 }
 
-// TestBrokenLedgersAreCaught: every flaw is noticed, and in the behaviour it is a flaw of.
+// TestBrokenLedgersAreCaught: the suite notices every flaw, in the group to
+// which it belongs.
 func TestBrokenLedgersAreCaught(t *testing.T) {
 	var broken []suite.Flaw[*trial]
 	for _, f := range flaws() {

@@ -22,7 +22,8 @@ func byHand() []check {
 						t.Fatalf("%s of a %s item burned no token", verb, state)
 					}
 					if again := t.step(req); a.Err == nil && (again.Err != nil || !again.Repeated) {
-						t.Fatalf("%s of a %s item sent again: %v; a repeated request has the effect of one", verb, state, again.Err)
+						t.Fatalf("%s of a %s item sent again: %v; a repeated request has the effect of one",
+							verb, state, again.Err)
 					}
 				}
 			}
@@ -32,14 +33,17 @@ func byHand() []check {
 			t.must(hand(work.Reassign, h.ID))
 			it := t.get(h.ID)
 			last := it.Record.History[len(it.Record.History)-1]
-			if last.Actor != "olga" || last.Note != "because" || last.Token <= h.Record.Token || len(it.Record.History) != 2 {
+			if last.Actor != "olga" || last.Note != "because" || last.Token <= h.Record.Token ||
+				len(it.Record.History) != 2 {
 				t.Fatalf("the history is %+v", it.Record.History)
 			}
 		}},
 		{"an act without actor or note is refused", func(t *trial) {
 			h := t.running("q")
 			for _, verb := range handVerbs {
-				for _, spoil := range []func(r *work.Request){func(r *work.Request) { r.Actor = "" }, func(r *work.Request) { r.Note = " " }} {
+				for _, spoil := range []func(r *work.Request){
+					func(r *work.Request) { r.Actor = "" }, func(r *work.Request) { r.Note = " " },
+				} {
 					req := hand(verb, h.ID)
 					spoil(&req)
 					if a := t.step(req); !errors.Is(a.Err, work.ErrInvalid) {

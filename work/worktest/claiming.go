@@ -90,7 +90,8 @@ func claiming() []check {
 				t.pass(t.get(h.ID).Ready)
 				next := t.claimed("q", long)
 				if next.Attempts != n || next.Record.Token <= h.Record.Token {
-					t.Fatalf("attempt %d has number %d and token %d after %d", n, next.Attempts, next.Record.Token, h.Record.Token)
+					t.Fatalf("attempt %d has number %d and token %d after %d", n, next.Attempts,
+						next.Record.Token, h.Record.Token)
 				}
 				h = next
 			}

@@ -34,7 +34,9 @@ func completing() []check {
 				t.Fatalf("completing again: %+v", a)
 			}
 			second := h.by(work.Complete)
-			second.Result, second.Effects = []byte("second"), []work.Emission{{Name: "charge", Body: []byte("20")}, {Name: "more"}}
+			second.Result, second.Effects = []byte("second"), []work.Emission{
+				{Name: "charge", Body: []byte("20")}, {Name: "more"},
+			}
 			if a := t.must(second); !a.Repeated || string(a.Item.Result) != "first" {
 				t.Fatalf("completing again with another result: %q, want the first", a.Item.Result)
 			}
@@ -51,7 +53,8 @@ func completing() []check {
 			t.must(req)
 			want := work.EffectID{Item: h.ID, Name: "charge"}
 			if e := t.effectsOf(h.ID); len(e) != 1 || e[0].EffectID != want || e[0].Token != next.Record.Token {
-				t.Fatalf("the effect is %+v; its identity is item, name and generation, and the token only where it came from", e)
+				t.Fatalf("the effect is %+v; its identity is item, name and generation, "+
+					"and the token only where it came from", e)
 			}
 		}},
 		{"only replay again opens a new generation", func(t *trial) {
@@ -82,7 +85,9 @@ func completing() []check {
 			req := h.by(work.Complete)
 			req.Result = bytes.Repeat([]byte("r"), work.MaxPayload)
 			for i := range work.MaxEffects {
-				req.Effects = append(req.Effects, work.Emission{Name: strings.Repeat("n", work.MaxEffectName-2) + string(rune('A'+i/26)) + string(rune('a'+i%26))})
+				req.Effects = append(req.Effects, work.Emission{
+					Name: strings.Repeat("n", work.MaxEffectName-2) + string(rune('A'+i/26)) + string(rune('a'+i%26)),
+				})
 			}
 			req.Effects[0].Body = bytes.Repeat([]byte("b"), work.MaxBody)
 			t.must(req)

@@ -13,15 +13,16 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// rot is which items of a ledger are damaged, and what it does wrong about them.
+// rot says which items of a ledger are damaged, and what the ledger does wrong
+// about them.
 type rot struct {
-	ids                                 []work.ID // only grows before the calls that it matters to
+	ids                                 []work.ID // no call runs while it grows
 	decides, grants, shows, ends, hides bool
 }
 
 func (r *rot) in(id work.ID) bool { return slices.Contains(r.ids, id) }
 
-// under is a law that decides nothing from what is damaged.
+// under makes a law that decides nothing from a damaged item.
 func (r *rot) under(law ledger.Law) ledger.Law {
 	apply, grant := law.Apply, law.Grant
 	law.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
@@ -72,7 +73,7 @@ func (l rotten) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, err
 	}
 }
 
-// damageFlaws are about items that somebody has spoilt.
+// damageFlaws are about damaged items.
 func damageFlaws() []flaw {
 	return []flaw{
 		{name: "decides from a damaged item", group: "damaged", rot: rot{decides: true}},

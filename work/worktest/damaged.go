@@ -11,7 +11,7 @@ import (
 func damaged() []check {
 	on := func(name string, run func(t *trial, spoilt held, others []held)) check {
 		return check{name, func(t *trial) {
-			if t.Damage == nil { // nobody reaches what such a ledger keeps
+			if t.Damage == nil { // the items of such a ledger cannot be damaged
 				return
 			}
 			c := claimOf("q")
@@ -28,7 +28,9 @@ func damaged() []check {
 		}}
 	}
 	return []check{
-		on("nothing is decided from a damaged item, and the others of its batch go on", func(t *trial, spoilt held, others []held) {
+		on("nothing is decided from a damaged item, and the others of its batch go on", func(
+			t *trial, spoilt held, others []held,
+		) {
 			requests := []work.Request{spoilt.by(work.Report)}
 			for _, h := range others {
 				requests = append(requests, h.by(work.Report))
@@ -70,7 +72,8 @@ func damaged() []check {
 	}
 }
 
-// claims asks for as many as there are, and makes sure that these are got.
+// claims claims one more item than there are sound ones, and expects exactly
+// those.
 func (t *trial) claims(secret tenure.Secret, again bool, want []held) {
 	t.Helper()
 	c := claimOf("q")

@@ -9,7 +9,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// differentErrors says how the error of an answer is not the law's, with all the facts a caller may use; "" if it is.
+// differentErrors says how the error of an answer differs from the law's, in
+// any fact that a caller may use. It returns "" if they agree.
 func differentErrors(want, got error) string {
 	switch {
 	case want == nil && got == nil:
@@ -20,14 +21,18 @@ func differentErrors(want, got error) string {
 		return "allowed, the law refuses it: " + want.Error()
 	}
 	for _, d := range []string{
-		sameType[*fence.StaleError](want, got), sameType[*fence.RefusedError](want, got), sameType[*work.StateError](want, got),
-		sameType[*work.NotFoundError](want, got), sameType[*work.ConflictError](want, got), sameType[*work.LimitError](want, got),
+		sameType[*fence.StaleError](want, got), sameType[*fence.RefusedError](want, got),
+		sameType[*work.StateError](want, got), sameType[*work.NotFoundError](want, got),
+		sameType[*work.ConflictError](want, got), sameType[*work.LimitError](want, got),
 	} {
 		if d != "" {
 			return d
 		}
 	}
-	for _, target := range []error{work.ErrStale, fence.ErrCollision, work.ErrState, work.ErrNotFound, work.ErrConflict, work.ErrInvalid, work.ErrUnknown} {
+	for _, target := range []error{
+		work.ErrStale, fence.ErrCollision, work.ErrState, work.ErrNotFound, work.ErrConflict, work.ErrInvalid,
+		work.ErrUnknown,
+	} {
 		if errors.Is(want, target) != errors.Is(got, target) {
 			return "the error is " + got.Error() + ", the law's is " + want.Error()
 		}
@@ -35,7 +40,7 @@ func differentErrors(want, got error) string {
 	return ""
 }
 
-// sameType says how got is not the typed error that want is.
+// sameType says how got differs from want if want is of type E.
 func sameType[E error](want, got error) string {
 	var w, g E
 	if !errors.As(want, &w) {

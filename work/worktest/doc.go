@@ -1,18 +1,23 @@
-// Package worktest is the conformance suite of ledgers: whoever writes one calls [Run] from a test, and what passes keeps the laws that workers, dispatchers and operators rely on.
+// Package worktest is the conformance suite of ledgers. The author of a ledger
+// calls [Run] from a test. A ledger that passes keeps the promises on which
+// workers, dispatchers and operators rely.
 //
 //	func TestLedger(t *testing.T) {
 //		worktest.Run(t, func(tb testing.TB) worktest.Harness {
-//			l := …  // an empty place
+//			db := … // an empty database
 //			return worktest.Harness{
 //				Open:   func(tb testing.TB) work.Ledger { … },
-//				Within: func(ctx context.Context, l work.Ledger, do func(work.Operations) error) error { … },
+//				Within: inTransaction,
 //				Slow:   true,
 //			}
 //		})
 //	}
 //
-// The oracle is the law itself: the suite reads the item before a request and after it, and the ledger must have answered, and must keep, what [work.Apply] says of that item at the time the ledger has answered, effects and refusals included.
-// So the suite holds no second copy of the law, and it never asserts on speed.
+// The suite holds no second copy of the law. It reads the item before and after
+// a request. The ledger's answer, and the item, effects and refusals that it
+// keeps, must be those of [work.Apply] at the time of the answer. The suite
+// never asserts on speed.
 //
-// [Failures] tells which checks a ledger fails, so that one broken on purpose can be shown to be caught.
+// [Failures] lists the checks that a ledger fails. So a test can show that the
+// suite catches a ledger that is broken on purpose.
 package worktest

@@ -14,12 +14,13 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// flaw is one way to get a ledger wrong, and the behaviour in which the suite has to notice it.
+// flaw is one way to get a ledger wrong. The suite must notice it in the named
+// group.
 type flaw struct {
 	name  string
 	group string
 	spoil func(l *ledger.Law)
-	wrap  func(l, base *ledger.Ledger) work.Ledger // what is wrong around the law; may be nil
+	wrap  func(l, base *ledger.Ledger) work.Ledger // a flaw outside the law; may be nil
 	rot   rot
 }
 
@@ -38,7 +39,7 @@ func lawFlaws(of []lawFlaw) []flaw {
 	return all
 }
 
-// before changes what the law sees of an item and a request.
+// before changes the item and the request that the law sees.
 func before(change func(it *work.Item, req *work.Request, now time.Time)) func(*ledger.Law) {
 	return func(l *ledger.Law) {
 		l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
@@ -48,7 +49,7 @@ func before(change func(it *work.Item, req *work.Request, now time.Time)) func(*
 	}
 }
 
-// after changes what the law has decided.
+// after changes the law's decision.
 func after(change func(was work.Item, req work.Request, out *work.Outcome, err *error, now time.Time)) func(*ledger.Law) {
 	return func(l *ledger.Law) {
 		l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
@@ -59,7 +60,7 @@ func after(change func(was work.Item, req work.Request, out *work.Outcome, err *
 	}
 }
 
-// pretend admits whoever asks, for some verbs.
+// pretend admits every requester, for some verbs.
 func pretend(verbs ...work.Verb) func(*ledger.Law) {
 	return func(l *ledger.Law) {
 		l.Apply = func(it work.Item, req work.Request, now time.Time) (work.Outcome, error) {
@@ -67,7 +68,7 @@ func pretend(verbs ...work.Verb) func(*ledger.Law) {
 			if !slices.Contains(verbs, req.Verb) || !errors.Is(err, work.ErrStale) {
 				return out, err
 			}
-			// As a ledger does that looks only at the id.
+			// A ledger that looks only at the id behaves like this.
 			forged := it
 			forged.State, forged.Record.State, forged.Record.Ended = work.Running, tenure.Held, ""
 			forged.Record.Token, forged.Record.Grant = req.Token, req.Secret.Grant()
@@ -85,7 +86,7 @@ func flaws() []flaw {
 	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws())
 }
 
-// staleFlaws let an owner write that was replaced.
+// staleFlaws let an owner write after it was replaced.
 func staleFlaws() []flaw {
 	return lawFlaws([]lawFlaw{
 		{"admits a stale complete", "stale", pretend(work.Complete)},
@@ -120,7 +121,7 @@ func staleFlaws() []flaw {
 	})
 }
 
-// itemFlaws decide otherwise than the law.
+// itemFlaws decide differently from the law.
 func itemFlaws() []flaw {
 	return lawFlaws([]lawFlaw{
 		{"refuses an owner whose deadline has passed", "owning", after(func(was work.Item, req work.Request, out *work.Outcome, err *error, now time.Time) {
@@ -209,7 +210,7 @@ func itemFlaws() []flaw {
 	})
 }
 
-// claimFlaws give items to the wrong one, or at the wrong time.
+// claimFlaws give items to the wrong owner, or at the wrong time.
 func claimFlaws() []flaw {
 	see := func(change func(it *work.Item, c *work.Claim, now time.Time)) func(*ledger.Law) {
 		return func(l *ledger.Law) {
@@ -271,7 +272,7 @@ func claimFlaws() []flaw {
 	})
 }
 
-// effectFlaws are those of the outbox.
+// effectFlaws are flaws of the outbox.
 func effectFlaws() []flaw {
 	return lawFlaws([]lawFlaw{
 		{"lets an old dispatcher take", "outbox", func(l *ledger.Law) {
@@ -318,7 +319,7 @@ func effectFlaws() []flaw {
 	})
 }
 
-// keepingFlaws are about what is kept, and when.
+// keepingFlaws are about pruning, rollbacks, wake-ups and stored effects.
 func keepingFlaws() []flaw {
 	return lawFlaws([]lawFlaw{
 		{"forgets items whose effects are pending", "pruning", func(l *ledger.Law) {
@@ -343,7 +344,7 @@ func keepingFlaws() []flaw {
 	})
 }
 
-// handleFlaws are about what is around the law.
+// handleFlaws are outside the law: in handles, batches and hints.
 func handleFlaws() []flaw {
 	return []flaw{
 		{name: "lists more than was asked for", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return limitless{l} }},
@@ -351,6 +352,8 @@ func handleFlaws() []flaw {
 		{name: "counts no refusals", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return uncounting{l} }},
 		{name: "closes everybody's handle", group: "handles", wrap: func(l, base *ledger.Ledger) work.Ledger { return shared{base} }},
 		{name: "goes on after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return heedless{l} }},
+		{name: "settles after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return settling{l} }},
+		{name: "settles, and then sees that the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return tooLate{l} }},
 	}
 }
 
@@ -386,4 +389,20 @@ type heedless struct{ *ledger.Ledger }
 
 func (l heedless) Apply(_ context.Context, requests []work.Request) []work.Answer {
 	return l.Ledger.Apply(context.Background(), requests)
+}
+
+type settling struct{ *ledger.Ledger }
+
+func (l settling) Settle(_ context.Context, settlements []work.Settlement) []work.EffectAnswer {
+	return l.Ledger.Settle(context.Background(), settlements)
+}
+
+type tooLate struct{ *ledger.Ledger }
+
+func (l tooLate) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
+	settled := l.Ledger.Settle(context.Background(), settlements)
+	if ctx.Err() != nil {
+		return l.Ledger.Settle(ctx, settlements)
+	}
+	return settled
 }

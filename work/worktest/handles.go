@@ -38,6 +38,12 @@ func handles() []check {
 		{"a context that has ended is answered with unknown, and changes nothing", func(t *trial) {
 			h := t.running("q")
 			t.emits("e", "x")
+			d := dispatcher(1)
+			taken := t.take(work.Taking{Stamp: d, Limit: 1, Hold: long})
+			if len(taken) != 1 {
+				t.Fatalf("took %d effects", len(taken))
+			}
+			sent := work.Settlement{Effect: taken[0].EffectID, Attempt: 1, Stamp: d, State: work.Sent}
 			ended, cancel := context.WithCancel(t.ctx)
 			cancel()
 			answers := t.ledger.Apply(ended, []work.Request{h.by(work.Complete), added("q")})
@@ -49,15 +55,19 @@ func handles() []check {
 					t.Fatalf("Apply: %v, want unknown because the context was cancelled", a.Err)
 				}
 			}
-			for _, a := range t.ledger.Settle(ended, []work.Settlement{{}}) {
-				if a.Err == nil {
-					t.Fatalf("Settle: %v", a.Err)
-				}
+			settled := t.ledger.Settle(ended, []work.Settlement{sent})
+			if len(settled) != 1 {
+				t.Fatalf("%d answers to a settlement", len(settled))
+			}
+			if err := settled[0].Err; !errors.Is(err, work.ErrUnknown) || !errors.Is(err, context.Canceled) {
+				t.Fatalf("Settle: %v, want unknown because the context was cancelled", err)
 			}
 			if _, err := t.ledger.Claim(ended, claimOf("q")); !errors.Is(err, context.Canceled) {
 				t.Fatalf("Claim: %v", err)
 			}
-			if _, err := t.ledger.Take(ended, work.Taking{Stamp: dispatcher(1), Limit: 1, Hold: long}); !errors.Is(err, context.Canceled) {
+			if _, err := t.ledger.Take(ended, work.Taking{
+				Stamp: d, Limit: 1, Hold: long,
+			}); !errors.Is(err, context.Canceled) {
 				t.Fatalf("Take: %v", err)
 			}
 			if _, err := t.ledger.Get(ended, h.ID); !errors.Is(err, context.Canceled) {
@@ -69,6 +79,9 @@ func handles() []check {
 				}
 			}
 			t.must(h.by(work.Complete))
+			if a := t.settle(sent); a.Err != nil || a.Repeated {
+				t.Fatalf("settling it then: %v, repeated %v; want it settled now", a.Err, a.Repeated)
+			}
 		}},
 		{"a caller may change its bytes afterwards", func(t *trial) {
 			add := added("q")

@@ -12,13 +12,14 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// step sends one request and holds the answer, and what the ledger keeps afterwards, against the law.
+// step sends one request. It compares the answer, and the state that the ledger
+// then keeps, with the law.
 func (t *trial) step(req work.Request) work.Answer {
 	t.Helper()
 	return t.steps(req)[0]
 }
 
-// must is a step that the law allows.
+// must is a step that has to succeed.
 func (t *trial) must(req work.Request) work.Answer {
 	t.Helper()
 	a := t.step(req)
@@ -28,7 +29,7 @@ func (t *trial) must(req work.Request) work.Answer {
 	return a
 }
 
-// known is what the ledger keeps of one item.
+// known is everything that the ledger keeps about one item.
 type known struct {
 	item     work.Item
 	effects  []work.Effect
@@ -40,7 +41,8 @@ func (t *trial) known(id work.ID) known {
 	return known{item: t.get(id), effects: t.effectsOf(id), refusals: t.refusalsOf(id)}
 }
 
-// steps sends a batch, while nobody else uses its items, and holds all of it against the law: requests on one item in their order.
+// steps sends a batch while nobody else uses its items, and compares all of it
+// with the law. Requests on one item take effect in their order.
 func (t *trial) steps(requests ...work.Request) []work.Answer {
 	t.Helper()
 	kept := map[work.ID]*known{}
@@ -77,7 +79,8 @@ func (t *trial) steps(requests ...work.Request) []work.Answer {
 	return answers
 }
 
-// aliases finds the item that has a request's idempotency key, among those kept and those in the ledger.
+// aliases returns a function that finds the item with a request's idempotency
+// key, among the kept items and those in the ledger.
 func (t *trial) aliases(requests []work.Request, kept map[work.ID]*known) func(req work.Request) *known {
 	t.Helper()
 	for _, req := range requests {
@@ -101,7 +104,8 @@ func (t *trial) aliases(requests []work.Request, kept map[work.ID]*known) func(r
 	}
 }
 
-// judge compares an answer with the law's and makes of k what the law leaves.
+// judge compares an answer with the law's, and updates k to what the law
+// leaves.
 func (t *trial) judge(k *known, req work.Request, got work.Answer) {
 	t.Helper()
 	if errors.Is(got.Err, work.ErrUnknown) {
@@ -139,12 +143,15 @@ func (t *trial) judge(k *known, req work.Request, got work.Answer) {
 	}
 }
 
-// briefly is what an answer has at least.
+// briefly returns the part of an item that every answer has.
 func briefly(it work.Item, repeated bool) work.Item {
 	r := it.Record
 	brief := work.Item{
 		ID: it.ID, Queue: it.Queue, State: it.State, Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
-		Record: tenure.Record{Token: r.Token, Grant: r.Grant, Owner: r.Owner, State: r.State, Cause: r.Cause, Ended: r.Ended, Deadline: r.Deadline},
+		Record: tenure.Record{
+			Token: r.Token, Grant: r.Grant, Owner: r.Owner, State: r.State, Cause: r.Cause, Ended: r.Ended,
+			Deadline: r.Deadline,
+		},
 	}
 	if repeated {
 		brief.Result = it.Result
@@ -152,7 +159,8 @@ func briefly(it work.Item, repeated bool) work.Item {
 	return brief
 }
 
-// claim takes items while nobody else does, and holds what is taken, and what is left, against the law.
+// claim claims items while nobody else does. It compares the items claimed, and
+// those left, with the law.
 func (t *trial) claim(c work.Claim) []work.Item {
 	t.Helper()
 	before := t.all()
@@ -166,7 +174,7 @@ func (t *trial) claim(c work.Claim) []work.Item {
 	return got
 }
 
-// all reads every item there is, whole.
+// all reads every item with all its fields.
 func (t *trial) all() map[work.ID]work.Item {
 	t.Helper()
 	items := map[work.ID]work.Item{}

@@ -31,7 +31,9 @@ func outbox() []check {
 			req := h.by(work.Complete)
 			req.Effects = []work.Emission{{Name: "one", To: "bank"}, {Name: "two", To: "mail"}, {Name: "bank"}}
 			t.must(req)
-			if got := t.take(work.Taking{Stamp: dispatcher(1), To: []string{"bank", "none"}, Limit: 10, Hold: long}); len(got) != 2 {
+			if got := t.take(work.Taking{
+				Stamp: dispatcher(1), To: []string{"bank", "none"}, Limit: 10, Hold: long,
+			}); len(got) != 2 {
 				t.Fatalf("took %d effects, want the two to the bank", len(got))
 			}
 		}},
@@ -44,7 +46,10 @@ func outbox() []check {
 					if len(got) != 1 {
 						t.Fatalf("took %d effects", len(got))
 					}
-					s := work.Settlement{Effect: got[0].EffectID, Attempt: 1, Stamp: d, State: first, Error: "why", Delay: 2 * long}
+					s := work.Settlement{
+						Effect: got[0].EffectID, Attempt: 1, Stamp: d, State: first, Error: "why",
+						Delay: 2 * long,
+					}
 					if a := t.settle(s); a.Err != nil {
 						t.Fatalf("%s: %v", first, a.Err)
 					}
@@ -53,7 +58,10 @@ func outbox() []check {
 					}
 					s.State, s.Error = second, "why not"
 					t.settle(s)
-					byHand := work.Settlement{Effect: s.Effect, Attempt: 1, State: second, Actor: "olga", Note: "called them", Delay: 2 * long}
+					byHand := work.Settlement{
+						Effect: s.Effect, Attempt: 1, State: second, Actor: "olga", Note: "called them",
+						Delay: 2 * long,
+					}
 					t.settle(byHand)
 					t.settle(byHand)
 				}
@@ -67,7 +75,9 @@ func outbox() []check {
 				if len(got) != 1 || got[0].Attempts != n {
 					t.Fatalf("delivery %d: took %+v", n, got)
 				}
-				a := t.settle(work.Settlement{Effect: got[0].EffectID, Attempt: n, Stamp: d, State: work.Pending, Delay: t.lapsing()})
+				a := t.settle(work.Settlement{
+					Effect: got[0].EffectID, Attempt: n, Stamp: d, State: work.Pending, Delay: t.lapsing(),
+				})
 				if t.Advance != nil {
 					if got := t.take(work.Taking{Stamp: d, Limit: 5, Hold: long}); len(got) > 0 {
 						t.Fatalf("taken before its delay was over")
@@ -80,7 +90,8 @@ func outbox() []check {
 			t.emits("q", "x")
 			madeUp := dispatcher(1)
 			madeUp.Token = fence.MaxToken
-			if _, err := t.ledger.Take(t.ctx, work.Taking{Stamp: madeUp, Limit: 5, Hold: long}); !errors.Is(err, fence.ErrAhead) {
+			if _, err := t.ledger.Take(t.ctx,
+				work.Taking{Stamp: madeUp, Limit: 5, Hold: long}); !errors.Is(err, fence.ErrAhead) {
 				t.Errorf("taking with a made-up stamp: %v, want ErrAhead", err)
 			}
 			d := dispatcher(2)
@@ -101,24 +112,29 @@ func outbox() []check {
 			t.emits("q", "x", "y")
 			old, young := dispatcher(1), dispatcher(2)
 			got := t.take(work.Taking{Stamp: old, Limit: 1, Hold: long})
-			t.take(work.Taking{Stamp: young, Limit: 0, Hold: long}) // only raises the fence
+			t.take(work.Taking{Stamp: young, Limit: 0, Hold: long}) // only raises the mark
 			before := len(collect(t, "Refusals", t.ledger.Refusals(t.ctx, work.RefusalQuery{})))
-			if _, err := t.ledger.Take(t.ctx, work.Taking{Stamp: old, Limit: 1, Hold: long}); !errors.Is(err, work.ErrStale) {
+			if _, err := t.ledger.Take(t.ctx,
+				work.Taking{Stamp: old, Limit: 1, Hold: long}); !errors.Is(err, work.ErrStale) {
 				t.Fatalf("an old dispatcher takes: %v, want stale", err)
 			}
-			if a := t.settle(work.Settlement{Effect: got[0].EffectID, Attempt: 1, Stamp: old, State: work.Sent}); !errors.Is(a.Err, work.ErrStale) {
+			if a := t.settle(work.Settlement{
+				Effect: got[0].EffectID, Attempt: 1, Stamp: old, State: work.Sent,
+			}); !errors.Is(a.Err, work.ErrStale) {
 				t.Fatalf("an old dispatcher settles: %v, want stale", a.Err)
 			}
 			after := collect(t, "Refusals", t.ledger.Refusals(t.ctx, work.RefusalQuery{}))
 			if len(after) != before+2 || after[1].Verb != work.VerbTake || after[0].Verb != work.VerbSettle {
 				t.Fatalf("the refusals are %+v", after)
 			}
-			if stats, err := t.ledger.Stats(t.ctx, ""); err != nil || slices.ContainsFunc(stats, func(s work.Stats) bool { return s.Queue == "" }) {
+			if stats, err := t.ledger.Stats(t.ctx, ""); err != nil ||
+				slices.ContainsFunc(stats, func(s work.Stats) bool { return s.Queue == "" }) {
 				t.Fatalf("a dispatcher that was refused altogether is of no queue: %+v, %v", stats, err)
 			}
 			same := young
 			same.Grant = dispatcher(9).Grant
-			if _, err := t.ledger.Take(t.ctx, work.Taking{Stamp: same, Limit: 1, Hold: long}); !errors.Is(err, fence.ErrCollision) {
+			if _, err := t.ledger.Take(t.ctx,
+				work.Taking{Stamp: same, Limit: 1, Hold: long}); !errors.Is(err, fence.ErrCollision) {
 				t.Fatalf("the same token from another grant: %v, want a collision", err)
 			}
 			other := old
@@ -130,13 +146,17 @@ func outbox() []check {
 			d := dispatcher(1)
 			got := t.take(work.Taking{Stamp: d, Limit: 1, Hold: long})[0]
 			for _, attempt := range []int{0, 2} {
-				if a := t.settle(work.Settlement{Effect: got.EffectID, Attempt: attempt, Stamp: d, State: work.Sent}); !errors.Is(a.Err, work.ErrState) {
+				if a := t.settle(work.Settlement{
+					Effect: got.EffectID, Attempt: attempt, Stamp: d, State: work.Sent,
+				}); !errors.Is(a.Err, work.ErrState) {
 					t.Fatalf("settling delivery %d of 1: %v", attempt, a.Err)
 				}
 			}
 			unknown := got.EffectID
 			unknown.Generation++
-			if a := t.settle(work.Settlement{Effect: unknown, Attempt: 1, Stamp: d, State: work.Sent}); !errors.Is(a.Err, work.ErrNotFound) {
+			if a := t.settle(work.Settlement{
+				Effect: unknown, Attempt: 1, Stamp: d, State: work.Sent,
+			}); !errors.Is(a.Err, work.ErrNotFound) {
 				t.Fatalf("settling an effect that is not there: %v", a.Err)
 			}
 		}},
@@ -150,8 +170,13 @@ func outbox() []check {
 			if len(orphans) != 1 || orphans[0].EffectID != got.EffectID {
 				t.Fatalf("the orphans are %+v", orphans)
 			}
-			t.settle(work.Settlement{Effect: got.EffectID, Attempt: 1, State: work.Pending, Actor: "reconciler", Note: "its dispatcher is gone"})
-			if a := t.settle(work.Settlement{Effect: got.EffectID, Attempt: 1, Stamp: d, State: work.Sent}); a.Err != nil {
+			t.settle(work.Settlement{
+				Effect: got.EffectID, Attempt: 1, State: work.Pending, Actor: "reconciler",
+				Note: "its dispatcher is gone",
+			})
+			if a := t.settle(work.Settlement{
+				Effect: got.EffectID, Attempt: 1, Stamp: d, State: work.Sent,
+			}); a.Err != nil {
 				t.Fatalf("what a dispatcher knows is a fact, for as long as nobody has taken it again: %v", a.Err)
 			}
 		}},
@@ -198,7 +223,7 @@ func (t *trial) emits(queue string, names ...string) work.ID {
 	return h.ID
 }
 
-// allEffects reads every effect there is.
+// allEffects reads every effect.
 func (t *trial) allEffects() map[work.EffectID]work.Effect {
 	t.Helper()
 	all := map[work.EffectID]work.Effect{}
@@ -208,7 +233,8 @@ func (t *trial) allEffects() map[work.EffectID]work.Effect {
 	return all
 }
 
-// take takes effects while nobody else does, and holds what is taken, and what is left, against the law.
+// take takes effects while nobody else does. It compares the effects taken, and
+// those left, with the law.
 func (t *trial) take(q work.Taking) []work.Effect {
 	t.Helper()
 	before, earliest := t.allEffects(), t.now()
@@ -248,7 +274,8 @@ func (t *trial) take(q work.Taking) []work.Effect {
 	return got
 }
 
-// settle sends one settlement and holds the answer, and what is kept, against the law: the mark apart, which shows in what is refused.
+// settle sends one settlement and compares the answer, and the stored effect,
+// with the law. It cannot read the mark; the mark shows in later refusals.
 func (t *trial) settle(s work.Settlement) work.EffectAnswer {
 	t.Helper()
 	find := func() work.Effect {
@@ -267,7 +294,8 @@ func (t *trial) settle(s work.Settlement) work.EffectAnswer {
 		t.Fatalf("one settlement got %d answers", len(answers))
 	}
 	got, after := answers[0], find()
-	if refused := errors.Is(got.Err, work.ErrStale) || errors.Is(got.Err, fence.ErrCollision); refused || s.Check() != nil {
+	if refused := errors.Is(got.Err, work.ErrStale) ||
+		errors.Is(got.Err, fence.ErrCollision); refused || s.Check() != nil {
 		if d := suite.Differ(before, after); d != "" {
 			t.Fatalf("a refused settlement has changed the effect: %s", d)
 		}
@@ -284,7 +312,9 @@ func (t *trial) settle(s work.Settlement) work.EffectAnswer {
 	if err == nil && got.Repeated == out.Changed {
 		t.Fatalf("settling %s as %s: Repeated is %v", before.State, s.State, got.Repeated)
 	}
-	if err == nil && (got.Effect.EffectID != s.Effect || got.Effect.State != after.State || got.Effect.Attempts != after.Attempts || got.Effect.Sender != after.Sender || !got.Effect.Ready.Equal(after.Ready)) {
+	if err == nil && (got.Effect.EffectID != s.Effect || got.Effect.State != after.State ||
+		got.Effect.Attempts != after.Attempts || got.Effect.Sender != after.Sender ||
+		!got.Effect.Ready.Equal(after.Ready)) {
 		t.Fatalf("the answer's effect is %+v", got.Effect)
 	}
 	return got

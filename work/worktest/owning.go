@@ -39,7 +39,9 @@ func owning() []check {
 			}
 		}},
 		{"the token decides, not the time", func(t *trial) {
-			for _, verb := range []work.Verb{work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Fail, work.Release} {
+			for _, verb := range []work.Verb{
+				work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Fail, work.Release,
+			} {
 				h := t.lapsed("late/" + string(verb))
 				if a := t.step(h.by(verb)); a.Err != nil {
 					t.Fatalf("%s after the deadline, while nobody else was granted: %v", verb, a.Err)
@@ -48,7 +50,9 @@ func owning() []check {
 		}},
 		{"a wrong grant changes nothing", func(t *trial) {
 			h := t.running("q")
-			for _, verb := range []work.Verb{work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Fail, work.Release} {
+			for _, verb := range []work.Verb{
+				work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Fail, work.Release,
+			} {
 				req := h.by(verb)
 				req.Secret = tenure.NewSecret()
 				if a := t.step(req); !errors.Is(a.Err, fence.ErrCollision) {
@@ -90,7 +94,9 @@ func owning() []check {
 			for _, end := range []work.Verb{work.Complete, work.Fail, work.Release} {
 				h := t.running("over/" + string(end))
 				t.must(h.by(end))
-				for _, verb := range []work.Verb{work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Fail, work.Release} {
+				for _, verb := range []work.Verb{
+					work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Fail, work.Release,
+				} {
 					a := t.step(h.by(verb))
 					if verb == end && (a.Err != nil || !a.Repeated) {
 						t.Fatalf("%s again: %v; a repeated request has the effect of one", verb, a.Err)
@@ -106,7 +112,9 @@ func owning() []check {
 			for name, req := range map[string]work.Request{
 				"an oversized checkpoint": {Verb: work.Checkpoint, State: make([]byte, work.MaxPayload+1)},
 				"an oversized result":     {Verb: work.Complete, Result: make([]byte, work.MaxPayload+1)},
-				"an oversized effect":     {Verb: work.Complete, Effects: []work.Emission{{Name: "a", Body: make([]byte, work.MaxBody+1)}}},
+				"an oversized effect": {Verb: work.Complete, Effects: []work.Emission{
+					{Name: "a", Body: make([]byte, work.MaxBody+1)},
+				}},
 				"two effects of one name": {Verb: work.Complete, Effects: []work.Emission{{Name: "a"}, {Name: "a"}}},
 				"an effect without name":  {Verb: work.Complete, Effects: []work.Emission{{}}},
 				"too many effects":        {Verb: work.Complete, Effects: make([]work.Emission, work.MaxEffects+1)},

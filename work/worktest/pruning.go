@@ -8,7 +8,7 @@ import (
 )
 
 func pruning() []check {
-	// Where the clock cannot be moved, a retention of next to nothing is waited for.
+	// Where the clock cannot be moved, the check waits for a tiny retention.
 	soon := func(t *trial) time.Duration {
 		if t.Advance == nil {
 			return time.Microsecond
@@ -54,7 +54,9 @@ func pruning() []check {
 				if p := t.prune(r, 100); p.Items != 0 {
 					t.Fatalf("an item with an unknown effect was forgotten")
 				}
-				t.settle(work.Settlement{Effect: got[0].EffectID, Attempt: 1, Stamp: d, State: pick(t, work.Sent, work.Failed)})
+				t.settle(work.Settlement{
+					Effect: got[0].EffectID, Attempt: 1, Stamp: d, State: pick(t, work.Sent, work.Failed),
+				})
 			}
 			if p := t.prune(r, 100); p.Items != 1 || len(t.effectsOf(id)) != 0 {
 				t.Fatalf("an item with settled effects: %d forgotten, %d effects left", p.Items, len(t.effectsOf(id)))

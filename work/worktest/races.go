@@ -41,13 +41,16 @@ func races() []check {
 						twice = twice || got[it.ID] > 1
 					}
 					mu.Unlock()
-					if twice { // it might go on for ever
+					if twice { // a broken ledger might go on for ever
 						return
 					}
 				}
 			})
-			for _, it := range t.claim(work.Claim{Queues: []string{"q"}, Limit: work.MaxClaim, Secret: claimOf("q").Secret, Owner: "last", TTL: long}) {
-				got[it.ID]++ // left because others had it locked just then
+			for _, it := range t.claim(work.Claim{
+				Queues: []string{"q"}, Limit: work.MaxClaim, Secret: claimOf("q").Secret, Owner: "last",
+				TTL: long,
+			}) {
+				got[it.ID]++ // left over because others had locked it
 			}
 			for id, times := range got {
 				if times != 1 {
@@ -94,7 +97,8 @@ func races() []check {
 				it := t.get(h.ID)
 				completed := answers[0].Err == nil
 				if completed != (it.State == work.Done) || completed != (len(t.effectsOf(h.ID)) == 1) {
-					t.Fatalf("complete was answered %v, and the item is %s with %d effects", answers[0].Err, it.State, len(t.effectsOf(h.ID)))
+					t.Fatalf("complete was answered %v, and the item is %s with %d effects", answers[0].Err,
+						it.State, len(t.effectsOf(h.ID)))
 				}
 				if !completed && !errors.Is(answers[0].Err, fence.ErrStale) {
 					t.Fatalf("complete: %v", answers[0].Err)

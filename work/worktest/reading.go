@@ -17,7 +17,8 @@ func reading() []check {
 			if _, err := t.ledger.Get(t.ctx, work.NewID()); !errors.Is(err, work.ErrNotFound) {
 				t.Fatalf("Get of an unknown id: %v", err)
 			}
-			if _, err := t.ledger.Get(t.ctx, "x"); !errors.Is(err, work.ErrNotFound) && !errors.Is(err, work.ErrInvalid) {
+			if _, err := t.ledger.Get(t.ctx, "x"); !errors.Is(err, work.ErrNotFound) &&
+				!errors.Is(err, work.ErrInvalid) {
 				t.Fatalf("Get of a bad id: %v", err)
 			}
 		}},
@@ -96,7 +97,14 @@ func reading() []check {
 			t.mixed()
 			all := t.allEffects()
 			now := t.now()
-			for _, q := range []work.EffectQuery{{}, {Queue: "mixed/a"}, {States: []work.EffectState{work.Pending}}, {States: []work.EffectState{work.Unknown, work.Sent}}, {Limit: 2}, {Queue: "none"}} {
+			for _, q := range []work.EffectQuery{
+				{},
+				{Queue: "mixed/a"},
+				{States: []work.EffectState{work.Pending}},
+				{States: []work.EffectState{work.Unknown, work.Sent}},
+				{Limit: 2},
+				{Queue: "none"},
+			} {
 				var want []work.EffectID
 				for id, e := range all {
 					if q.Selects(e, now) {
@@ -130,10 +138,24 @@ func reading() []check {
 			}
 		}},
 		{"bad queries are named", func(t *trial) {
-			for _, q := range []work.Query{{Limit: -1}, {States: []work.State{"asleep"}}, {After: "x"}, {Queue: "a\x00b"}, {Queue: "\xff"}, {Owner: "ann\x00"}, {Owner: "\xff"}} {
+			for _, q := range []work.Query{
+				{Limit: -1},
+				{States: []work.State{"asleep"}},
+				{After: "x"},
+				{Queue: "a\x00b"},
+				{Queue: "\xff"},
+				{Owner: "ann\x00"},
+				{Owner: "\xff"},
+			} {
 				refuses(t, q, t.ledger.List(t.ctx, q))
 			}
-			for _, q := range []work.EffectQuery{{Limit: -1}, {Item: "x"}, {Queue: "a\x00b"}, {Queue: "\xff"}, {After: work.EffectID{Item: work.NewID(), Name: "x\x00"}}} {
+			for _, q := range []work.EffectQuery{
+				{Limit: -1},
+				{Item: "x"},
+				{Queue: "a\x00b"},
+				{Queue: "\xff"},
+				{After: work.EffectID{Item: work.NewID(), Name: "x\x00"}},
+			} {
 				refuses(t, q, t.ledger.Effects(t.ctx, q))
 			}
 			for _, q := range []work.RefusalQuery{{Limit: -1}, {Item: "x"}, {Queue: "a\x00b"}, {Queue: "\xff"}} {
@@ -142,7 +164,9 @@ func reading() []check {
 			if _, err := t.ledger.Stats(t.ctx, "a\x00b"); !errors.Is(err, work.ErrInvalid) {
 				t.Fatalf("Stats of a queue that cannot be: %v", err)
 			}
-			if _, err := t.ledger.Take(t.ctx, work.Taking{Stamp: dispatcher(1), Limit: 1, Hold: long, To: []string{"x\x00"}}); !errors.Is(err, work.ErrInvalid) {
+			if _, err := t.ledger.Take(t.ctx, work.Taking{
+				Stamp: dispatcher(1), Limit: 1, Hold: long, To: []string{"x\x00"},
+			}); !errors.Is(err, work.ErrInvalid) {
 				t.Fatalf("Take for a destination that cannot be: %v", err)
 			}
 		}},
@@ -185,7 +209,8 @@ func reading() []check {
 	}
 }
 
-// refuses makes sure that a query yields that it is invalid and nothing else.
+// refuses checks that a query yields one error, that it is invalid, and nothing
+// else.
 func refuses[T any](t *trial, q any, seq iter.Seq2[T, error]) {
 	t.Helper()
 	n := 0
@@ -199,12 +224,14 @@ func refuses[T any](t *trial, q any, seq iter.Seq2[T, error]) {
 	}
 }
 
-// mixed makes items in all states in two queues, with effects and refusals, none of which changes by itself for an hour.
+// mixed makes items in all states in two queues, with effects and refusals.
+// None of them changes by itself for an hour.
 func (t *trial) mixed() {
 	t.Helper()
 	for _, q := range []string{"mixed/a", "mixed/b"} {
 		for _, s := range work.States {
-			// Claimed each in a queue of its own would be simpler; here they share one, so those that wait come last.
+			// The items share a queue, so the waiting ones are added last:
+			// otherwise they would be claimed.
 			if s != work.Waiting {
 				t.inState(s, q)
 			}
@@ -225,7 +252,7 @@ func (t *trial) mixed() {
 	}
 }
 
-// listed is what a list has of an item at least.
+// listed returns the part of an item that every list has.
 func listed(it work.Item) work.Item {
 	it.Payload, it.Checkpoint, it.Result, it.Record.History = nil, nil, nil, nil
 	return it

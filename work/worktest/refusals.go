@@ -21,7 +21,9 @@ func refusals() []check {
 				t.Fatalf("%d refusals", len(got))
 			}
 			r := got[0]
-			if r.Verb != work.Complete || r.Why != "stale" || r.Queue != "q" || r.Presented != h.Record.Token || r.PresentedOwner != "ann" || r.Newest != next.Record.Token || r.NewestOwner != "bob" {
+			if r.Verb != work.Complete || r.Why != "stale" || r.Queue != "q" ||
+				r.Presented != h.Record.Token || r.PresentedOwner != "ann" || r.Newest != next.Record.Token ||
+				r.NewestOwner != "bob" {
 				t.Fatalf("the refusal is %+v", r)
 			}
 		}},

@@ -14,7 +14,8 @@ func requeueing() []check {
 			h := t.lapsed("q")
 			req := requeue(h.Item)
 			a := t.must(req)
-			if a.Item.State != work.Waiting || a.Item.Record.Cause != tenure.Expired || a.Item.Record.Token <= h.Record.Token {
+			if a.Item.State != work.Waiting || a.Item.Record.Cause != tenure.Expired ||
+				a.Item.Record.Token <= h.Record.Token {
 				t.Fatalf("after the requeue: %+v", a.Item)
 			}
 			if again := t.must(req); !again.Repeated {
@@ -39,7 +40,7 @@ func requeueing() []check {
 			c := claimOf("q")
 			c.TTL = t.lapsing()
 			next := t.claim(c)[0]
-			t.pass(next.Record.Deadline) // lapsed as well, but another term than the one that was read
+			t.pass(next.Record.Deadline) // also lapsed, but not the term that the reconciler has read
 			if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrStale) {
 				t.Fatalf("requeue by a token that is no longer the newest: %v, want stale", a.Err)
 			}

@@ -27,12 +27,13 @@ func sequences() []check {
 	}
 }
 
-// author invents what happens in one queue: sensible requests, late ones, wrong ones.
+// author invents requests about one queue: sensible ones, late ones and wrong
+// ones.
 type author struct {
 	*trial
 	queue  string
 	ids    []work.ID
-	grants []held // of earlier claims and acts: most are over
+	grants []held // from earlier claims and acts; most have ended
 }
 
 func (by *author) act(n int) {
@@ -94,19 +95,23 @@ func (by *author) request() work.Request {
 	if len(by.grants) > 0 && t.rand.IntN(8) == 0 {
 		req.Secret = pick(t, by.grants...).secret
 	}
-	by.grants = append(by.grants, held{work.Item{ID: id, Queue: by.queue, Record: tenure.Record{Token: t.get(id).Record.Token + 1}}, req.Secret})
+	by.grants = append(by.grants, held{
+		work.Item{ID: id, Queue: by.queue, Record: tenure.Record{Token: t.get(id).Record.Token + 1}},
+		req.Secret,
+	})
 	return req
 }
 
-// owner is a request of one who holds an item, or did: mostly one of the newest.
+// owner returns a request of a present or past owner, mostly a recent one.
 func (by *author) owner() work.Request {
 	t := by.trial
 	n := len(by.grants)
 	h := by.grants[n-1-t.rand.IntN(min(n, pick(t, 1, 3, 10)))]
 	if it := t.get(h.ID); it.Record.Grant == h.secret.Grant() && t.rand.IntN(10) > 0 {
-		h.Item = it // with the token that an act of its own has burned
+		h.Item = it // an operator's act has burned a token; use that one
 	}
-	req := h.by(pick(t, work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Complete, work.Fail, work.Fail, work.Release))
+	req := h.by(pick(t, work.Heartbeat, work.Report, work.Checkpoint, work.Complete, work.Complete, work.Fail,
+		work.Fail, work.Release))
 	switch req.Verb {
 	case work.Heartbeat:
 		req.TTL = pick(t, 0, 0, brief, 3*long)
@@ -118,11 +123,14 @@ func (by *author) owner() work.Request {
 		req.Result = pick(t, nil, []byte("r1"), []byte("r2"))
 		for _, name := range []string{"x", "y"} {
 			if t.rand.IntN(2) == 0 {
-				req.Effects = append(req.Effects, work.Emission{Name: name, Body: []byte(name), AtMostOnce: t.rand.IntN(2) == 0})
+				req.Effects = append(req.Effects, work.Emission{
+					Name: name, Body: []byte(name), AtMostOnce: t.rand.IntN(2) == 0,
+				})
 			}
 		}
 	case work.Fail:
-		req.Error, req.Final, req.Delay = pick(t, "", "broken"), t.rand.IntN(6) == 0, pick(t, 0, time.Microsecond, brief)
+		req.Error, req.Final, req.Delay = pick(t, "", "broken"), t.rand.IntN(6) == 0,
+			pick(t, 0, time.Microsecond, brief)
 	case work.Release:
 		req.Delay = pick(t, 0, 0, brief)
 	}
@@ -138,18 +146,25 @@ func (by *author) deliver() {
 	d := dispatcher(1)
 	d.Grant = tenure.Secret("00000000000000000000000000000001").Grant()
 	for _, e := range t.take(work.Taking{Stamp: d, Limit: t.rand.IntN(3), Hold: pick(t, brief, long)}) {
-		s := work.Settlement{Effect: e.EffectID, Attempt: e.Attempts - t.rand.IntN(2), Stamp: d, State: pick(t, work.EffectStates...), Delay: pick(t, 0, brief), Error: pick(t, "", "no answer")}
+		s := work.Settlement{
+			Effect: e.EffectID, Attempt: e.Attempts - t.rand.IntN(2), Stamp: d,
+			State: pick(t, work.EffectStates...), Delay: pick(t, 0, brief), Error: pick(t, "", "no answer"),
+		}
 		t.settle(s)
 		if t.rand.IntN(3) == 0 {
 			t.settle(s)
 		}
 		if t.rand.IntN(3) == 0 {
-			t.settle(work.Settlement{Effect: e.EffectID, Attempt: e.Attempts, State: pick(t, work.EffectStates...), Actor: "olga", Note: "looked"})
+			t.settle(work.Settlement{
+				Effect: e.EffectID, Attempt: e.Attempts, State: pick(t, work.EffectStates...), Actor: "olga",
+				Note: "looked",
+			})
 		}
 	}
 }
 
-// letTimePass moves the clock by nothing, by a little, to the very edge of what an item says, or beyond it.
+// letTimePass moves the clock: a little, far, to the very edge of a time in an
+// item, or not at all.
 func (by *author) letTimePass() {
 	t := by.trial
 	if t.Advance == nil {

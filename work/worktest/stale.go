@@ -7,20 +7,28 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// stale tries every write of an owner that was replaced, after every way of being replaced.
+// stale tries every verb of an owner that was replaced, after every way to
+// replace it.
 func stale() []check {
 	var all []check
-	for _, verb := range []work.Verb{work.Complete, work.Fail, work.Release, work.Heartbeat, work.Report, work.Checkpoint} {
-		all = append(all, check{"a stale " + string(verb) + " changes nothing, fans out nothing and is recorded", func(t *trial) {
-			for _, way := range []string{"reassign", "requeue", "cancel", "takeover", "requeue and claim", "reassign and claim", "requeue, claim and complete"} {
+	for _, verb := range []work.Verb{
+		work.Complete, work.Fail, work.Release, work.Heartbeat, work.Report, work.Checkpoint,
+	} {
+		all = append(all, check{"a stale " + string(verb) + " changes nothing, fans out nothing " +
+			"and is recorded", func(t *trial) {
+			for _, way := range []string{
+				"reassign", "requeue", "cancel", "takeover", "requeue and claim", "reassign and claim",
+				"requeue, claim and complete",
+			} {
 				h := t.replaced(way)
 				req := h.by(verb)
 				req.Result, req.Effects = []byte("stale result"), []work.Emission{{Name: "stale"}}
 				req.Error, req.Progress, req.State = "stale", "stale", []byte("stale")
 				before := len(t.refusalsOf(h.ID))
-				a := t.step(req) // which compares item, effects and refusals with the law
+				a := t.step(req) // compares item, effects and refusals with the law
 				var stale *fence.StaleError
-				if !errors.As(a.Err, &stale) || stale.Presented.Token != h.Record.Token || stale.PresentedOwner != "ann" {
+				if !errors.As(a.Err, &stale) || stale.Presented.Token != h.Record.Token ||
+					stale.PresentedOwner != "ann" {
 					t.Fatalf("after %s: %v (%+v), want a stale error that names token and owner", way, a.Err, stale)
 				}
 				if n := len(t.refusalsOf(h.ID)); n != before+1 {
@@ -37,7 +45,7 @@ func stale() []check {
 	return all
 }
 
-// replaced is an owner that another act has shut out.
+// replaced returns an owner that was shut out in the given way.
 func (t *trial) replaced(way string) held {
 	t.Helper()
 	queue := "replaced/by " + way + "/" + string(work.NewID())

@@ -13,7 +13,7 @@ var errRollback = errors.New("rolled back on purpose")
 func transactions() []check {
 	in := func(name string, run func(t *trial)) check {
 		return check{name, func(t *trial) {
-			if t.Within != nil { // a ledger without transactions has nothing to promise here
+			if t.Within != nil { // a ledger without transactions promises nothing here
 				run(t)
 			}
 		}}
@@ -40,7 +40,8 @@ func transactions() []check {
 			done := h.by(work.Complete)
 			done.Result, done.Effects = []byte("result"), []work.Emission{{Name: "x"}}
 			t.within(nil, func(ops work.Operations) error { return t.apply(ops, done)[0].Err })
-			if it := t.get(add.ID); it.State != work.Done || string(it.Result) != "result" || len(t.effectsOf(add.ID)) != 1 {
+			if it := t.get(add.ID); it.State != work.Done || string(it.Result) != "result" ||
+				len(t.effectsOf(add.ID)) != 1 {
 				t.Fatalf("after the commit it is %s with %d effects", it.State, len(t.effectsOf(add.ID)))
 			}
 		}),
@@ -64,7 +65,7 @@ func transactions() []check {
 			if !t.get(add.ID).IsZero() {
 				t.Fatalf("an item that was rolled back is there")
 			}
-			if a := t.must(done); a.Repeated { // the same request again, after its commit was lost
+			if a := t.must(done); a.Repeated { // the caller sends the same request again
 				t.Fatalf("a completion that was rolled back counts as done")
 			}
 		}),
@@ -124,7 +125,8 @@ func transactions() []check {
 				}
 				second := t.apply(ops, h.by(work.Heartbeat))[0]
 				if first.Err != nil || second.Err != nil || !second.Now.After(first.Now) {
-					t.Fatalf("the clock stood still: %s, then %s (%v, %v)", first.Now, second.Now, first.Err, second.Err)
+					t.Fatalf("the clock stood still: %s, then %s (%v, %v)", first.Now, second.Now, first.Err,
+						second.Err)
 				}
 				return nil
 			})
@@ -132,7 +134,7 @@ func transactions() []check {
 	}
 }
 
-// within carries out a transaction that is to end with an error, or none.
+// within runs a transaction and checks the error with which it ends.
 func (t *trial) within(want error, do func(work.Operations) error) {
 	t.Helper()
 	if err := t.Within(t.ctx, t.ledger, do); !errors.Is(err, want) {

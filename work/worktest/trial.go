@@ -14,17 +14,19 @@ import (
 )
 
 const (
-	// long is a time that does not run out while a check runs, on any clock that is not advanced.
+	// long is a time that does not run out during a check, unless the clock is
+	// advanced.
 	long = time.Hour
-	// brief is a time that can be waited for. Nothing is asserted of a brief lease that needs it to be still alive.
+	// brief is a time short enough to wait for. No check needs a brief lease to
+	// be still alive.
 	brief = 30 * time.Millisecond
 )
 
-// trial is one check under way on one place.
+// trial is one check under way on one ledger.
 type trial struct {
 	testing.TB
 	Harness
-	// ledger is the first handle on the place.
+	// ledger is the first handle.
 	ledger work.Ledger
 	opened []work.Ledger
 	ctx    context.Context
@@ -53,7 +55,7 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	return t
 }
 
-// open opens one more handle on the place.
+// open opens one more handle on the ledger.
 func (t *trial) open() work.Ledger {
 	t.Helper()
 	l := t.Open(t.TB)
@@ -61,7 +63,8 @@ func (t *trial) open() work.Ledger {
 	return l
 }
 
-// many is how often something is repeated: in full, and on a slow ledger or in a short test.
+// many returns how often to repeat something: full, or slow on a slow ledger or
+// in a short test.
 func (t *trial) many(full, slow int) int {
 	if t.Slow || testing.Short() {
 		return min(full, slow)
@@ -69,10 +72,10 @@ func (t *trial) many(full, slow int) int {
 	return full
 }
 
-// pick returns one of what it is given.
+// pick returns one of its arguments at random.
 func pick[T any](t *trial, of ...T) T { return of[t.rand.IntN(len(of))] }
 
-// apply sends requests and makes sure that each has its one answer.
+// apply sends requests and checks that each has one answer.
 func (t *trial) apply(l work.Operations, requests ...work.Request) []work.Answer {
 	t.Helper()
 	answers := l.Apply(t.ctx, requests)
@@ -82,7 +85,7 @@ func (t *trial) apply(l work.Operations, requests ...work.Request) []work.Answer
 	return answers
 }
 
-// get reads an item; zero if there is none.
+// get reads an item. It returns the zero Item if there is none.
 func (t *trial) get(id work.ID) work.Item {
 	t.Helper()
 	it, err := t.ledger.Get(t.ctx, id)
@@ -127,13 +130,14 @@ func (t *trial) now() time.Time {
 	return now
 }
 
-// pass lets the ledger's clock reach a moment: by moving it where that is possible, otherwise by waiting for it.
+// pass moves the ledger's clock to a moment or, if it cannot, waits for it.
 func (t *trial) pass(until time.Time) {
 	t.Helper()
 	suite.Pass(t.ctx, t, until, t.now, t.Advance)
 }
 
-// lapsing is a time that is about to run out: short where that has to be waited for.
+// lapsing returns a TTL for a lease that shall run out. It is short if the
+// check must wait for that.
 func (t *trial) lapsing() time.Duration {
 	if t.Advance == nil {
 		return brief
@@ -141,23 +145,23 @@ func (t *trial) lapsing() time.Duration {
 	return long
 }
 
-// held is an item and the secret it was claimed with.
+// held is an item and the secret that claimed it.
 type held struct {
 	work.Item
 	secret tenure.Secret
 }
 
-// by is a request of the owner.
+// by returns a request of the owner.
 func (h held) by(verb work.Verb) work.Request {
 	return work.Request{Verb: verb, ID: h.ID, Token: h.Record.Token, Secret: h.secret}
 }
 
-// added is a request for a new item in a queue.
+// added returns a request for a new item in a queue.
 func added(queue string) work.Request {
 	return work.Request{Verb: work.Add, ID: work.NewID(), Queue: queue, Payload: []byte("payload of " + queue)}
 }
 
-// hand is an act by hand.
+// hand returns an operator's request.
 func hand(verb work.Verb, id work.ID) work.Request {
 	req := work.Request{Verb: verb, ID: id, Secret: tenure.NewSecret(), Actor: "olga", Note: "because"}
 	if verb == work.Reassign {
@@ -166,12 +170,15 @@ func hand(verb work.Verb, id work.ID) work.Request {
 	return req
 }
 
-// claimOf asks for one item of a queue.
+// claimOf returns a claim of one item of a queue.
 func claimOf(queue string) work.Claim {
-	return work.Claim{Queues: []string{queue}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", Instance: "run 1", TTL: long}
+	return work.Claim{
+		Queues: []string{queue}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", Instance: "run 1",
+		TTL: long,
+	}
 }
 
-// running is a new item of its own queue, claimed.
+// running adds an item to a queue and claims it.
 func (t *trial) running(queue string) held { t.Helper(); return t.runningFor(queue, long) }
 
 func (t *trial) runningFor(queue string, ttl time.Duration) held {
@@ -180,7 +187,7 @@ func (t *trial) runningFor(queue string, ttl time.Duration) held {
 	return t.claimed(queue, ttl)
 }
 
-// claimed claims the one item there is in a queue.
+// claimed claims the only item in a queue.
 func (t *trial) claimed(queue string, ttl time.Duration) held {
 	t.Helper()
 	c := claimOf(queue)
@@ -192,7 +199,7 @@ func (t *trial) claimed(queue string, ttl time.Duration) held {
 	return held{got[0], c.Secret}
 }
 
-// lapsed lets an owner's time run out.
+// lapsed adds and claims an item, and lets its lease run out.
 func (t *trial) lapsed(queue string) held {
 	t.Helper()
 	h := t.runningFor(queue, t.lapsing())
@@ -200,12 +207,15 @@ func (t *trial) lapsed(queue string) held {
 	return h
 }
 
-// requeue is the reconciler's request for what it has read.
+// requeue returns the reconciler's request for an item that it has read.
 func requeue(it work.Item) work.Request {
-	return work.Request{Verb: work.Requeue, ID: it.ID, Token: it.Record.Token, Secret: tenure.NewSecret(), Owner: "reconciler"}
+	return work.Request{
+		Verb: work.Requeue, ID: it.ID, Token: it.Record.Token, Secret: tenure.NewSecret(),
+		Owner: "reconciler",
+	}
 }
 
-// dispatcher is the stamp of the n-th dispatcher.
+// dispatcher returns the stamp of the n-th dispatcher.
 func dispatcher(n int) fence.Stamp {
 	return fence.Stamp{Key: "work/dispatch", Token: fence.Token(1000 + n), Grant: tenure.NewSecret().Grant()}
 }

@@ -52,7 +52,7 @@ func waking() []check {
 	}
 }
 
-// wake returns the channel, or nil of a ledger that wakes nobody.
+// wake returns the channel of hints, or nil if the ledger has none.
 func (t *trial) wake(ctx context.Context, l work.Ledger, w work.Wanted) <-chan struct{} {
 	t.Helper()
 	waker, can := l.(work.Waker)

@@ -41,7 +41,7 @@ INSERT INTO croft.rekeying (target, from_key, from_token, to_key, actor, note)
 VALUES ($1, $2, $3, $4, $5, $6)
 
 -- name: rekeyed
-SELECT at, from_key, from_token, to_key, actor, note
+SELECT at, from_key, actor, note
 FROM croft.rekeying
 WHERE target = $1
 ORDER BY at DESC

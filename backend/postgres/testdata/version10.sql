@@ -1,5 +1,3 @@
--- The schema as version 10 made it, before functions set their search_path. A test
--- brings it up to date.
 
 BEGIN;
 
@@ -10,10 +8,7 @@ CREATE TABLE IF NOT EXISTS croft.migration (
     applied timestamptz NOT NULL DEFAULT now()
 );
 
--- 001_tables
 
--- What Croft remembers of keys. Times are whole microseconds since 1970 on this server's clock, durations whole microseconds; NULL is "not set".
--- Numbers that are always there come first: the server finds those at once.
 
 CREATE TABLE croft.lease (
     token       bigint NOT NULL,
@@ -22,11 +17,11 @@ CREATE TABLE croft.lease (
     deadline    bigint NOT NULL,
     ttl         bigint NOT NULL,
     every       bigint NOT NULL DEFAULT 0,
-    terms       bigint NOT NULL,                -- grants
-    transfers   bigint NOT NULL,                -- grants, reservations and revocations
-    awaited     boolean NOT NULL DEFAULT false, -- somebody may be in the table of waiters: changes that set a key free or move it look there
+    terms       bigint NOT NULL,
+    transfers   bigint NOT NULL,
+    awaited     boolean NOT NULL DEFAULT false,
     key         text COLLATE "C" PRIMARY KEY,
-    grant_id    text   NOT NULL,                -- fingerprint of the grant's secret; the secret itself is nowhere
+    grant_id    text   NOT NULL,
     owner       text   NOT NULL,
     instance    text   NOT NULL,
     state       text   NOT NULL,
@@ -34,15 +29,14 @@ CREATE TABLE croft.lease (
     ended       text   NOT NULL DEFAULT '',
     actor       text   NOT NULL DEFAULT '',
     note        text   NOT NULL DEFAULT '',
-    guards      text   NOT NULL DEFAULT '',     -- a JSON array, or nothing
+    guards      text   NOT NULL DEFAULT '',
     progress    text   NOT NULL DEFAULT '',
     progress_at bigint,
     succeeded   bigint,
     hold_until  bigint,
-    spent       integer[] NOT NULL DEFAULT '{}' -- the short forms of the grants in its past: a look at them spares most looks into it
-) WITH (fillfactor = 70);                       -- room for changes to stay on their page: no index changes with them
+    spent       integer[] NOT NULL DEFAULT '{}'
+) WITH (fillfactor = 70);
 
--- The transfers that are over; the newest one is the lease's own row, too. A key has 32 slots, used in turn.
 CREATE TABLE croft.past (
     token    bigint NOT NULL,
     acquired bigint NOT NULL,
@@ -60,95 +54,86 @@ CREATE TABLE croft.past (
     PRIMARY KEY (key, slot)
 ) WITH (fillfactor = 70);
 
--- Which clients wait for a key, first come, first served. Only while somebody does, changes notify: every notification costs all of the server's commits.
 CREATE TABLE croft.waiter (
     key        text COLLATE "C" NOT NULL,
-    id         text NOT NULL,                   -- of the client
+    id         text NOT NULL,
     place      bigint GENERATED ALWAYS AS IDENTITY,
-    named      boolean NOT NULL DEFAULT false,  -- it has been told that it is its turn; asking in vain gives it its place back
+    named      boolean NOT NULL DEFAULT false,
     wait_until timestamptz NOT NULL,
     PRIMARY KEY (key, id)
 );
 
--- How far housekeeping has come; one row.
 CREATE TABLE croft.housekeeping (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
     swept_to text COLLATE "C" NOT NULL DEFAULT ''
 );
 INSERT INTO croft.housekeeping DEFAULT VALUES;
 
--- For people: the leases with times they can read.
 CREATE VIEW croft.leases AS
 SELECT key, token, owner, instance,
-       CASE WHEN state <> 'free' AND to_timestamp(deadline / 1e6) <= clock_timestamp() THEN 'free' ELSE state END AS state,
+       CASE WHEN state <> 'free' AND to_timestamp(deadline / 1e6) <= clock_timestamp() THEN 'free' ELSE state END
+           AS state,
        cause, ended, actor, note,
-       to_timestamp(acquired / 1e6) AS acquired, to_timestamp(renewed / 1e6) AS renewed, to_timestamp(deadline / 1e6) AS deadline,
+       to_timestamp(acquired / 1e6) AS acquired, to_timestamp(renewed / 1e6) AS renewed,
+           to_timestamp(deadline / 1e6) AS deadline,
        ttl * interval '1 microsecond' AS ttl, progress, to_timestamp(progress_at / 1e6) AS progress_at, terms
 FROM croft.lease;
 
 INSERT INTO croft.migration (version, name) VALUES (1, '001_tables');
 
--- 002_measures
 
--- The clock of leases: whole microseconds since 1970, read when it is called and not when the transaction began.
 CREATE FUNCTION croft.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
-AS $$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$; -- 53 bits hold it to the microsecond until 2255
+AS $$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$;
 
--- The first 32 bits of a grant's fingerprint, as a number: the same on every version of the server, unlike its own hashes.
 CREATE FUNCTION croft.short(grant_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' || left(grant_id, 8))::bit(32)::integer $$;
 
--- A record as clients read it: one text, its fields set apart by a character that is in none of them. Columns of a result cost the server more than their contents.
 CREATE FUNCTION croft.pack(l croft.lease) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
-    SELECT concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note, l.acquired, l.renewed, l.deadline, l.ttl, l.every,
-        coalesce(l.succeeded::text, ''), coalesce(l.hold_until::text, ''), l.guards, l.progress, coalesce(l.progress_at::text, ''), l.terms, l.awaited)
+    SELECT concat_ws(E'\x1f', l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note,
+        l.acquired, l.renewed, l.deadline, l.ttl, l.every,
+        coalesce(l.succeeded::text, ''), coalesce(l.hold_until::text, ''), l.guards, l.progress,
+            coalesce(l.progress_at::text, ''), l.terms, l.awaited)
 $$;
 
--- The transfers before a key's newest one, oldest first.
 CREATE FUNCTION croft.past_of(of_key text) RETURNS json
 LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(json_agg(json_build_object(
-        'token', p.token, 'grant', p.grant_id, 'owner', p.owner, 'instance', p.instance, 'state', p.state, 'cause', p.cause,
-        'actor', p.actor, 'note', p.note, 'acquired', p.acquired, 'finished', p.finished, 'ended', p.ended) ORDER BY p.token), '[]')
-    FROM (SELECT q.* FROM croft.past q, croft.lease l WHERE l.key = of_key AND q.key = of_key AND q.token < l.token ORDER BY q.token DESC
-        LIMIT (SELECT least(m.transfers - 1, 31) FROM croft.lease m WHERE m.key = of_key)) AS p -- and not those of a record that somebody deleted by hand
+        'token', p.token, 'grant', p.grant_id, 'owner', p.owner, 'instance', p.instance, 'state', p.state, 'cause',
+            p.cause,
+        'actor', p.actor, 'note', p.note, 'acquired', p.acquired, 'finished', p.finished, 'ended', p.ended)
+            ORDER BY p.token), '[]')
+    FROM (SELECT q.* FROM croft.past q, croft.lease l WHERE l.key = of_key AND q.key = of_key AND q.token < l.token
+        ORDER BY q.token DESC
+        LIMIT (SELECT least(m.transfers - 1, 31) FROM croft.lease m WHERE m.key = of_key)) AS p
 $$;
 
 INSERT INTO croft.migration (version, name) VALUES (2, '002_measures');
 
--- 003_wait
 
--- Waiting clients are told by notifications on one channel:
---   key           the key may have changed: everybody who waits for it asks
---   \x02 id key   the key is free, and it is this client's turn to ask: a hint and no reservation. The others ask only if nothing more is heard of the key
---   \x03 key      the key has been granted: the others need not ask
--- Whoever calls these functions has the lease's row locked, so that between looking for waiters and committing nobody can come to wait unseen.
 
--- Names the client that has waited longest for a key that is free now. One that is just leaving is passed over: it would take its turn with it.
 CREATE FUNCTION croft.wake_v1(k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     next_id text;
 BEGIN
-    -- In two statements: a plan that joins them may look for the first more than once, and finds another each time.
-    SELECT v.id INTO next_id FROM croft.waiter v WHERE v.key = k AND NOT v.named AND v.wait_until > clock_timestamp() ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED;
+    SELECT v.id INTO next_id FROM croft.waiter v WHERE v.key = k AND NOT v.named
+        AND v.wait_until > clock_timestamp() ORDER BY v.place LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         UPDATE croft.waiter w SET named = true WHERE w.key = k AND w.id = next_id;
-        PERFORM pg_notify('croft.wake', E'\x02' || next_id || ' ' || k); -- it goes out when the change is committed
+        PERFORM pg_notify('croft.wake', E'\x02' || next_id || ' ' || k);
     END IF;
     UPDATE croft.lease l SET awaited = false
-    WHERE l.key = k AND NOT EXISTS (SELECT FROM croft.waiter w WHERE w.key = k AND NOT w.named AND w.wait_until > clock_timestamp());
+    WHERE l.key = k AND NOT EXISTS (SELECT FROM croft.waiter w WHERE w.key = k AND NOT w.named
+        AND w.wait_until > clock_timestamp());
 END
 $$;
 
--- Enters a client as waiting for keys, for a while. The leases' rows are locked first: a change under way is over then and seen by whoever asks next, and every later one
--- finds the waiter. A key without a record has no row to lock; if it is being made at this very moment, the client is found when it enters itself the next time.
 CREATE FUNCTION croft.wait_v1(wait_ms integer, client text, keys text[], for_ms integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -156,13 +141,13 @@ BEGIN
     PERFORM set_config('lock_timeout', wait_ms::text, true);
     PERFORM FROM (SELECT FROM croft.lease l WHERE l.key = ANY (keys) ORDER BY l.key FOR UPDATE) AS settled;
     INSERT INTO croft.waiter AS w (key, id, wait_until)
-    SELECT k, client, clock_timestamp() + for_ms * interval '1 millisecond' FROM (SELECT DISTINCT unnest(keys) COLLATE "C" AS k ORDER BY k) AS sorted
+    SELECT k, client, clock_timestamp() + for_ms * interval '1 millisecond'
+        FROM (SELECT DISTINCT unnest(keys) COLLATE "C" AS k ORDER BY k) AS sorted
     ON CONFLICT (key, id) DO UPDATE SET wait_until = excluded.wait_until, named = false;
     UPDATE croft.lease l SET awaited = true WHERE l.key = ANY (keys) AND NOT l.awaited;
 END
 $$;
 
--- Passes the turn on: for a client that was named and does not want the key any more.
 CREATE FUNCTION croft.pass_v1(wait_ms integer, k text) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -177,27 +162,15 @@ $$;
 
 INSERT INTO croft.migration (version, name) VALUES (3, '003_wait');
 
--- 004_apply
 
--- The law of ownership (package tenure), for a whole batch in one call. Every request gets one answer: its number, a verdict, the time of the decision, the past and the
--- packed record, all in one text; see pack. The verdicts:
---   done     it took effect, or the record shows its effect already; the record is the one after it
---   refused  the law refuses it and nothing was changed; the record is as it stands, nothing if nothing is remembered. The past is
---            there where the refusal rests on more than the newest transfer. The client derives the reason with the same law
---   skipped  another transaction has the key's row: nothing is known, ask again
---
--- Requests come in waves, in which every key occurs once: first its acquires, each part ordered by key. Wave w ends at ends[w], its acquires at claims[w]. A wave
--- locks its rows, reads the clock, decides in memory, and writes: a handful of statements, however many requests.
---
--- It waits for no row, except at most wait_ms for one that another transaction is just making. A patient call is for a single key, every request in a wave of its own, and
--- waits for its row, too. set_at replaces the clock, for tests. A claim that is refused enters its client, if it is named in waiters, among those who wait.
 CREATE FUNCTION croft.apply_v1(
     set_at bigint, wait_ms integer, for_ms integer, patient boolean, claims integer[], ends integer[],
-    verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[], everys bigint[], holds bigint[],
-    guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[], waiters text[]
+    verbs text[], keys text[], grants text[], owners text[], instances text[], ttls bigint[], aboves bigint[],
+        everys bigint[], holds bigint[],
+    guardses text[], resumes boolean[], progresses text[], faileds boolean[], actors text[], notes text[],
+        waiters text[]
 ) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE
--- A plan made while a table is small must serve when it has grown: keys are looked up by their index, and no plan is made twice.
 SET plan_cache_mode = force_generic_plan
 SET jit = off
 SET enable_seqscan = off
@@ -210,43 +183,43 @@ DECLARE
     min_time  CONSTANT bigint := -62135596799999999;
     limited  text := set_config('lock_timeout', wait_ms::text, true);
     wave     integer := 1;
-    lo       integer := 1;        -- the wave's first request,
-    claim_to integer;             -- its last acquire
-    hi       integer;             -- and its last
-    spots    integer[];           -- which requests have a row that is locked now, and the rows
+    lo       integer := 1;
+    claim_to integer;
+    hi       integer;
+    spots    integer[];
     held_rows    croft.lease[];
     more_spots   integer[];
     more_rows   croft.lease[];
-    seen     integer[];           -- which have one at all, if not all are locked
+    seen     integer[];
     looked   croft.lease[];
-    a        integer;             -- how far these lists have been read
+    a        integer;
     b        integer;
-    skipped  text[] := '{}';      -- keys that another has
-    insist   boolean := false;    -- lock the row, whatever it says
-    answers  text[];              -- what the wave answers
-    news     croft.lease[];       -- and what it writes
+    skipped  text[] := '{}';
+    insist   boolean := false;
+    answers  text[];
+    news     croft.lease[];
     changes  croft.lease[];
     overs    croft.past[];
     made     text[];
-    join_keys text[];             -- who begins to wait
+    join_keys text[];
     join_ids  text[];
-    moved    text[] := '{}';      -- awaited keys that have changed hands,
-    taken    text[] := '{}';      -- those that somebody held before,
-    by_force text[] := '{}';      -- and those that an operator moved
+    moved    text[] := '{}';
+    taken    text[] := '{}';
+    by_force text[] := '{}';
     now_us   bigint;
     verb     text;
     verdict  text;
     past     json;
-    lease    croft.lease;         -- the record to answer with
-    shown    boolean;             -- there is one
-    k        text;                -- the request's key
-    g        text;                -- and grant
-    r        croft.lease;         -- the key's record
-    o        croft.past;          -- its transfer that is over
-    present  boolean;             -- it has a record
-    known    boolean;             -- the request's grant is remembered:
-    t_state text; t_cause text; t_ended text; -- what of its transfer
-    alive    boolean;             -- the newest term is held and its deadline has not passed
+    lease    croft.lease;
+    shown    boolean;
+    k        text;
+    g        text;
+    r        croft.lease;
+    o        croft.past;
+    present  boolean;
+    known    boolean;
+    t_state text; t_cause text; t_ended text;
+    alive    boolean;
     by_hand  boolean;
     next_state text;
     next_cause text;
@@ -256,14 +229,13 @@ BEGIN
 WHILE wave <= cardinality(ends) LOOP
     claim_to := claims[wave]; hi := ends[wave];
 
-    -- Lock.
     spots := '{}'; held_rows := '{}'; seen := '{}';
     now_us := coalesce(set_at, croft.now_us());
     IF claim_to >= lo THEN
-        -- Who is only told that another holds the key pays for no lock, no transaction number and no flush.
         SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO spots, held_rows
         FROM generate_series(lo, claim_to) AS n CROSS JOIN LATERAL (
-            SELECT l FROM croft.lease l WHERE l.key = keys[n] AND (insist OR waiters[n] <> '' OR NOT (l.state = 'held' AND l.deadline > now_us)) FOR UPDATE SKIP LOCKED) AS one(l);
+            SELECT l FROM croft.lease l WHERE l.key = keys[n] AND (insist OR waiters[n] <> ''
+                OR NOT (l.state = 'held' AND l.deadline > now_us)) FOR UPDATE SKIP LOCKED) AS one(l);
     END IF;
     IF claim_to < hi THEN
         SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO more_spots, more_rows
@@ -273,10 +245,10 @@ WHILE wave <= cardinality(ends) LOOP
     END IF;
     IF cardinality(spots) <= hi - lo THEN
         SELECT coalesce(array_agg(n), '{}'), array_agg(one.l) INTO seen, looked
-        FROM generate_series(lo, hi) AS n CROSS JOIN LATERAL (SELECT l FROM croft.lease l WHERE l.key = keys[n]) AS one(l);
+        FROM generate_series(lo, hi) AS n CROSS JOIN LATERAL (SELECT l FROM croft.lease l WHERE l.key = keys[n])
+            AS one(l);
     END IF;
 
-    -- After the locks: a request that waited is judged by the time at which it came through.
     now_us := coalesce(set_at, croft.now_us());
     a := 1; b := 1;
     answers := '{}'; news := '{}'; changes := '{}'; overs := '{}'; join_keys := '{}'; join_ids := '{}';
@@ -285,7 +257,7 @@ WHILE wave <= cardinality(ends) LOOP
         k := keys[n]; g := grants[n]; verb := verbs[n];
         verdict := 'refused'; shown := false; past := NULL;
         <<decide>>
-        LOOP -- is left as soon as the answer is clear
+        LOOP
             present := spots[a] = n;
             IF present THEN
                 r := held_rows[a]; a := a + 1;
@@ -294,9 +266,10 @@ WHILE wave <= cardinality(ends) LOOP
                 WHILE seen[b] < n LOOP
                     b := b + 1;
                 END LOOP;
-                IF seen[b] = n THEN -- there, and not ours
+                IF seen[b] = n THEN
                     r := looked[b];
-                    IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token AND waiters[n] = ''
+                    IF verb = 'acquire' AND r.state = 'held' AND now_us < r.deadline AND now_us <= max_token
+                        AND waiters[n] = ''
                         AND (r.grant_id = g OR NOT croft.short(g) = ANY (r.spent)) AND NOT k = ANY (skipped)
                     THEN
                         lease := r; shown := true;
@@ -323,7 +296,7 @@ WHILE wave <= cardinality(ends) LOOP
                 END IF;
             END IF;
             IF now_us NOT BETWEEN min_time AND max_token THEN
-                EXIT decide; -- nothing that such a clock decides could be undone
+                EXIT decide;
             END IF;
 
             IF verb = 'renew' OR verb = 'report' THEN
@@ -334,7 +307,6 @@ WHILE wave <= cardinality(ends) LOOP
                         IF ttls[n] <> 0 THEN
                             r.ttl := ttls[n];
                         END IF;
-                        -- A shorter TTL takes nothing back, unless the clock has stepped back.
                         due := now_us + r.ttl;
                         IF due > r.deadline OR now_us < r.renewed THEN
                             r.deadline := due;
@@ -348,11 +320,12 @@ WHILE wave <= cardinality(ends) LOOP
                 EXIT decide;
             END IF;
 
-            -- What is remembered of the request's grant.
             IF known THEN
-                t_state := CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END; t_cause := r.cause; t_ended := r.ended;
+                t_state := CASE WHEN r.ended <> '' THEN 'held' ELSE r.state END; t_cause := r.cause;
+                t_ended := r.ended;
             ELSIF present AND croft.short(g) = ANY (r.spent) THEN
-                SELECT p.state, p.cause, p.ended INTO t_state, t_cause, t_ended FROM croft.past p WHERE p.key = k AND p.grant_id = g;
+                SELECT p.state, p.cause, p.ended INTO t_state, t_cause, t_ended FROM croft.past p WHERE p.key = k
+                    AND p.grant_id = g;
                 known := FOUND;
             END IF;
 
@@ -364,9 +337,12 @@ WHILE wave <= cardinality(ends) LOOP
                     ELSE
                         r.succeeded := r.acquired;
                     END IF;
-                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := g; o.owner := r.owner; o.instance := r.instance;
-                    o.state := 'held'; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired; o.finished := now_us; o.ended := r.ended;
-                    verdict := 'done'; lease := r; changes := array_append(changes, r); overs := array_append(overs, o);
+                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := g;
+                    o.owner := r.owner; o.instance := r.instance;
+                    o.state := 'held'; o.cause := r.cause; o.actor := r.actor; o.note := r.note;
+                    o.acquired := r.acquired; o.finished := now_us; o.ended := r.ended;
+                    verdict := 'done'; lease := r; changes := array_append(changes, r);
+                    overs := array_append(overs, o);
                     IF r.awaited THEN
                         moved := array_append(moved, k);
                     END IF;
@@ -378,12 +354,12 @@ WHILE wave <= cardinality(ends) LOOP
                 EXIT decide;
             END IF;
 
-            -- The rest are grants: by the law's leave, or by hand.
             by_hand := verb <> 'acquire';
             IF by_hand THEN
                 next_state := CASE verb WHEN 'reserve' THEN 'reserved' WHEN 'revoke' THEN 'free' ELSE 'held' END;
                 next_cause := CASE verb WHEN 'revoke' THEN 'cancelled' ELSE 'operator' END;
-                IF known AND t_state = next_state AND t_cause = next_cause AND r.grant_id = g AND r.ended = '' AND (next_state <> 'held' OR alive) THEN
+                IF known AND t_state = next_state AND t_cause = next_cause AND r.grant_id = g AND r.ended = ''
+                    AND (next_state <> 'held' OR alive) THEN
                     verdict := 'done';
                     EXIT decide;
                 END IF;
@@ -395,7 +371,7 @@ WHILE wave <= cardinality(ends) LOOP
                 IF present AND NOT known AND (alive
                     OR (r.state = 'reserved' AND now_us < r.deadline AND r.owner <> owners[n])
                     OR (r.state = 'free' AND r.ended = 'released' AND now_us < r.hold_until)
-                    OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2)) -- half a period, rounded up: times are whole
+                    OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2))
                 THEN
                     IF waiters[n] <> '' THEN
                         join_keys := array_append(join_keys, k); join_ids := array_append(join_ids, waiters[n]);
@@ -412,7 +388,7 @@ WHILE wave <= cardinality(ends) LOOP
                     WHEN r.state = 'reserved' AND now_us < r.deadline THEN 'handoff'
                     ELSE 'expired' END;
             END IF;
-            IF known THEN -- a secret is granted once
+            IF known THEN
                 past := croft.past_of(k);
                 EXIT decide;
             END IF;
@@ -426,9 +402,11 @@ WHILE wave <= cardinality(ends) LOOP
             END IF;
 
             IF present THEN
-                IF r.ended = '' THEN -- the term before is over
-                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := r.grant_id; o.owner := r.owner; o.instance := r.instance;
-                    o.state := r.state; o.cause := r.cause; o.actor := r.actor; o.note := r.note; o.acquired := r.acquired; o.finished := now_us;
+                IF r.ended = '' THEN
+                    o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := r.grant_id;
+                    o.owner := r.owner; o.instance := r.instance;
+                    o.state := r.state; o.cause := r.cause; o.actor := r.actor; o.note := r.note;
+                    o.acquired := r.acquired; o.finished := now_us;
                     IF r.state <> 'held' THEN
                         o.ended := 'superseded';
                     ELSIF alive THEN
@@ -478,7 +456,7 @@ WHILE wave <= cardinality(ends) LOOP
             END IF;
             verdict := 'done'; lease := r; shown := true;
             IF waiters[n] <> '' THEN
-                DELETE FROM croft.waiter w WHERE w.key = k AND w.id = waiters[n]; -- it waits no more
+                DELETE FROM croft.waiter w WHERE w.key = k AND w.id = waiters[n];
             END IF;
             IF r.awaited THEN
                 moved := array_append(moved, k);
@@ -493,17 +471,19 @@ WHILE wave <= cardinality(ends) LOOP
             END IF;
             EXIT decide;
         END LOOP;
-        answers := array_append(answers, concat_ws(E'\x1f', n, verdict, now_us, coalesce(past::text, ''), CASE WHEN shown THEN croft.pack(lease) END));
+        answers := array_append(answers, concat_ws(E'\x1f', n, verdict, now_us, coalesce(past::text, ''), CASE
+            WHEN shown THEN croft.pack(lease) END));
     END LOOP;
 
-    -- Write.
     IF cardinality(news) > 0 THEN
-        WITH entered AS (INSERT INTO croft.lease SELECT * FROM unnest(news) ON CONFLICT (key) DO NOTHING RETURNING key)
+        WITH entered AS (INSERT INTO croft.lease SELECT * FROM unnest(news) ON CONFLICT (key) DO NOTHING
+            RETURNING key)
         SELECT coalesce(array_agg(key), '{}') INTO made FROM entered;
-        IF cardinality(made) < cardinality(news) THEN -- another was faster by a moment
+        IF cardinality(made) < cardinality(news) THEN
             FOR n IN lo .. hi LOOP
                 IF NOT keys[n] = ANY (made) AND EXISTS (SELECT FROM unnest(news) AS c WHERE c.key = keys[n]) THEN
-                    answers[n - lo + 1] := concat_ws(E'\x1f', n, 'skipped'); skipped := array_append(skipped, keys[n]);
+                    answers[n - lo + 1] := concat_ws(E'\x1f', n, 'skipped'); skipped := array_append(skipped,
+                        keys[n]);
                 END IF;
             END LOOP;
         END IF;
@@ -515,9 +495,12 @@ WHILE wave <= cardinality(ends) LOOP
     END IF;
     IF cardinality(changes) > 0 THEN
         UPDATE croft.lease l
-        SET token = c.token, grant_id = c.grant_id, owner = c.owner, instance = c.instance, state = c.state, cause = c.cause, ended = c.ended,
-            actor = c.actor, note = c.note, acquired = c.acquired, renewed = c.renewed, deadline = c.deadline, ttl = c.ttl, every = c.every,
-            succeeded = c.succeeded, hold_until = c.hold_until, guards = c.guards, progress = c.progress, progress_at = c.progress_at,
+        SET token = c.token, grant_id = c.grant_id, owner = c.owner, instance = c.instance, state = c.state,
+            cause = c.cause, ended = c.ended,
+            actor = c.actor, note = c.note, acquired = c.acquired, renewed = c.renewed, deadline = c.deadline,
+                ttl = c.ttl, every = c.every,
+            succeeded = c.succeeded, hold_until = c.hold_until, guards = c.guards, progress = c.progress,
+                progress_at = c.progress_at,
             terms = c.terms, transfers = c.transfers, awaited = c.awaited, spent = c.spent
         FROM unnest(changes) AS c
         WHERE l.key = c.key;
@@ -525,13 +508,16 @@ WHILE wave <= cardinality(ends) LOOP
     IF cardinality(overs) > 0 THEN
         INSERT INTO croft.past SELECT * FROM unnest(overs)
         ON CONFLICT (key, slot) DO UPDATE
-        SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
-            cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
+        SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner,
+            instance = excluded.instance, state = excluded.state,
+            cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired,
+                finished = excluded.finished,
             ended = excluded.ended;
     END IF;
     IF cardinality(join_keys) > 0 THEN
         INSERT INTO croft.waiter AS w (key, id, wait_until)
-        SELECT j.key, j.id, clock_timestamp() + for_ms * interval '1 millisecond' FROM unnest(join_keys, join_ids) AS j(key, id)
+        SELECT j.key, j.id, clock_timestamp() + for_ms * interval '1 millisecond' FROM unnest(join_keys, join_ids)
+            AS j(key, id)
         ON CONFLICT (key, id) DO UPDATE SET wait_until = excluded.wait_until, named = false;
     END IF;
 
@@ -539,7 +525,6 @@ WHILE wave <= cardinality(ends) LOOP
     lo := hi + 1; wave := wave + 1;
 END LOOP;
 
--- Tell those who wait what has become of their keys: what a key went through on the way concerns nobody.
 IF cardinality(moved) > 0 THEN
     FOR k, next_state IN SELECT l.key, l.state FROM croft.lease l WHERE l.key = ANY (moved) ORDER BY l.key LOOP
         IF k = ANY (by_force) THEN
@@ -556,17 +541,12 @@ $$;
 
 INSERT INTO croft.migration (version, name) VALUES (4, '004_apply');
 
--- 005_lone
 
--- The two transitions that are asked for most, as one statement each, for a request that comes alone. What is not the usual case is left to apply_v1: it is the law, this is
--- its short cut. Each is judged by a time read just before the row is locked. So it waits for the row only for a moment: after that the call fails, having changed nothing, and
--- the client asks again with patience. And what it finds there must not be younger than that time: what another did in that moment is left to apply_v1, too.
 
--- Grants a key that was given back, or that nothing is remembered of. A key that was given back it answers shortly: "granted", the time, and of the record
--- what the client cannot know.
-CREATE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text, run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
+CREATE FUNCTION croft.acquire_v1(set_at bigint, wait_ms integer, for_ms integer, k text, g text, claimant text,
+    run text, ttl_us bigint, guard_list text, waiter_id text) RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off -- as in apply_v1
+SET enable_seqscan = off
 AS $$
 DECLARE
     max_token CONSTANT bigint := 9007199254740991;
@@ -576,15 +556,19 @@ DECLARE
     told   boolean;
 BEGIN
     UPDATE croft.lease l
-    SET token = greatest(l.token + 1, now_us), grant_id = g, owner = claimant, instance = run, state = 'held', cause = 'released', ended = '', actor = '', note = '',
-        acquired = now_us, renewed = now_us, deadline = now_us + ttl_us, ttl = ttl_us, hold_until = NULL, guards = guard_list, progress = '', progress_at = NULL,
+    SET token = greatest(l.token + 1, now_us), grant_id = g, owner = claimant, instance = run, state = 'held',
+        cause = 'released', ended = '', actor = '', note = '',
+        acquired = now_us, renewed = now_us, deadline = now_us + ttl_us, ttl = ttl_us, hold_until = NULL,
+            guards = guard_list, progress = '', progress_at = NULL,
         terms = l.terms + 1, transfers = l.transfers + 1, spent = croft.short(l.grant_id) || l.spent[:30]
     WHERE l.key = k AND l.state = 'free' AND l.ended <> '' AND (l.hold_until IS NULL OR l.hold_until <= now_us)
-      AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent) AND l.token < max_token AND now_us BETWEEN l.deadline AND max_token AND now_us > 0
-    RETURNING concat_ws(E'\x1f', 1, 'granted', now_us, l.token, l.terms, l.every, coalesce(l.succeeded::text, '')), l.awaited INTO answer, told;
+      AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent) AND l.token < max_token
+          AND now_us BETWEEN l.deadline AND max_token AND now_us > 0
+    RETURNING concat_ws(E'\x1f', 1, 'granted', now_us, l.token, l.terms, l.every, coalesce(l.succeeded::text, '')),
+        l.awaited INTO answer, told;
     IF FOUND THEN
         IF waiter_id <> '' THEN
-            DELETE FROM croft.waiter w WHERE w.key = k AND w.id = waiter_id; -- it waits no more
+            DELETE FROM croft.waiter w WHERE w.key = k AND w.id = waiter_id;
         END IF;
         IF told THEN
             PERFORM pg_notify('croft.wake', E'\x03' || k);
@@ -593,14 +577,17 @@ BEGIN
     END IF;
 
     now_us := coalesce(set_at, croft.now_us());
-    SELECT concat_ws(E'\x1f', 1, 'refused', now_us, '', croft.pack(l)), l.state = 'held' AND l.deadline > now_us AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent)
+    SELECT concat_ws(E'\x1f', 1, 'refused', now_us, '', croft.pack(l)), l.state = 'held' AND l.deadline > now_us
+        AND l.grant_id <> g AND NOT croft.short(g) = ANY (l.spent)
     INTO answer, told FROM croft.lease l WHERE l.key = k;
-    IF told AND waiter_id = '' AND now_us BETWEEN 1 AND max_token THEN -- another holds it
+    IF told AND waiter_id = '' AND now_us BETWEEN 1 AND max_token THEN
         RETURN answer;
     END IF;
     IF NOT FOUND AND now_us BETWEEN 1 AND max_token THEN
-        INSERT INTO croft.lease AS l (token, acquired, renewed, deadline, ttl, terms, transfers, awaited, key, grant_id, owner, instance, state, cause, guards)
-        VALUES (now_us, now_us, now_us, now_us + ttl_us, ttl_us, 1, 1, EXISTS (SELECT FROM croft.waiter w WHERE w.key = k), k, g, claimant, run, 'held', 'first', guard_list)
+        INSERT INTO croft.lease AS l (token, acquired, renewed, deadline, ttl, terms, transfers, awaited, key,
+            grant_id, owner, instance, state, cause, guards)
+        VALUES (now_us, now_us, now_us, now_us + ttl_us, ttl_us, 1, 1, EXISTS (SELECT FROM croft.waiter w
+            WHERE w.key = k), k, g, claimant, run, 'held', 'first', guard_list)
         ON CONFLICT (key) DO NOTHING
         RETURNING concat_ws(E'\x1f', 1, 'done', now_us, '', croft.pack(l)), l.awaited INTO answer, told;
         IF FOUND THEN
@@ -610,16 +597,17 @@ BEGIN
             RETURN answer;
         END IF;
     END IF;
-    SELECT a INTO answer FROM croft.apply_v1(set_at, wait_ms, for_ms, true, ARRAY[1], ARRAY[1], ARRAY['acquire'], ARRAY[k], ARRAY[g], ARRAY[claimant], ARRAY[run], ARRAY[ttl_us],
-        ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[guard_list], ARRAY[false], ARRAY[''], ARRAY[false], ARRAY[''], ARRAY[''], ARRAY[waiter_id]) AS a;
+    SELECT a INTO answer FROM croft.apply_v1(set_at, wait_ms, for_ms, true, ARRAY[1], ARRAY[1], ARRAY['acquire'],
+        ARRAY[k], ARRAY[g], ARRAY[claimant], ARRAY[run], ARRAY[ttl_us],
+        ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[guard_list], ARRAY[false], ARRAY[''],
+            ARRAY[false], ARRAY[''], ARRAY[''], ARRAY[waiter_id]) AS a;
     RETURN answer;
 END
 $$;
 
--- Gives a key back.
 CREATE FUNCTION croft.release_v1(set_at bigint, wait_ms integer, k text, g text, failure boolean) RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off -- as in apply_v1
+SET enable_seqscan = off
 AS $$
 DECLARE
     max_token CONSTANT bigint := 9007199254740991;
@@ -631,16 +619,21 @@ BEGIN
     WITH freed AS (
         UPDATE croft.lease l
         SET state = 'free', ended = CASE WHEN failure THEN 'failed' ELSE 'released' END, deadline = now_us,
-            hold_until = CASE WHEN NOT failure THEN l.hold_until END, succeeded = CASE WHEN failure THEN l.succeeded ELSE l.acquired END
+            hold_until = CASE WHEN NOT failure THEN l.hold_until END, succeeded = CASE WHEN failure
+                THEN l.succeeded ELSE l.acquired END
         WHERE l.key = k AND l.grant_id = g AND l.state = 'held' AND l.deadline > now_us
           AND now_us BETWEEN greatest(l.renewed, l.progress_at) AND max_token AND now_us > 0
         RETURNING concat_ws(E'\x1f', 1, 'done', now_us, '', croft.pack(l)) AS packed, l.*
     ), over AS (
-        INSERT INTO croft.past (key, slot, token, grant_id, owner, instance, state, cause, actor, note, acquired, finished, ended)
-        SELECT k, transfers % 32, token, g, owner, instance, 'held', cause, actor, note, acquired, now_us, ended FROM freed
+        INSERT INTO croft.past (key, slot, token, grant_id, owner, instance, state, cause, actor, note, acquired,
+            finished, ended)
+        SELECT k, transfers % 32, token, g, owner, instance, 'held', cause, actor, note, acquired, now_us, ended
+            FROM freed
         ON CONFLICT (key, slot) DO UPDATE
-        SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner, instance = excluded.instance, state = excluded.state,
-            cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired, finished = excluded.finished,
+        SET token = excluded.token, grant_id = excluded.grant_id, owner = excluded.owner,
+            instance = excluded.instance, state = excluded.state,
+            cause = excluded.cause, actor = excluded.actor, note = excluded.note, acquired = excluded.acquired,
+                finished = excluded.finished,
             ended = excluded.ended
     )
     SELECT packed, awaited INTO answer, told FROM freed;
@@ -650,24 +643,23 @@ BEGIN
         END IF;
         RETURN answer;
     END IF;
-    SELECT a INTO answer FROM croft.apply_v1(set_at, wait_ms, 0, true, ARRAY[0], ARRAY[1], ARRAY['release'], ARRAY[k], ARRAY[g], ARRAY[''], ARRAY[''], ARRAY[0::bigint],
-        ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[''], ARRAY[false], ARRAY[''], ARRAY[failure], ARRAY[''], ARRAY[''], ARRAY['']) AS a;
+    SELECT a INTO answer FROM croft.apply_v1(set_at, wait_ms, 0, true, ARRAY[0], ARRAY[1], ARRAY['release'],
+        ARRAY[k], ARRAY[g], ARRAY[''], ARRAY[''], ARRAY[0::bigint],
+        ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[0::bigint], ARRAY[''], ARRAY[false], ARRAY[''], ARRAY[failure],
+            ARRAY[''], ARRAY[''], ARRAY['']) AS a;
     RETURN answer;
 END
 $$;
 
 INSERT INTO croft.migration (version, name) VALUES (5, '005_lone');
 
--- 006_sweep
 
--- Forgets the records among the next n keys after a place that have said nothing for a retention which a claim must respect; see tenure.Record.Quiet.
--- Without a place it goes on where the last such call ended, unless another client is at it: housekeeping by many, each paying a little.
--- A row that another transaction has stays for the next time. at_end says that there are no keys behind.
-CREATE FUNCTION croft.sweep_v1(set_at bigint, wait_ms integer, retention bigint, place text, n integer, OUT dropped integer, OUT swept_to text, OUT at_end boolean)
+CREATE FUNCTION croft.sweep_v1(set_at bigint, wait_ms integer, retention bigint, place text, n integer,
+    OUT dropped integer, OUT swept_to text, OUT at_end boolean)
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    now_us bigint := coalesce(set_at, croft.now_us()); -- read before any record: none is taken to be older than it is
+    now_us bigint := coalesce(set_at, croft.now_us());
     start  text := place;
     seen   integer;
 BEGIN
@@ -680,13 +672,15 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    SELECT max(page.key), count(*) INTO swept_to, seen FROM (SELECT l.key FROM croft.lease l WHERE l.key > start ORDER BY l.key LIMIT n) AS page;
+    SELECT max(page.key), count(*) INTO swept_to, seen FROM (SELECT l.key FROM croft.lease l WHERE l.key > start
+        ORDER BY l.key LIMIT n) AS page;
     at_end := seen < n;
 
     WITH old AS (
         SELECT l.key FROM croft.lease l
         WHERE l.key > start AND l.key <= swept_to
-          AND now_us - retention >= greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token, l.succeeded + l.every)
+          AND now_us - retention >= greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token,
+              l.succeeded + l.every)
         ORDER BY l.key FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM croft.past p USING old WHERE p.key = old.key
@@ -707,10 +701,7 @@ $$;
 
 INSERT INTO croft.migration (version, name) VALUES (6, '006_sweep');
 
--- 007_fence
 
--- The marks of guarded resources: for each, the newest stamp whose write was admitted. Writers lock the row in their own transaction, so that
--- check and write are one step.
 CREATE TABLE croft.fence (
     name        text COLLATE "C" PRIMARY KEY,
     fence_key   text,
@@ -719,7 +710,6 @@ CREATE TABLE croft.fence (
     fence_seq   numeric(20)
 ) WITH (fillfactor = 70);
 
--- Who moved a resource to another key, and why.
 CREATE TABLE croft.rekeying (
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     target     text   NOT NULL,
@@ -733,19 +723,16 @@ CREATE INDEX rekeying_target ON croft.rekeying (target, at);
 
 INSERT INTO croft.migration (version, name) VALUES (7, '007_fence');
 
--- 008_work
 
--- The ledger: items of work, their effects, and the writes that did not count. Times are whole microseconds since 1970 on this server's clock, durations whole microseconds; NULL is
--- "not set". A row of item has its ownership record in it: token is NULL until the item is first claimed or reassigned.
 
 CREATE TABLE croft.item (
     id            uuid PRIMARY KEY,
     queue         text COLLATE "C" NOT NULL,
-    uniq          text COLLATE "C",                -- idempotency key
+    uniq          text COLLATE "C",
     state         text NOT NULL,
     priority      smallint NOT NULL,
     attempts      integer NOT NULL DEFAULT 0,
-    tries         integer NOT NULL,                -- the limit of attempts
+    tries         integer NOT NULL,
     generation    integer NOT NULL DEFAULT 0,
     ready         bigint NOT NULL,
     created       bigint NOT NULL,
@@ -756,10 +743,10 @@ CREATE TABLE croft.item (
     deadline      bigint,
     ttl           bigint,
     terms         bigint NOT NULL DEFAULT 0,
-    grant_id      uuid,                            -- fingerprint of the grant's secret; the secret itself is nowhere
+    grant_id      uuid,
     owner         text NOT NULL DEFAULT '',
     instance      text NOT NULL DEFAULT '',
-    held          text NOT NULL DEFAULT '',        -- the record's state
+    held          text NOT NULL DEFAULT '',
     cause         text NOT NULL DEFAULT '',
     ended         text NOT NULL DEFAULT '',
     actor         text NOT NULL DEFAULT '',
@@ -771,18 +758,16 @@ CREATE TABLE croft.item (
     payload       bytea,
     checkpoint    bytea,
     result        bytea,
-    past          json                             -- the transfers before the newest: none for most items
-) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_insert_scale_factor = 0.1);
+    past          json
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.1);
 
--- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept. No index has a column that a heartbeat changes. What people look for is found among all that
--- is done: what waits and runs by the first two, what was given up by the third.
 CREATE INDEX item_waiting ON croft.item (queue, priority DESC, ready, id) WHERE state = 'waiting';
 CREATE INDEX item_running ON croft.item (queue, id) WHERE state = 'running';
 CREATE INDEX item_given_up ON croft.item (queue, id) WHERE state IN ('dead', 'cancelled');
 CREATE INDEX item_finished ON croft.item (finished) WHERE finished IS NOT NULL;
 CREATE UNIQUE INDEX item_uniq ON croft.item (queue, uniq) WHERE uniq IS NOT NULL;
 
--- The outbox. An effect's identity is its item, its name and the generation; the token only says which completion wrote it.
 CREATE TABLE croft.effect (
     item         uuid NOT NULL,
     generation   integer NOT NULL,
@@ -807,7 +792,6 @@ CREATE TABLE croft.effect (
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX effect_open ON croft.effect (state, ready, item, generation, name) WHERE state IN ('pending', 'unknown');
 
--- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft.dispatcher (
     key      text COLLATE "C" PRIMARY KEY,
     token    bigint NOT NULL DEFAULT 0,
@@ -831,57 +815,56 @@ CREATE TABLE croft.refusal (
 CREATE INDEX refusal_item ON croft.refusal (item) WHERE item <> '';
 CREATE INDEX refusal_at ON croft.refusal (at);
 
--- The queues in which somebody has found nothing and waits to be told; '' stands for the outbox. Only while there is one, changes notify: every notification costs all of the server's commits.
 CREATE TABLE croft.idle (
     queue      text COLLATE "C" PRIMARY KEY,
     wait_until timestamptz NOT NULL
 );
 
--- For people: the items with times they can read, without what they carry.
 CREATE VIEW croft.items AS
-SELECT replace(id::text, '-', '') AS id, queue, state, priority, attempts, tries, to_timestamp(ready / 1e6) AS ready, to_timestamp(created / 1e6) AS created,
-       to_timestamp(finished / 1e6) AS finished, token, owner, instance, cause, to_timestamp(renewed / 1e6) AS heartbeat, to_timestamp(deadline / 1e6) AS deadline,
+SELECT replace(id::text, '-', '') AS id, queue, state, priority, attempts, tries, to_timestamp(ready / 1e6)
+    AS ready, to_timestamp(created / 1e6) AS created,
+       to_timestamp(finished / 1e6) AS finished, token, owner, instance, cause, to_timestamp(renewed / 1e6)
+           AS heartbeat, to_timestamp(deadline / 1e6) AS deadline,
        progress, to_timestamp(progress_at / 1e6) AS progress_at, actor, note, error
 FROM croft.item;
 
 INSERT INTO croft.migration (version, name) VALUES (8, '008_work');
 
--- 009_work_claim
 
--- Tells who waits for one of these queues, if anybody does, and takes them off the list: they enter themselves again when they next find nothing.
 CREATE FUNCTION croft.wake_v1(queues text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     q text;
 BEGIN
-    FOR q IN SELECT i.queue FROM croft.idle i WHERE i.queue = ANY (queues) AND i.wait_until > clock_timestamp() FOR UPDATE SKIP LOCKED LOOP
+    FOR q IN SELECT i.queue FROM croft.idle i WHERE i.queue = ANY (queues)
+        AND i.wait_until > clock_timestamp() FOR UPDATE SKIP LOCKED LOOP
         UPDATE croft.idle SET wait_until = '-infinity' WHERE queue = q;
         PERFORM pg_notify('croft.work', q);
     END LOOP;
 END
 $$;
 
--- The past of an item that is granted to another at now_us: with its newest transfer, closed if nothing has ended it yet; see tenure's grant. The newest 31 are kept.
 CREATE FUNCTION croft.past_v1(i croft.item, now_us bigint) RETURNS json
 LANGUAGE sql STABLE
 AS $$
     SELECT json_agg(t.term ORDER BY t.n) FROM (
-        SELECT t.term, t.n FROM json_array_elements(CASE WHEN json_typeof(i.past) = 'array' THEN i.past END) WITH ORDINALITY AS t(term, n)
+        SELECT t.term, t.n FROM json_array_elements(CASE WHEN json_typeof(i.past) = 'array' THEN i.past
+            END) WITH ORDINALITY AS t(term, n)
         UNION ALL
         SELECT json_build_object(
             'token', i.token, 'grant', i.grant_id, 'owner', i.owner, 'instance', i.instance,
             'state', CASE WHEN i.ended <> '' THEN 'held' ELSE i.held END,
             'cause', i.cause, 'actor', i.actor, 'note', i.note, 'acquired', i.acquired,
-            'finished', CASE WHEN i.ended <> '' OR i.held = 'held' AND i.deadline <= now_us THEN i.deadline ELSE now_us END,
-            'ended', CASE WHEN i.ended <> '' THEN i.ended WHEN i.held <> 'held' THEN 'superseded' WHEN i.deadline <= now_us THEN 'expired' ELSE 'taken_over' END), 1000
+            'finished', CASE WHEN i.ended <> '' OR i.held = 'held' AND i.deadline <= now_us THEN i.deadline
+                ELSE now_us END,
+            'ended', CASE WHEN i.ended <> '' THEN i.ended WHEN i.held <> 'held' THEN 'superseded'
+                WHEN i.deadline <= now_us THEN 'expired' ELSE 'taken_over' END), 1000
         ORDER BY 2 DESC LIMIT 31) AS t
 $$;
 
--- Claims up to n items of the queues by the law of package work, in their common order, and returns their rows. It waits for no row that another transaction has. With again, what runs under this grant is the
--- answer, if there is any. With arm, and fewer than n found, the queues are entered among those that somebody waits for; a last row says {"armed": true} if they were not: then it is to claim once more, because what was
--- added meanwhile has told nobody. set_at replaces the clock, for tests.
-CREATE FUNCTION croft.claim_v1(set_at bigint, queue_list json, n integer, g uuid, who text, run text, ttl_us bigint, again boolean, arm boolean) RETURNS SETOF json
+CREATE FUNCTION croft.claim_v1(set_at bigint, queue_list json, n integer, g uuid, who text, run text,
+    ttl_us bigint, again boolean, arm boolean) RETURNS SETOF json
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET jit = off
@@ -898,28 +881,29 @@ DECLARE
     found_ids  uuid[] := '{}';
     more   uuid[];
 BEGIN
-    -- A standby, or a primary that others have replaced, would find nothing for ever: as long as nothing waits there, nothing else here fails.
     IF current_setting('transaction_read_only')::boolean THEN
         RAISE EXCEPTION 'cannot claim items in a read-only transaction' USING ERRCODE = 'read_only_sql_transaction';
     END IF;
     IF again THEN
-        RETURN QUERY SELECT row_to_json(i) FROM croft.item i WHERE i.state = 'running' AND i.queue = ANY (queues) AND i.grant_id = g ORDER BY i.priority DESC, i.ready, i.id;
+        RETURN QUERY SELECT row_to_json(i) FROM croft.item i WHERE i.state = 'running' AND i.queue = ANY (queues)
+            AND i.grant_id = g ORDER BY i.priority DESC, i.ready, i.id;
         IF FOUND THEN
             RETURN;
         END IF;
     END IF;
     LOOP
-        -- One priority after the other: what waits for its time in one does not stand in the way of the next.
         SELECT max(p.priority) INTO level
         FROM unnest(queues) AS q(queue) CROSS JOIN LATERAL (
-            SELECT i.priority FROM croft.item i WHERE i.state = 'waiting' AND i.queue = q.queue AND i.priority < level ORDER BY i.priority DESC LIMIT 1) AS p;
+            SELECT i.priority FROM croft.item i WHERE i.state = 'waiting' AND i.queue = q.queue
+                AND i.priority < level ORDER BY i.priority DESC LIMIT 1) AS p;
         EXIT WHEN level IS NULL;
         SELECT coalesce(array_agg(c.id), '{}') INTO more FROM (
             SELECT c.id FROM unnest(queues) AS q(queue) CROSS JOIN LATERAL (
                 SELECT i.id, i.ready FROM croft.item i
                 WHERE i.state = 'waiting' AND i.queue = q.queue AND i.priority = level AND i.ready <= now_us
                   AND NOT (i.held = 'reserved' AND i.deadline > now_us AND i.owner <> who)
-                  AND (i.token IS NULL OR i.token < max_token AND i.grant_id <> g AND (i.past IS NULL OR strpos(replace(i.past::text, '-', ''), replace(g::text, '-', '')) = 0))
+                  AND (i.token IS NULL OR i.token < max_token AND i.grant_id <> g AND (i.past IS NULL
+                      OR strpos(replace(i.past::text, '-', ''), replace(g::text, '-', '')) = 0))
                 ORDER BY i.ready, i.id LIMIT n - cardinality(found_ids) FOR UPDATE SKIP LOCKED) AS c
             ORDER BY c.ready, c.id LIMIT n - cardinality(found_ids)) AS c;
         found_ids := found_ids || more;
@@ -932,30 +916,35 @@ BEGIN
                 state = 'running', attempts = i.attempts + 1,
                 token = greatest(coalesce(i.token, 0) + 1, now_us),
                 past = CASE WHEN i.token IS NOT NULL THEN croft.past_v1(i, now_us) END,
-                cause = CASE WHEN i.token IS NULL THEN 'first' WHEN i.held = 'free' AND i.cause = 'cancelled' AND i.ended = '' THEN 'cancelled'
-                             WHEN i.held = 'free' THEN 'released' WHEN i.held = 'reserved' AND now_us < i.deadline THEN 'handoff' ELSE 'expired' END,
+                cause = CASE WHEN i.token IS NULL THEN 'first' WHEN i.held = 'free' AND i.cause = 'cancelled'
+                    AND i.ended = '' THEN 'cancelled'
+                             WHEN i.held = 'free' THEN 'released' WHEN i.held = 'reserved' AND now_us < i.deadline
+                                 THEN 'handoff' ELSE 'expired' END,
                 actor = CASE WHEN i.held = 'reserved' AND now_us < i.deadline THEN i.actor ELSE '' END,
                 note = CASE WHEN i.held = 'reserved' AND now_us < i.deadline THEN i.note ELSE '' END,
                 grant_id = g, owner = who, instance = run, held = 'held', ended = '',
-                acquired = now_us, renewed = now_us, deadline = now_us + ttl_us, ttl = ttl_us, progress = '', progress_at = NULL, terms = i.terms + 1
+                acquired = now_us, renewed = now_us, deadline = now_us + ttl_us, ttl = ttl_us, progress = '',
+                    progress_at = NULL, terms = i.terms + 1
             WHERE i.id = ANY (found_ids)
             RETURNING i.*)
-        -- Who claims an item first knows the rest of it.
         SELECT CASE WHEN t.cause = 'first' THEN (
-                SELECT row_to_json(f) FROM (SELECT now_us AS first, t.id, t.queue, t.uniq, t.priority, t.ready, t.created, t.tries, t.token, t.payload) AS f) ELSE row_to_json(t) END
+                SELECT row_to_json(f) FROM (SELECT now_us AS first, t.id, t.queue, t.uniq, t.priority, t.ready,
+                    t.created, t.tries, t.token, t.payload) AS f) ELSE row_to_json(t) END
         FROM taken t ORDER BY t.priority DESC, t.ready, t.id;
     END IF;
 
-    -- Looking first: whoever has a row of idle locked keeps others from telling that there is work, so it is locked only by those who then claim once more.
     IF arm AND cardinality(found_ids) < n AND EXISTS (
-        SELECT FROM unnest(queues) AS q WHERE NOT EXISTS (SELECT FROM croft.idle i WHERE i.queue = q AND i.wait_until >= clock_timestamp() + interval '2 minutes'))
+        SELECT FROM unnest(queues) AS q WHERE NOT EXISTS (SELECT FROM croft.idle i WHERE i.queue = q
+            AND i.wait_until >= clock_timestamp() + interval '2 minutes'))
     THEN
         BEGIN
-            PERFORM set_config('lock_timeout', '100ms', true); -- whoever tells just now may have stopped in the middle of it
-            INSERT INTO croft.idle AS i (queue, wait_until) SELECT q, clock_timestamp() + interval '5 minutes' FROM unnest(queues) AS q ORDER BY q
-            ON CONFLICT (queue) DO UPDATE SET wait_until = excluded.wait_until WHERE i.wait_until < clock_timestamp() + interval '2 minutes';
+            PERFORM set_config('lock_timeout', '100ms', true);
+            INSERT INTO croft.idle AS i (queue, wait_until) SELECT q, clock_timestamp() + interval '5 minutes'
+                FROM unnest(queues) AS q ORDER BY q
+            ON CONFLICT (queue) DO UPDATE SET wait_until = excluded.wait_until
+                WHERE i.wait_until < clock_timestamp() + interval '2 minutes';
         EXCEPTION WHEN lock_not_available THEN
-            NULL; -- the next claim enters them
+            NULL;
         END;
         RETURN NEXT '{"armed": true}'::json;
     END IF;
@@ -964,11 +953,7 @@ $$;
 
 INSERT INTO croft.migration (version, name) VALUES (9, '009_work_claim');
 
--- 010_work_apply
 
--- The short way of what is asked most: adding items, heartbeats, and completions with their effects, each for a whole batch, where the law of package work has nothing to say against it. What is caught here is answered by a row:
--- the request's number, the time, and what the answer must have of the item. What is not (a repetition, a refusal, a row that another transaction has) is left as it is, has no row, and is carried out by the law
--- itself, with its row locked.
 CREATE FUNCTION croft.work_v1(set_at bigint, wait_ms integer, adds json, beats json, dones json) RETURNS SETOF json
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
@@ -988,13 +973,16 @@ BEGIN
     IF adds IS NOT NULL THEN
         WITH new AS (
             INSERT INTO croft.item AS i (id, queue, uniq, state, priority, tries, ready, created, payload)
-            SELECT a.id, a.queue, a.uniq, 'waiting', a.priority, a.tries, CASE WHEN a.not_before IS NULL THEN now_us + a.delay ELSE greatest(a.not_before, now_us) END, now_us, a.payload
-            FROM json_to_recordset(adds) AS a(n integer, id uuid, queue text, uniq text, priority smallint, tries integer, delay bigint, not_before bigint, payload bytea)
+            SELECT a.id, a.queue, a.uniq, 'waiting', a.priority, a.tries, CASE WHEN a.not_before IS NULL
+                THEN now_us + a.delay ELSE greatest(a.not_before, now_us) END, now_us, a.payload
+            FROM json_to_recordset(adds) AS a(n integer, id uuid, queue text, uniq text, priority smallint,
+                tries integer, delay bigint, not_before bigint, payload bytea)
             WHERE a.not_before IS NULL OR a.not_before <= now_us + 366 * 86400000000
             ORDER BY a.id
             ON CONFLICT DO NOTHING
             RETURNING i.id, i.queue, i.ready)
-        SELECT array_agg(json_build_object('id', new.id, 'ready', new.ready, 'now', now_us)), array_agg(DISTINCT new.queue) FILTER (WHERE new.ready <= now_us) INTO answers, due FROM new;
+        SELECT array_agg(json_build_object('id', new.id, 'ready', new.ready, 'now', now_us)),
+            array_agg(DISTINCT new.queue) FILTER (WHERE new.ready <= now_us) INTO answers, due FROM new;
         IF answers IS NOT NULL THEN
             RETURN QUERY SELECT unnest(answers);
         END IF;
@@ -1002,42 +990,56 @@ BEGIN
 
     IF beats IS NOT NULL THEN
         RETURN QUERY WITH ours AS MATERIALIZED (
-            SELECT i.id, b.ttl FROM json_to_recordset(beats) AS b(id uuid, token bigint, grant_id uuid, ttl bigint) CROSS JOIN LATERAL (
-                SELECT i.id FROM croft.item i WHERE i.id = b.id AND i.state = 'running' AND i.token = b.token AND i.grant_id = b.grant_id FOR UPDATE SKIP LOCKED) AS i
+            SELECT i.id, b.ttl FROM json_to_recordset(beats) AS b(id uuid, token bigint, grant_id uuid,
+                ttl bigint) CROSS JOIN LATERAL (
+                SELECT i.id FROM croft.item i WHERE i.id = b.id AND i.state = 'running' AND i.token = b.token
+                    AND i.grant_id = b.grant_id FOR UPDATE SKIP LOCKED) AS i
         ), clock AS MATERIALIZED (
-            SELECT coalesce(set_at, croft.now_us()) AS us FROM (SELECT count(*) FROM ours) AS locked -- after the locks
+            SELECT coalesce(set_at, croft.now_us()) AS us FROM (SELECT count(*) FROM ours) AS locked
         ), beaten AS (
             UPDATE croft.item i SET
                 ttl = coalesce(ours.ttl, i.ttl), renewed = clock.us,
-                deadline = CASE WHEN clock.us < i.renewed THEN clock.us + coalesce(ours.ttl, i.ttl) ELSE greatest(i.deadline, clock.us + coalesce(ours.ttl, i.ttl)) END
+                deadline = CASE WHEN clock.us < i.renewed THEN clock.us + coalesce(ours.ttl, i.ttl)
+                    ELSE greatest(i.deadline, clock.us + coalesce(ours.ttl, i.ttl)) END
             FROM ours, clock WHERE i.id = ours.id
             RETURNING i.*)
-        SELECT json_build_object('now', b.renewed, 'id', b.id, 'queue', b.queue, 'state', b.state, 'attempts', b.attempts, 'tries', b.tries, 'generation', b.generation,
-            'owner', b.owner, 'instance', b.instance, 'held', b.held, 'cause', b.cause, 'renewed', b.renewed, 'deadline', b.deadline, 'ttl', b.ttl) FROM beaten b;
+        SELECT json_build_object('now', b.renewed, 'id', b.id, 'queue', b.queue, 'state', b.state, 'attempts',
+            b.attempts, 'tries', b.tries, 'generation', b.generation,
+            'owner', b.owner, 'instance', b.instance, 'held', b.held, 'cause', b.cause, 'renewed', b.renewed,
+                'deadline', b.deadline, 'ttl', b.ttl) FROM beaten b;
     END IF;
 
     IF dones IS NOT NULL THEN
         WITH asked AS MATERIALIZED (
-            SELECT d.* FROM json_to_recordset(dones) AS d(id uuid, token bigint, grant_id uuid, result bytea, effects json)
+            SELECT d.* FROM json_to_recordset(dones) AS d(id uuid, token bigint, grant_id uuid, result bytea,
+                effects json)
         ), ours AS MATERIALIZED (
             SELECT d.id, d.result, d.effects FROM asked d CROSS JOIN LATERAL (
-                SELECT FROM croft.item i WHERE i.id = d.id AND i.state = 'running' AND i.token = d.token AND i.grant_id = d.grant_id FOR UPDATE SKIP LOCKED) AS i
+                SELECT FROM croft.item i WHERE i.id = d.id AND i.state = 'running' AND i.token = d.token
+                    AND i.grant_id = d.grant_id FOR UPDATE SKIP LOCKED) AS i
         ), clock AS MATERIALIZED (
-            SELECT coalesce(set_at, croft.now_us()) AS us FROM (SELECT count(*) FROM ours) AS locked -- after the locks
+            SELECT coalesce(set_at, croft.now_us()) AS us FROM (SELECT count(*) FROM ours) AS locked
         ), done AS (
             UPDATE croft.item i SET
-                state = 'done', finished = clock.us, renewed = clock.us, deadline = clock.us, held = 'free', ended = 'released',
+                state = 'done', finished = clock.us, renewed = clock.us, deadline = clock.us, held = 'free',
+                    ended = 'released',
                 result = d.result, error = '', checkpoint = NULL, checkpoint_at = NULL
             FROM ours d, clock WHERE i.id = d.id
-            RETURNING i.id, i.queue, i.attempts, i.tries, i.generation, i.token, i.grant_id, i.owner, i.instance, i.cause, i.finished, d.effects
+            RETURNING i.id, i.queue, i.attempts, i.tries, i.generation, i.token, i.grant_id, i.owner, i.instance,
+                i.cause, i.finished, d.effects
         ), sent AS (
-            INSERT INTO croft.effect (item, generation, name, queue, dest, at_most_once, token, grant_id, owner, state, ready, created, body)
-            SELECT done.id, done.generation, e.name, done.queue, e.dest, e.at_most_once, done.token, done.grant_id, done.owner, 'pending', done.finished, done.finished, e.body
-            FROM done CROSS JOIN LATERAL json_to_recordset(done.effects) AS e(name text, dest text, at_most_once boolean, body bytea)
+            INSERT INTO croft.effect (item, generation, name, queue, dest, at_most_once, token, grant_id, owner,
+                state, ready, created, body)
+            SELECT done.id, done.generation, e.name, done.queue, e.dest, e.at_most_once, done.token, done.grant_id,
+                done.owner, 'pending', done.finished, done.finished, e.body
+            FROM done CROSS JOIN LATERAL json_to_recordset(done.effects) AS e(name text, dest text,
+                at_most_once boolean, body bytea)
             ON CONFLICT DO NOTHING
             RETURNING 1)
-        SELECT array_agg(json_build_object('now', done.finished, 'id', done.id, 'queue', done.queue, 'attempts', done.attempts, 'tries', done.tries, 'generation', done.generation,
-            'owner', done.owner, 'instance', done.instance, 'cause', done.cause)), bool_or(done.effects IS NOT NULL) INTO answers, effects FROM done;
+        SELECT array_agg(json_build_object('now', done.finished, 'id', done.id, 'queue', done.queue, 'attempts',
+            done.attempts, 'tries', done.tries, 'generation', done.generation,
+            'owner', done.owner, 'instance', done.instance, 'cause', done.cause)),
+                bool_or(done.effects IS NOT NULL) INTO answers, effects FROM done;
         IF answers IS NOT NULL THEN
             RETURN QUERY SELECT unnest(answers);
         END IF;

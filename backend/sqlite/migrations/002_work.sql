@@ -1,5 +1,8 @@
--- The ledger: items of work, their effects, and the writes that did not count. Times are whole microseconds since 1970 on the machine's clock, durations whole microseconds; NULL is "not set". A row of
--- croft_item has its ownership record in it: token is NULL until the item is first claimed or reassigned.
+-- The ledger: items of work, their effects, and refused writes. Times are whole
+-- microseconds since 1970 by the machine's clock, and durations are whole
+-- microseconds. NULL means "not set". A row of croft_item contains the item's
+-- ownership record: token is NULL until the item is first claimed or
+-- reassigned.
 CREATE TABLE croft_item (
     id            TEXT NOT NULL PRIMARY KEY,
     queue         TEXT NOT NULL,
@@ -10,15 +13,15 @@ CREATE TABLE croft_item (
     created       INTEGER NOT NULL,
     finished      INTEGER,
     attempts      INTEGER NOT NULL,
-    tries         INTEGER NOT NULL,              -- the limit of attempts
+    tries         INTEGER NOT NULL,              -- the largest number of attempts
     generation    INTEGER NOT NULL,
     checkpoint_at INTEGER,
     error         TEXT NOT NULL,
     token         INTEGER,
-    grant_id      TEXT,                          -- fingerprint of the grant's secret; the secret itself is nowhere
+    grant_id      TEXT,                          -- fingerprint of the grant's secret, which is not kept
     owner         TEXT NOT NULL,
     instance      TEXT NOT NULL,
-    held          TEXT NOT NULL,                 -- the record's state
+    held          TEXT NOT NULL,                 -- the state of the ownership record
     cause         TEXT NOT NULL,
     ended         TEXT NOT NULL,
     actor         TEXT NOT NULL,
@@ -30,21 +33,25 @@ CREATE TABLE croft_item (
     progress      TEXT NOT NULL,
     progress_at   INTEGER,
     terms         INTEGER NOT NULL,
-    past          BLOB,                          -- JSON: the transfers before the newest; none for most items
+    past          BLOB,                          -- JSON: the transfers before the newest; most items have none
     payload       BLOB,
     checkpoint    BLOB,
     result        BLOB
 ) STRICT;
 
--- What is finished is in none of the first two, so that claims stay as fast as they were, however much is kept. What people look for is found among all that is done: what waits and runs by the first two, what
--- was given up by the third, which no claim touches.
+-- Claims use the first two indexes. Finished items are in neither, so claims
+-- stay fast however many items are kept. Listings use the first three, to find
+-- items that are not done among many that are. No claim changes the third.
 CREATE INDEX croft_item_waiting ON croft_item (queue, priority DESC, ready, id) WHERE state = 'waiting';
 CREATE INDEX croft_item_running ON croft_item (queue, id) WHERE state = 'running';
-CREATE INDEX croft_item_given_up ON croft_item (id) WHERE state = 'dead' OR state = 'cancelled'; -- SQLite does not see that either is IN both
+-- With OR, not with IN: SQLite does not see that state = 'dead' implies
+-- state IN ('dead', 'cancelled'), and would not use the index.
+CREATE INDEX croft_item_given_up ON croft_item (id) WHERE state = 'dead' OR state = 'cancelled';
 CREATE INDEX croft_item_finished ON croft_item (finished) WHERE finished IS NOT NULL;
 CREATE UNIQUE INDEX croft_item_uniq ON croft_item (queue, uniq) WHERE uniq IS NOT NULL;
 
--- The outbox. An effect's identity is its item, its name and the generation; the token only says which completion wrote it.
+-- The outbox. Item, generation and name identify an effect. The token only says
+-- which completion wrote it.
 CREATE TABLE croft_effect (
     item         TEXT NOT NULL,
     generation   INTEGER NOT NULL,
@@ -67,7 +74,8 @@ CREATE TABLE croft_effect (
     body         BLOB,
     PRIMARY KEY (item, generation, name)
 ) STRICT;
-CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name) WHERE state = 'pending' OR state = 'unknown'; -- as above
+CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name)
+    WHERE state = 'pending' OR state = 'unknown'; -- with OR, as above
 
 -- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft_dispatcher (
@@ -76,6 +84,7 @@ CREATE TABLE croft_dispatcher (
     grant_id TEXT NOT NULL
 ) STRICT;
 
+-- Writes that were refused, with the stamps that were presented and newest.
 CREATE TABLE croft_refusal (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     at              INTEGER NOT NULL,

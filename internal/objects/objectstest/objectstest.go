@@ -1,5 +1,6 @@
-// Package objectstest attacks a lease store on object storage, as a neighbour
-// does who may write to its bucket.
+// Package objectstest attacks a lease store on object storage, as somebody
+// could who may write to its bucket. The package calls this attacker the
+// neighbour.
 package objectstest
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Place is a bucket with an empty store in it, and the neighbour's way to it.
+// Place is a bucket with an empty store, and the neighbour's access to it.
 type Place struct {
 	Store interface {
 		store.Store
@@ -26,25 +27,26 @@ type Place struct {
 	Layout objects.Layout
 	// Advance moves the clock by which the store's leases expire.
 	Advance func(time.Duration)
-	// Put puts an object there, past the store.
+	// Put writes an object without the store.
 	Put func(tb testing.TB, o Object)
-	// Get reads an object as it is stored, past the store; nil if it is gone.
+	// Get reads an object without the store, as it is stored. It returns nil if
+	// there is none.
 	Get func(tb testing.TB, name string) []byte
-	// Strange are more names to put records under, which are no record's. The
-	// services disagree on the names they take.
+	// Strange are more names that are no record's. The neighbour puts records
+	// there. The services disagree on the names that they allow.
 	Strange []string
 }
 
-// Object is what the neighbour puts.
+// Object is an object that the neighbour writes.
 type Object struct {
 	Name     string
 	Data     []byte
 	Encoding string // its Content-Encoding
 }
 
-// Planted plants one object after the other under the name of a record. Whatever
-// it is, no request is decided by it, a listing shows the others, a sweep leaves
-// it, and it stays as it is.
+// Planted plants one object after the other under the name of a record. No
+// request may be decided by such an object. A listing must show the other
+// records. A sweep must leave the object, and nothing may change it.
 func Planted(tb testing.TB, p Place) {
 	tb.Helper()
 	ctx := tb.Context()
@@ -67,12 +69,16 @@ func Planted(tb testing.TB, p Place) {
 			case !errors.Is(err, store.ErrUnknown) || errors.Is(err, cas.ErrDamaged) == row.newer:
 				tb.Errorf("%s: %s: %.300v, want unknown, and damaged unless it is newer", row.what, what, err)
 			case len(err.Error()) > 4096 || !strings.Contains(err.Error(), o.Name):
-				tb.Errorf("%s: %s: %.300v, %d bytes long, want a short error that names %s", row.what, what, err, len(err.Error()), o.Name)
+				tb.Errorf("%s: %s: %.300v, %d bytes long, want a short error that names %s",
+					row.what, what, err, len(err.Error()), o.Name)
 			}
 		}
 	}
 	ghost := s.record("planted/ghost", func(*tenure.Record) {})
-	for _, name := range append([]string{"readme.txt", "x.json", strings.ToUpper(strings.Repeat("ab", 32)) + ".json", strings.Repeat("ab", 32) + ".json.bak"}, p.Strange...) {
+	for _, name := range append([]string{
+		"readme.txt", "x.json", strings.ToUpper(strings.Repeat("ab", 32)) + ".json",
+		strings.Repeat("ab", 32) + ".json.bak",
+	}, p.Strange...) {
 		p.Put(tb, Object{Name: p.Layout.Records() + name, Data: ghost})
 	}
 	for _, prefix := range []string{"", "planted/"} {
@@ -83,7 +89,8 @@ func Planted(tb testing.TB, p Place) {
 				listed = append(listed, fmt.Sprint(rec.Key, " ", rec.Token))
 			}
 		}
-		if want := fmt.Sprint(s.key, " ", s.held.Token); len(listed) != 1 || listed[0] != want || !errors.Is(failed, cas.ErrDamaged) || strings.Count(failed.Error(), "\n") > 10 {
+		if want := fmt.Sprint(s.key, " ", s.held.Token); len(listed) != 1 || listed[0] != want ||
+			!errors.Is(failed, cas.ErrDamaged) || strings.Count(failed.Error(), "\n") > 10 {
 			tb.Errorf("under %q: listed %q, then %v; want %q and damage, in ten lines", prefix, listed, failed, want)
 		}
 	}
@@ -104,14 +111,17 @@ func Planted(tb testing.TB, p Place) {
 	}
 }
 
-// ask asks for a key in every way, and returns the errors of the answers.
+// ask sends every verb for a key, and returns the errors of the answers.
 func (p Place) ask(ctx context.Context, key string) map[string]error {
 	got := map[string]error{}
 	for _, req := range []tenure.Request{
 		{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: "bob", TTL: time.Hour},
 		{Verb: tenure.Renew, Key: key, Secret: tenure.NewSecret()},
 		{Verb: tenure.Release, Key: key, Secret: tenure.NewSecret()},
-		{Verb: tenure.Takeover, Key: key, Secret: tenure.NewSecret(), Owner: "opal", Actor: "opal", Note: "a test", TTL: time.Hour},
+		{
+			Verb: tenure.Takeover, Key: key, Secret: tenure.NewSecret(),
+			Owner: "opal", Actor: "opal", Note: "a test", TTL: time.Hour,
+		},
 	} {
 		got[string(req.Verb)] = p.Store.Apply(ctx, []tenure.Request{req})[0].Err
 	}

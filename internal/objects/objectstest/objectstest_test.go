@@ -18,8 +18,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// memory is a bucket in a map, and a register in it. Its fields are what the
-// flawed ones do otherwise. Planted sends one request at a time.
+// memory is a bucket in a map, and a register in it. Tests replace its function
+// fields by flawed ones. Planted sends one request at a time, so it needs no
+// lock.
 type memory struct {
 	layout  objects.Layout
 	clock   *storetest.Clock
@@ -27,7 +28,7 @@ type memory struct {
 	tags    map[string]int
 
 	read  func(name string, data []byte) (objects.Body, error)
-	found func(name string, err error) error // of a scan
+	found func(name string, err error) error // changes the errors of a scan
 }
 
 func newMemory() *memory {
@@ -121,7 +122,8 @@ func (m *memory) place() Place {
 
 func TestASoundRegisterPasses(t *testing.T) { Planted(t, newMemory().place()) }
 
-// TestEveryPlantIsNoticed where the register takes it for no record at all.
+// TestEveryPlantIsNoticed: the register here takes every plant for a missing
+// record. Planted must report each of them.
 func TestEveryPlantIsNoticed(t *testing.T) {
 	m := newMemory()
 	m.read = func(name string, data []byte) (objects.Body, error) {

@@ -13,29 +13,37 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// plant is one object, to be put under the name of the record of a key.
+// plant is one object, for the name of a key's record.
 type plant struct {
 	what   string
 	object func(s *seed, key string) Object
-	newer  bool // another version of Croft may have written it
+	newer  bool // a newer version of Croft may have written it
 }
 
-// plants are in the order in which they are put, so that a failure names the
-// same one each time.
+// plants are in the order in which they are planted, so that a failure always
+// names the same one.
 var plants = []plant{
 	{what: "nothing", object: text("")},
 	{what: "more than a record", object: text(strings.Repeat("x", 2*objects.MaxBody))},
 	{what: "deep", object: text(strings.Repeat(`{"record":`, 20_000))},
 	{what: "packed zeros", object: packed},
-	{what: "packed, it says", object: func(*seed, string) Object { return Object{Data: []byte("plain"), Encoding: "gzip"} }},
-	{what: "PACKED, it says", object: func(*seed, string) Object { return Object{Data: []byte("plain"), Encoding: "GZIP"} }},
-	{what: "a time without end", object: text(`{"croft":1,"nonce":"x","dropped":{"at":"` + strings.Repeat("9", 10_000) + `"}}`)},
+	{what: "packed, it says", object: func(*seed, string) Object {
+		return Object{Data: []byte("plain"), Encoding: "gzip"}
+	}},
+	{what: "PACKED, it says", object: func(*seed, string) Object {
+		return Object{Data: []byte("plain"), Encoding: "GZIP"}
+	}},
+	{what: "a time without end", object: text(
+		`{"croft":1,"nonce":"x","dropped":{"at":"` + strings.Repeat("9", 10_000) + `"}}`,
+	)},
 	{what: "another's record", object: anothers},
 	{what: "another's deletion", object: anothersDeletion},
 	{what: "a token beyond all", object: altered(token(fence.MaxToken + 1))},
 	{what: "a token below all", object: altered(token(-1))},
 	{what: "an owner without end", object: altered(func(r *tenure.Record) { r.Owner = strings.Repeat("x", 10_000) })},
-	{what: "a state without end", object: altered(func(r *tenure.Record) { r.State = tenure.State(strings.Repeat("x", 10_000)) })},
+	{what: "a state without end", object: altered(func(r *tenure.Record) {
+		r.State = tenure.State(strings.Repeat("x", 10_000))
+	})},
 	{what: "a cause without end", object: altered(func(r *tenure.Record) {
 		r.Cause = tenure.Cause(strings.Repeat("x", 10_000))
 		r.History[0].Cause = r.Cause
@@ -48,14 +56,14 @@ var plants = []plant{
 	{what: "a newer format", object: text(`{"croft":2,"nonce":"x"}`), newer: true},
 }
 
-// seed is what plants are made from: a record that is held.
+// seed is a held record. Plants are made from it.
 type seed struct {
 	tb   testing.TB
 	key  string
 	held tenure.Record
 }
 
-// record is the body of the record, for a key, with a change.
+// record returns the body of the record, for another key and with a change.
 func (s *seed) record(key string, change func(*tenure.Record)) []byte {
 	s.tb.Helper()
 	rec := s.held
@@ -98,7 +106,8 @@ func anothersDeletion(s *seed, _ string) Object {
 	return Object{Data: data}
 }
 
-// packed is small as it is stored, and large when it is unpacked.
+// packed makes an object that is small as it is stored, and large when it is
+// unpacked.
 func packed(*seed, string) Object {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)

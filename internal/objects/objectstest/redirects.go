@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Thief is a host that should get nothing. It counts what it gets.
+// Thief is a host that must get no requests. got counts them.
 func Thief(tb testing.TB) (url string, got *atomic.Int64) {
 	tb.Helper()
 	got = &atomic.Int64{}
@@ -16,8 +16,8 @@ func Thief(tb testing.TB) (url string, got *atomic.Int64) {
 	return s.URL, got
 }
 
-// Redirects lets a client use an endpoint that sends every request elsewhere,
-// once for each status that means so. None may arrive there.
+// Redirects lets a client use an endpoint that redirects every request to
+// another host, once for each redirect status. No request may arrive there.
 func Redirects(tb testing.TB, use func(status int, endpoint string)) {
 	tb.Helper()
 	elsewhere, stolen := Thief(tb)

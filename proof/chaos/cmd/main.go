@@ -1,5 +1,6 @@
-// Command chaos runs Croft's clients on real servers while processes are stopped and killed, connections mistreated and servers killed, and holds what they saw against the laws; beside it, the
-// same without guards, which must lose updates.
+// Command chaos runs Croft's clients on real servers under faults, and checks
+// what they saw against the laws. It also runs the same without guards, which
+// must lose updates.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Command mutants shows that every broken variant of Croft is found, and by which check: those of the simulator by a law, those of the suites, the power cuts, the checkers of histories and the
-// model by a test.
+// Command mutants runs every broken variant of Croft, and shows which check
+// finds it. Variants of the simulator are found by a law. Those of the suites,
+// the power cuts, the history checks and the model are found by a test.
 package main
 
 import (
@@ -68,22 +69,22 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-// variant is a broken variant and what became of it.
+// variant is a broken variant, and whether a check found it.
 type variant struct {
-	Place  string `json:"place"`   // where it is broken: the law, a store, a client
-	Name   string `json:"variant"` // what it is called
+	Place  string `json:"place"`   // the broken part: the law, a store, a client
+	Name   string `json:"variant"` // its name
 	Says   string `json:"says,omitempty"`
-	By     string `json:"killed_by,omitempty"` // the check that found it; "": none did
+	By     string `json:"killed_by,omitempty"` // the check that found it, "" if none did
 	Fast   string `json:"how_fast"`
 	Again  string `json:"again"` // the command that runs it alone
 	Killed bool   `json:"killed"`
 }
 
-// simulated lets the simulator's command run its variants.
+// simulated runs the simulator's variants, with the simulator's command.
 func simulated(ctx context.Context, p *page) (all []variant, err error) {
 	c := exec.CommandContext(ctx, "go", "run", "./proof/cmd/sim", "--mutants", "--json")
 	c.Stderr = p.err
-	out, failed := c.Output() // its status is 1 if one survives
+	out, failed := c.Output() // the status is 1 if a variant survives
 	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
 		var f struct {
 			Mutant, Place, Says, By string
@@ -119,7 +120,7 @@ func simulated(ctx context.Context, p *page) (all []variant, err error) {
 	return all, nil
 }
 
-// quickly is how fast something was.
+// quickly formats a duration, coarsely.
 func quickly(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
@@ -130,7 +131,7 @@ func quickly(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// page is what is shown.
+// page prints the table, and collects the variants.
 type page struct {
 	out, err io.Writer
 	json     bool
@@ -138,7 +139,7 @@ type page struct {
 	sim      int
 }
 
-// block shows what became of the variants of one place.
+// block prints the variants of one package.
 func (p *page) block(title string, some []variant) {
 	p.all = append(p.all, some...)
 	if title == "simulator" {
@@ -161,7 +162,7 @@ func (p *page) block(title string, some []variant) {
 	}
 }
 
-// title is what is wrong with a variant.
+// title says what is wrong with the variant.
 func (v variant) title() string {
 	if v.Says != "" {
 		return v.Place + ": " + v.Says
@@ -180,7 +181,8 @@ func (p *page) row(title string, v variant) {
 	p.tell(p.out, "  %-66s | %-78s | %s\n", short(title, 66), short(by, 78), v.Fast)
 }
 
-// end shows the mistakes that are made most, what survives, and the count; it reports whether all is well.
+// end prints the most common mistakes, the survivors and the count. It reports
+// whether every mistake was run and no variant survived.
 func (p *page) end(took time.Duration) bool {
 	good := true
 	var survivors []variant
@@ -207,18 +209,19 @@ func (p *page) end(took time.Duration) bool {
 		p.tell(p.err, "SURVIVES: %s (%s); again: %s\n", v.title(), v.Place, v.Again)
 	}
 	if !p.json {
-		p.tell(p.out, "%d broken variants, %d killed: %d in the simulator, %d by suites, power cuts, histories and the model; %s\n",
+		p.tell(p.out, "%d broken variants, %d killed: %d in the simulator, %d by suites, power cuts, "+
+			"histories and the model; %s\n",
 			len(p.all), len(p.all)-len(survivors), p.sim, len(p.all)-p.sim, took.Round(time.Second))
 	}
 	return good && len(survivors) == 0
 }
 
-// tell prints to whoever looks; there is nobody to tell when that fails.
+// tell prints. Errors of writing are ignored.
 func (p *page) tell(to io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(to, format, args...)
 }
 
-// short is a text cut to a length.
+// short cuts a text to a length.
 func short(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"

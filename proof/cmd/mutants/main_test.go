@@ -10,7 +10,7 @@ import (
 	"github.com/croft-dev/croft/proof/sim"
 )
 
-// shown is what a page shows of the events of a package.
+// shown returns the output of a page for the events of a package.
 func shown(t *testing.T, events string) (p *page, out, errs string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -24,7 +24,8 @@ func line(action, test, output string) string {
 	return fmt.Sprintf(`{"Action":%q,"Package":"x/backend/dir","Test":%q,"Output":%q,"Elapsed":0.25}`+"\n", action, test, output)
 }
 
-// TestAVariantIsShownWithTheCheckThatFindsIt, or with its test where that names none; tests that only have others below them are none.
+// If a test does not name the check, its own name is shown. Tests that only
+// have subtests are not shown.
 func TestAVariantIsShownWithTheCheckThatFindsIt(t *testing.T) {
 	p, out, _, err := shown(t, line("run", "TestBrokenStoresAreCaught", "")+
 		line("output", "TestBrokenStoresAreCaught/wakes_nobody", `    x_test.go:1: caught by "a watch wakes": nobody woke`)+
@@ -45,7 +46,7 @@ func TestAVariantIsShownWithTheCheckThatFindsIt(t *testing.T) {
 	}
 }
 
-// TestASurvivorIsNamed, with the command that runs it alone.
+// The page shows the command that runs the survivor alone.
 func TestASurvivorIsNamed(t *testing.T) {
 	p, out, errs, err := shown(t, line("fail", "TestBrokenStoresAreCaught/wakes_nobody", "")+line("fail", "TestBrokenStoresAreCaught", "")+line("fail", "", ""))
 	if err != nil || len(p.all) != 1 || !strings.Contains(out, "SURVIVES") || !strings.Contains(out, "1 broken variants, 0 killed") ||
@@ -54,22 +55,22 @@ func TestASurvivorIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotRunIsNotFound: a server that is not there shows nothing.
-func TestWhatWasNotRunIsNotFound(t *testing.T) {
+// A test that is skipped because a server is missing shows nothing.
+func TestASkippedVariantIsNotKilled(t *testing.T) {
 	p, out, _, _ := shown(t, line("output", "TestBrokenStoresAreCaught", "=== RUN   TestBrokenStoresAreCaught")+line("output", "TestBrokenStoresAreCaught", "no server")+line("skip", "TestBrokenStoresAreCaught", "")+line("pass", "", ""))
 	if len(p.all) != 1 || p.all[0].Killed || !strings.Contains(out, "SURVIVES: it was not run: no server") {
 		t.Errorf("%+v\n%s", p.all, out)
 	}
 }
 
-// TestAPackageWithoutAVerdictIsAnError: it did not compile, or ended before its time.
+// The package did not compile, or ended too early.
 func TestAPackageWithoutAVerdictIsAnError(t *testing.T) {
 	if _, _, errs, err := shown(t, line("output", "", "cannot find package")+line("fail", "", "")); err == nil || !strings.Contains(errs, "cannot find package") {
 		t.Errorf("%v: %s", err, errs)
 	}
 }
 
-// TestASuiteThatIsCutOffIsAnError: neither one that ended in the middle, nor one that never began, has found what it was run for.
+// A suite that ended in the middle, or never began, must not count as run.
 func TestASuiteThatIsCutOffIsAnError(t *testing.T) {
 	for name, events := range map[string]string{"in the middle": line("pass", "TestBrokenStoresAreCaught/wakes_nobody", ""), "before it began": ""} {
 		if _, _, _, err := shown(t, events); err == nil || !strings.Contains(err.Error(), "./backend/dir") {
@@ -78,7 +79,8 @@ func TestASuiteThatIsCutOffIsAnError(t *testing.T) {
 	}
 }
 
-// TestEveryMistakeHasAVariant in the simulator, but for those that are not simulated.
+// Each mistake has a variant in the simulator, but for those that it cannot
+// simulate.
 func TestEveryMistakeHasAVariant(t *testing.T) {
 	elsewhere := 0
 	for _, m := range mistakes {
@@ -91,7 +93,7 @@ func TestEveryMistakeHasAVariant(t *testing.T) {
 	}
 }
 
-// TestABadCommandLineIsExplained.
+// The message says that there are only flags.
 func TestABadCommandLineIsExplained(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := run(t.Context(), []string{"left"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), "-h") {

@@ -1,6 +1,7 @@
 package main
 
-// mistakes are those that leases and fences have been shipped with, each with the variant that makes it. All of them must be run and found.
+// mistakes are known mistakes of leases and fences that have been in use, each
+// with the variant that makes it. All of them must be run and found.
 var mistakes = []struct{ says, variant string }{
 	{"time counts from the reply instead of the sending", "time-from-reply"},
 	{"time counts from the last sending instead of the first", "time-from-last-send"},
@@ -11,7 +12,7 @@ var mistakes = []struct{ says, variant string }{
 	{"the deadline is reckoned before the lock is had", "clock-before-lock"},
 	{"a dropped record resets the counter", "counter-restarts"},
 	{"tokens are not anchored in time", "no-anchor"},
-	{"a release is not asked who it is", "anybody-releases"},
+	{"anybody can release a lease", "anybody-releases"},
 	{"a late acquire resurrects what is over", "resurrects"},
 	{"the fence is advanced after the write", "write-then-mark"},
 	{"check and write are two steps", "check-then-write"},

@@ -17,9 +17,9 @@ import (
 
 // suite is a package whose tests run broken variants.
 type suite struct {
-	pkg   string // below the module
-	place string // what is broken there
-	needs bool   // a server, or a program
+	pkg   string // path below the module
+	place string // the broken part
+	needs bool   // needs a server or another program
 }
 
 var suites = []suite{
@@ -30,6 +30,7 @@ var suites = []suite{
 	{"work/worktest", "ledger", false},
 	{"internal/drill", "drill", false},
 	{"backend/dir", "directory", false},
+	{"backend/file", "file", false},
 	{"backend/sqlite", "SQLite", false},
 	{"backend/redis", "Redis", true},
 	{"backend/postgres", "PostgreSQL", true},
@@ -40,23 +41,26 @@ var suites = []suite{
 	{"proof/model", "model", true},
 }
 
-// tests are the names of those that run broken variants, a subtest each. Their last word on a variant is the line `caught by "the check": what it said`.
-const tests = `IsCaught|AreCaught|IsBrokenIsCaught|RejectsBroken|RejectsForgetful|CatchesBroken|Broken(Twins|Guards|Stores)AreFound`
+// tests matches the names of tests that run broken variants, each in a subtest.
+// Such a test logs `caught by "the check": what it said`.
+const tests = `IsCaught|AreCaught|IsBrokenIsCaught|RejectsBroken|RejectsForgetful|CatchesBroken|` +
+	`Broken(Twins|Guards|Stores)AreFound`
 
-// event is a line of go test -json.
+// event is one line of go test -json.
 type event struct {
 	Action, Package, Test, Output string
 	Elapsed                       float64
 }
 
-// trial is a test as it goes on.
+// trial collects the events of one test.
 type trial struct {
 	said    []string
 	outcome string
 	took    time.Duration
 }
 
-// tested runs the suites' tests of broken variants and hands each package to the page when it is done.
+// tested runs the tests of broken variants, and passes each package to the page
+// when it is done.
 func tested(ctx context.Context, some []suite, p *page) error {
 	args := []string{"test", "-json", "-count=1", "-timeout=15m", "-run", tests}
 	for _, s := range some {
@@ -73,20 +77,23 @@ func tested(ctx context.Context, some []suite, p *page) error {
 	}
 	err = read(bufio.NewScanner(out), some, p)
 	_, _ = io.Copy(io.Discard, out)
-	_ = c.Wait() // it fails when a variant survives, which the page shows; of what was not run, read has told
+	// It fails if a variant survives. The page shows survivors, and read has
+	// reported packages that did not run.
+	_ = c.Wait()
 	return err
 }
 
-// read goes through the events. A suite that is in none of them, or did not come to its end, is an error.
+// read reads the events of go test. It returns an error if a suite did not run,
+// or did not finish.
 func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 	lines.Buffer(nil, 16<<20)
 	trials := map[string]map[string]*trial{}
-	said := map[string][]string{} // by a package itself
+	said := map[string][]string{} // the output of a package itself
 	done := map[string]bool{}
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			continue // what the go command itself has to say
+			continue // a message of the go command itself
 		}
 		i := slices.IndexFunc(some, func(s suite) bool { return strings.HasSuffix(e.Package, "/"+s.pkg) })
 		if i < 0 {
@@ -106,7 +113,10 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 			p.block(s.pkg, found)
 			if e.Action == "fail" && !broken || len(found) == 0 {
 				p.tell(p.err, "%s\n", strings.Join(said[s.pkg], ""))
-				err = errors.Join(err, fmt.Errorf("%s ended without a verdict on its variants; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg))
+				err = errors.Join(err, fmt.Errorf(
+					"%s ended without a verdict on its variants; again: go test -v -run '%s' ./%s",
+					s.pkg, tests, s.pkg,
+				))
 			}
 		case e.Test != "":
 			t := trials[s.pkg][e.Test]
@@ -124,7 +134,9 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 	}
 	for _, s := range some {
 		if !done[s.pkg] {
-			err = errors.Join(err, fmt.Errorf("%s was not run to its end; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg))
+			err = errors.Join(err, fmt.Errorf(
+				"%s was not run to its end; again: go test -v -run '%s' ./%s", s.pkg, tests, s.pkg,
+			))
 		}
 	}
 	return errors.Join(err, lines.Err())
@@ -132,7 +144,8 @@ func read(lines *bufio.Scanner, some []suite, p *page) (err error) {
 
 var caughtBy = regexp.MustCompile(`caught by "((?:[^"\\]|\\.)*)"`)
 
-// variants are the tests of a package that have none below them.
+// variants returns one variant for each test without subtests. A test with
+// subtests counts only if it failed though all of them passed.
 func (s suite) variants(trials map[string]*trial) (found []variant, broken bool) {
 	names := make([]string, 0, len(trials))
 	for name := range trials {
@@ -146,15 +159,22 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 			continue
 		}
 		if slices.ContainsFunc(names, func(n string) bool { return below(n) && trials[n].outcome != "pass" }) {
-			continue // it fails for what is below it
+			continue // it fails because of a subtest
 		}
 		test, part, _ := strings.Cut(name, "/")
-		v := variant{Place: s.place, Name: strings.ReplaceAll(part, "_", " "), Fast: quickly(t.took), Killed: t.outcome == "pass", By: s.pkg + "." + test, Again: again(s.pkg, name)}
+		v := variant{
+			Place: s.place, Name: strings.ReplaceAll(part, "_", " "), Fast: quickly(t.took),
+			Killed: t.outcome == "pass", By: s.pkg + "." + test, Again: again(s.pkg, name),
+		}
 		if part == "" {
 			v.Name = words(test)
 		}
-		if by := caughtBy.FindAllStringSubmatch(strings.Join(t.said, ""), -1); by != nil { // one of several, the same each time
-			v.By = strings.ReplaceAll(slices.MinFunc(by, func(a, b []string) int { return strings.Compare(a[1], b[1]) })[1], `\"`, `"`)
+		// Several checks may catch it. Always take the first by name.
+		if by := caughtBy.FindAllStringSubmatch(strings.Join(t.said, ""), -1); by != nil {
+			v.By = strings.ReplaceAll(
+				slices.MinFunc(by, func(a, b []string) int { return strings.Compare(a[1], b[1]) })[1],
+				`\"`, `"`,
+			)
 		}
 		if !v.Killed {
 			broken, v.By = true, ""
@@ -167,16 +187,20 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 	return found, broken
 }
 
-// again is the command that runs one test.
+// again returns the command that runs one test.
 func again(pkg, test string) string {
 	parts := strings.Split(test, "/")
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
-	return fmt.Sprintf("go test -count=1 -v -run '%s' ./%s", strings.ReplaceAll(strings.Join(parts, "/"), "'", "."), pkg)
+	return fmt.Sprintf(
+		"go test -count=1 -v -run '%s' ./%s",
+		strings.ReplaceAll(strings.Join(parts, "/"), "'", "."), pkg,
+	)
 }
 
-// words is what a test with no variants below it tries: TestAStoreThatForgetsIsCaught is "a store that forgets".
+// words turns the name of a test without subtests into words:
+// TestAStoreThatForgetsIsCaught becomes "a store that forgets".
 func words(test string) string {
 	test = strings.TrimPrefix(test, "Test")
 	for _, end := range []string{"IsCaught", "AreCaught"} {

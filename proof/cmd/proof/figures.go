@@ -14,31 +14,32 @@ import (
 	"time"
 )
 
-// run is what one call has run.
+// run has the figures of one run of the command.
 type run struct {
-	At            time.Time `json:"at"`
-	Seconds       float64   `json:"seconds"`
-	FirstSeed     uint64    `json:"first_seed"` // of every profile
-	NextSeed      uint64    `json:"next_seed"`
-	Seeds         int64     `json:"seeds"`
-	Requests      int64     `json:"requests"`
-	LeastRequests int64     `json:"least_requests"` // in any one seed
-	Faults        int64     `json:"faults"`
-	Mutants       int       `json:"mutants"`
-	Killed        int       `json:"killed"`
-	Profiles      []profile `json:"profiles,omitempty"` // of the last run only
-	Chaos         []weather `json:"chaos"`
-	Cuts          int64     `json:"cuts"`
-	Folders       int64     `json:"folders"`         // that differed, and were recovered
-	Crowd         int64     `json:"crowd,omitempty"` // tries of processes at once
-	States        int64     `json:"states"`          // of the model
-	Targets       int64     `json:"fuzz_targets,omitempty"`
-	Inputs        int64     `json:"fuzz_inputs,omitempty"`
-	Parts         []outcome `json:"parts"`
-	Failed        []string  `json:"failed,omitempty"`
+	At            time.Time  `json:"at"`
+	Seconds       float64    `json:"seconds"`
+	FirstSeed     uint64     `json:"first_seed"` // the first seed of every profile
+	NextSeed      uint64     `json:"next_seed"`
+	Seeds         int64      `json:"seeds"`
+	Requests      int64      `json:"requests"`
+	LeastRequests int64      `json:"least_requests"` // the least in one seed
+	Faults        int64      `json:"faults"`
+	Mutants       int        `json:"mutants"`
+	Killed        int        `json:"killed"`
+	Profiles      []profile  `json:"profiles,omitempty"` // kept for the last run only
+	Chaos         []chaosRun `json:"chaos"`
+	Cuts          int64      `json:"cuts"`
+	Folders       int64      `json:"folders"`         // different folders that were recovered
+	Crowd         int64      `json:"crowd,omitempty"` // tries with several processes at once
+	States        int64      `json:"states"`          // states of the model
+	Targets       int64      `json:"fuzz_targets,omitempty"`
+	Inputs        int64      `json:"fuzz_inputs,omitempty"`
+	Parts         []outcome  `json:"parts"`
+	Failed        []string   `json:"failed,omitempty"`
 }
 
-// profile is what was seen in the worlds of one profile: by kind (faults, transitions, refusals) and name, how often.
+// profile counts what happened in the worlds of one profile, by kind (fault,
+// transition, refusal) and name.
 type profile struct {
 	Profile  string                      `json:"profile"`
 	Seeds    int64                       `json:"seeds"`
@@ -46,7 +47,8 @@ type profile struct {
 	Coverage map[string]map[string]int64 `json:"coverage"`
 }
 
-// seen is a cell about one kind: how many different ones, how often in all, and the one that was rarest.
+// seen formats a table cell about one kind: how many different ones there are,
+// how often they happened, and which was rarest.
 func (p profile) seen(kind string) string {
 	var sum int64
 	rarest := ""
@@ -56,18 +58,21 @@ func (p profile) seen(kind string) string {
 			rarest = name
 		}
 	}
-	return fmt.Sprintf("%d, %s times; least %s, %s", len(p.Coverage[kind]), thousands(sum), rarest, thousands(p.Coverage[kind][rarest]))
+	return fmt.Sprintf(
+		"%d kinds, %s times; rarest: %s, %s", len(p.Coverage[kind]), thousands(sum), rarest,
+		thousands(p.Coverage[kind][rarest]),
+	)
 }
 
-// outcome is how a part went.
+// outcome is the result of a part.
 type outcome struct {
 	Part    string  `json:"part"`
 	Seconds float64 `json:"seconds"`
 	Held    bool    `json:"held"`
 }
 
-// weather is one run of chaos.
-type weather struct {
+// chaosRun is one run of chaos.
+type chaosRun struct {
 	Backend    string         `json:"backend"`
 	Guarded    bool           `json:"guarded"`
 	Seed       uint64         `json:"seed"`
@@ -83,24 +88,24 @@ type weather struct {
 	Violations []breach       `json:"violations,omitempty"`
 }
 
-// breach is a law that a history broke.
+// breach is a broken law in a history.
 type breach struct{ Law, Key, Text string }
 
-// faults is how many there were.
-func (w weather) faults() (n int) {
+// faults returns how many faults there were.
+func (w chaosRun) faults() (n int) {
 	for _, fired := range w.Faults {
 		n += fired
 	}
 	return n
 }
 
-// Between these lines of the page are the figures.
+// The figures are between these two lines of the page.
 const (
 	begin = "<!-- figures: make proof writes them -->"
 	end   = "<!-- end of figures -->"
 )
 
-// read is what earlier runs have written down.
+// read reads the figures of earlier runs.
 func (p *program) read() (runs []*run, err error) {
 	text, err := os.ReadFile(p.book)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +120,7 @@ func (p *program) read() (runs []*run, err error) {
 	return runs, nil
 }
 
-// write adds the run to the book, and writes the page anew.
+// write adds the run to the book, and rewrites the figures in the page.
 func (p *program) write(earlier []*run) error {
 	if p.page == "" {
 		return nil
@@ -143,7 +148,7 @@ func (p *program) write(earlier []*run) error {
 	return os.WriteFile(p.page, []byte(before+begin+"\n"+figures(runs)+end+after), 0o644)
 }
 
-// figures is the text between the lines.
+// figures returns the text between the two lines.
 func figures(runs []*run) string {
 	var b strings.Builder
 	var total run
@@ -163,35 +168,48 @@ func figures(runs []*run) string {
 		}
 	}
 	last := runs[len(runs)-1]
-	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. In all %s seeds with %s requests and %s faults in the simulator, no seed twice; %.1f hours of chaos; %s power cuts; %.1f hours of everything.\n\n",
-		len(runs), failed, thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults), stormy.Hours(), thousands(total.Cuts), total.Seconds/3600)
-	fmt.Fprintf(&b, "The last one, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n", last.At.Format("2006-01-02"), span(last.Seconds))
+	fmt.Fprintf(&b, "\nRuns so far: %d, failed: %d. Together they did:\n\n"+
+		"- simulator: %s seeds, none twice; %s requests, %s faults\n"+
+		"- chaos on real servers: %.1f hours\n- power cuts: %s\n- everything: %.1f hours\n\n",
+		len(runs), failed, thousands(total.Seeds), thousands(total.Requests), thousands(total.Faults),
+		stormy.Hours(), thousands(total.Cuts), total.Seconds/3600)
+	fmt.Fprintf(
+		&b, "The last run, of %s, took %s:\n\n| part | | time | result |\n|---|---|---|---|\n",
+		last.At.Format("2006-01-02"), span(last.Seconds),
+	)
 	for _, o := range last.Parts {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", titles[o.Part], last.what(o.Part), span(o.Seconds), word(o.Held))
 	}
 	for _, f := range last.Failed {
 		fmt.Fprintf(&b, "\nFAILED: %s\n", f)
 	}
-	b.WriteString("\nWhat was seen in the simulator; what is in none of a profile's worlds makes it fail ([proof.json](proof.json) has every count):\n\n| profile | seeds | requests | kinds of faults | transitions | refusals |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\nThe simulator, profile by profile ([proof.json](proof.json) has every count):\n\n" +
+		"| profile | seeds | requests | faults | transitions | refusals |\n|---|---|---|---|---|---|\n")
 	for _, s := range last.Profiles {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", s.Profile, thousands(s.Seeds), thousands(s.Requests), s.seen("fault"), s.seen("transition"), s.seen("refusal"))
+		fmt.Fprintf(
+			&b, "| %s | %s | %s | %s | %s | %s |\n", s.Profile, thousands(s.Seeds),
+			thousands(s.Requests), s.seen("fault"), s.seen("transition"), s.seen("refusal"),
+		)
 	}
-	b.WriteString("\nChaos, without guards and with them:\n\n| backend | guards | for | operations | grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\nChaos, without guards and with guards:\n\n| backend | guards | for | operations | " +
+		"grants | writes | refused | unknown | faults | updates lost |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	sort.SliceStable(last.Chaos, func(i, j int) bool { return last.Chaos[i].Backend < last.Chaos[j].Backend })
 	for _, s := range last.Chaos {
 		guards := "no"
 		if s.Guarded {
 			guards = "yes"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %d | %s |\n", s.Backend, guards, time.Duration(s.TookNS).Round(time.Second),
-			thousands(s.Operations), thousands(s.Grants), thousands(s.Updates), thousands(s.Refusals), thousands(s.Unknown), s.faults(), s.losses())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %d | %s |\n",
+			s.Backend, guards, time.Duration(s.TookNS).Round(time.Second),
+			thousands(s.Operations), thousands(s.Grants), thousands(s.Updates), thousands(s.Refusals),
+			thousands(s.Unknown), s.faults(), s.losses())
 	}
 	b.WriteString("\n")
 	return b.String()
 }
 
-// losses is how many updates were lost, and how soon.
-func (w weather) losses() string {
+// losses formats how many updates were lost, and how soon.
+func (w chaosRun) losses() string {
 	switch {
 	case w.Lost == 0:
 		return "0"
@@ -206,7 +224,8 @@ var titles = map[string]string{
 	"cuts": "power cuts", "crowds": "crowds on one machine", "model": "the model",
 }
 
-// nothing reports whether a part has no figure: what it should have run was not there, or said nothing.
+// nothing reports whether a part has no figures: it ran nothing, or printed
+// nothing.
 func (r *run) nothing(part string) bool {
 	return map[string]int64{
 		"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)),
@@ -214,13 +233,16 @@ func (r *run) nothing(part string) bool {
 	}[part] == 0
 }
 
-// what is how much of a part was run.
+// what says how much of a part was run.
 func (r *run) what(part string) string {
 	switch part {
 	case "variants":
 		return fmt.Sprintf("%d of %d found", r.Killed, r.Mutants)
 	case "sim":
-		return fmt.Sprintf("%s seeds of at least %d requests; %s requests, %s faults", thousands(r.Seeds), r.LeastRequests, thousands(r.Requests), thousands(r.Faults))
+		return fmt.Sprintf(
+			"%s seeds of at least %d requests; %s requests, %s faults", thousands(r.Seeds),
+			r.LeastRequests, thousands(r.Requests), thousands(r.Faults),
+		)
 	case "fuzz":
 		return fmt.Sprintf("%d targets, %s inputs", r.Targets, thousands(r.Inputs))
 	case "chaos":
@@ -232,16 +254,22 @@ func (r *run) what(part string) string {
 			}
 			faults += w.faults()
 		}
-		return fmt.Sprintf("%d backends, %s faults; updates lost behind guards: %d", len(backends), thousands(int64(faults)), lost)
+		return fmt.Sprintf(
+			"%d backends, %s faults; updates lost behind guards: %d", len(backends),
+			thousands(int64(faults)), lost,
+		)
 	case "crowds":
-		return fmt.Sprintf("the suites of dir and sqlite in full; %s tries of processes that race or are killed", thousands(r.Crowd))
+		return fmt.Sprintf(
+			"the suites of dir and sqlite in full; %s tries of processes that race or are killed",
+			thousands(r.Crowd),
+		)
 	case "cuts":
 		return fmt.Sprintf("%s cuts, %s different folders recovered", thousands(r.Cuts), thousands(r.Folders))
 	}
 	return thousands(r.States) + " states"
 }
 
-// summary is the end of it.
+// summary prints the end of the output: what failed, and how to see it again.
 func (p *program) summary(out io.Writer) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 	say("\n%-24s %-86s %-8s %s\n", "part", "", "time", "result")
@@ -261,7 +289,7 @@ func span(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// thousands is a number with its digits set apart.
+// thousands formats a number with commas between groups of digits.
 func thousands(n int64) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

@@ -1,6 +1,6 @@
-// Command proof runs everything that tries to break Croft, and writes the
-// figures into docs/proof.md: the simulator, the broken variants, fuzzing, chaos
-// on real servers, power cuts, crowds, and the model.
+// Command proof runs everything that tries to break Croft: the simulator, the
+// broken variants, fuzzing, chaos on real servers, power cuts, crowds, and the
+// model. It writes the figures into docs/proof.md.
 package main
 
 import (
@@ -17,22 +17,27 @@ import (
 	"time"
 )
 
-const usage = `proof runs everything that tries to break Croft, and writes what was run into a page.
+const usage = `proof runs everything that tries to break Croft, and writes the figures into a page.
 
   go run ./proof/cmd/proof                    everything: less than 20 minutes on two cores
   go run ./proof/cmd/proof -seeds 200000      more of the simulator
   go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
-Parts: variants, fuzz, sim, chaos, cuts, crowds, model. The exit status is 1 if a law was broken, a broken variant was not found, or something could not be run; what to run to see it again is said at the
-end. The page is written then, too.
+Parts: variants, fuzz, sim, chaos, cuts, crowds, model. The exit status is 1 if
+a law was broken, a broken variant was not found, or something could not be run.
+Then the output ends with the commands that show each failure again. The page is
+written even then.
 
 `
 
 func main() {
-	p := &program{run: &run{At: time.Now().UTC().Truncate(time.Second)}, voice: newVoice(os.Stderr)}
+	p := &program{run: &run{At: time.Now().UTC().Truncate(time.Second)}, progress: newProgress(os.Stderr)}
 	only := ""
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage); flag.PrintDefaults() }
-	flag.IntVar(&p.seeds, "seeds", 44000, "seeds of the simulator; each run goes on where the last one that was written down ended")
+	flag.IntVar(
+		&p.seeds, "seeds", 44000,
+		"seeds of the simulator; each run goes on where the last one that was written down ended",
+	)
 	flag.IntVar(&p.inputs, "inputs", 20000, "inputs tried at every fuzz target")
 	flag.DurationVar(&p.chaos, "for", time.Minute, "how long faults go on, on each backend")
 	flag.DurationVar(&p.control, "control", 2*time.Minute, "how long the run without guards may take to lose an update")
@@ -64,35 +69,38 @@ func unknown(args []string) error {
 	return fmt.Errorf("there is no argument %q", args[0])
 }
 
-// program is one call of the command.
+// program is one call of the command. Chaos runs on a goroutine of its own,
+// beside the other parts. mu guards failures and the results in run.
 type program struct {
 	seeds, inputs  int
 	chaos, control time.Duration
 	backends       string
 	only           []string
 	page, book     string
-	bin            string // the folder of the programs
+	bin            string // folder of the built programs
 	run            *run
-	voice          *voice
+	progress       *progress
 
 	mu       sync.Mutex
 	failures []failure
 }
 
-// failure is one thing that is wrong, and the command that shows it again.
+// failure is one thing that is wrong, and the command to see it again.
 type failure struct{ part, what, again string }
 
-// part is one of the things that are run.
+// part is one part of the proof.
 type part struct {
 	name string
 	do   func(*program, context.Context) error
 }
 
 var (
-	// first is run alone: its tests of real servers have patience, but not without end.
+	// first runs alone: its tests of real servers wait long, but not for ever.
 	first = part{"variants", (*program).variants}
-	// storm mostly waits, and its timing is part of what is tried. Beside it runs, with what it leaves of the processors, what only reckons.
-	storm  = part{"chaos", (*program).unrest}
+	// storm mostly waits, and its timing matters. The parts in beside only
+	// compute. They run at the same time, on the processors that it leaves
+	// idle.
+	storm  = part{"chaos", (*program).runChaos}
 	beside = []part{
 		{"fuzz", (*program).fuzz},
 		{"sim", (*program).simulate},
@@ -132,23 +140,25 @@ func (p *program) all(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(p.bin)
-	p.voice.say("proof", "building")
-	for name, pkg := range map[string]string{"sim": "./proof/cmd/sim", "mutants": "./proof/cmd/mutants", "chaos": "./proof/chaos/cmd"} {
+	p.progress.say("proof", "building")
+	for name, pkg := range map[string]string{
+		"sim": "./proof/cmd/sim", "mutants": "./proof/cmd/mutants", "chaos": "./proof/chaos/cmd",
+	} {
 		if err := p.command(ctx, "proof", "go", "build", "-o", filepath.Join(p.bin, name), pkg).Run(); err != nil {
 			return fmt.Errorf("%s cannot be built: %w", pkg, err)
 		}
 	}
 	p.part(ctx, first)
-	var lane sync.WaitGroup
-	lane.Go(func() { p.part(ctx, storm) })
+	var chaos sync.WaitGroup
+	chaos.Go(func() { p.part(ctx, storm) })
 	for _, other := range beside {
 		p.part(ctx, other)
 	}
-	lane.Wait()
+	chaos.Wait()
 	if ctx.Err() != nil {
-		return ctx.Err() // what was interrupted is no figure
+		return ctx.Err() // an interrupted run has no figures
 	}
-	p.run.Seconds = time.Since(p.voice.began).Seconds()
+	p.run.Seconds = time.Since(p.progress.began).Seconds()
 	for _, f := range p.failures {
 		p.run.Failed = append(p.run.Failed, f.part+": "+f.what)
 	}
@@ -160,16 +170,16 @@ func (p *program) all(ctx context.Context) error {
 	return err
 }
 
-// part runs one part and remembers how it went.
+// part runs one part and records its outcome.
 func (p *program) part(ctx context.Context, part part) {
 	if len(p.only) > 0 && !slices.Contains(p.only, part.name) || ctx.Err() != nil {
 		return
 	}
-	p.voice.say(part.name, "begins")
+	p.progress.say(part.name, "begins")
 	began := time.Now()
 	err := part.do(p, ctx)
 	if ctx.Err() != nil {
-		p.voice.say(part.name, "interrupted")
+		p.progress.say(part.name, "interrupted")
 		return
 	}
 	if err == nil && p.run.nothing(part.name) {
@@ -184,15 +194,15 @@ func (p *program) part(ctx context.Context, part part) {
 	}
 	took := time.Since(began)
 	p.run.Parts = append(p.run.Parts, outcome{Part: part.name, Seconds: took.Seconds(), Held: !known})
-	p.voice.say(part.name, "%s, after %s", word(!known), took.Round(time.Second))
+	p.progress.say(part.name, "%s, after %s", word(!known), took.Round(time.Second))
 }
 
-// fail notes something that is wrong.
+// fail records and prints something that is wrong.
 func (p *program) fail(part, again, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failures = append(p.failures, failure{part, fmt.Sprintf(format, args...), again})
-	p.voice.say(part, "WRONG: "+format, args...)
+	p.progress.say(part, "WRONG: "+format, args...)
 }
 
 func (p *program) again(part string) string { return "go run ./proof/cmd/proof -only " + part }

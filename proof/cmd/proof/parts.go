@@ -15,15 +15,16 @@ import (
 	"strings"
 )
 
-// command is a program whose words are said for a part.
+// command returns a command whose output is printed for a part.
 func (p *program) command(ctx context.Context, part, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
-	c.Stdout, c.Stderr = p.voice.lines(part), p.voice.lines(part)
+	c.Stdout, c.Stderr = p.progress.lines(part), p.progress.lines(part)
 	return c
 }
 
-// meek is a command that takes one processor at most, and only when nobody else wants it.
-func (p *program) meek(ctx context.Context, part, name string, args ...string) *exec.Cmd {
+// lowPriority returns a command that uses one processor at most, with a
+// priority of nice 15.
+func (p *program) lowPriority(ctx context.Context, part, name string, args ...string) *exec.Cmd {
 	if nice, err := exec.LookPath("nice"); err == nil {
 		name, args = nice, append([]string{"-n", "15", name}, args...)
 	}
@@ -32,7 +33,8 @@ func (p *program) meek(ctx context.Context, part, name string, args ...string) *
 	return c
 }
 
-// objects runs a command and hands each object of JSON that it prints to read, as it comes.
+// objects runs a command that prints JSON objects. It passes each to read as
+// soon as it comes.
 func objects[T any](c *exec.Cmd, read func(T)) error {
 	c.Stdout = nil
 	out, err := c.StdoutPipe()
@@ -57,8 +59,8 @@ func objects[T any](c *exec.Cmd, read func(T)) error {
 	return errors.Join(c.Wait(), err)
 }
 
-// eachLine runs a command and hands each line that it prints to read, as it
-// comes. A line that is longer than 1 MiB ends the reading, not the command.
+// eachLine runs a command and passes each line of its output to read as soon as
+// it comes. A line longer than 1 MiB ends the reading, but not the command.
 func eachLine(c *exec.Cmd, read func(line string)) error {
 	c.Stdout = nil
 	out, err := c.StdoutPipe()
@@ -77,7 +79,7 @@ func eachLine(c *exec.Cmd, read func(line string)) error {
 	return c.Wait()
 }
 
-// simulate runs seeds that no earlier run has had.
+// simulate runs seeds that no earlier run has used.
 func (p *program) simulate(ctx context.Context) error {
 	type soak struct {
 		Profile         string
@@ -92,7 +94,10 @@ func (p *program) simulate(ctx context.Context) error {
 		Missing  []struct{ Kind, Name string }
 		Coverage map[string]map[string]int64
 	}
-	c := p.meek(ctx, "sim", filepath.Join(p.bin, "sim"), "--json", "--workers=1", fmt.Sprintf("--seeds=%d", p.seeds), fmt.Sprintf("--first=%d", p.run.FirstSeed))
+	c := p.lowPriority(
+		ctx, "sim", filepath.Join(p.bin, "sim"), "--json", "--workers=1",
+		fmt.Sprintf("--seeds=%d", p.seeds), fmt.Sprintf("--first=%d", p.run.FirstSeed),
+	)
 	return objects(c, func(got soak) {
 		p.run.Seeds += got.Seeds
 		p.run.Requests += got.Requests
@@ -103,10 +108,21 @@ func (p *program) simulate(ctx context.Context) error {
 			p.run.LeastRequests = got.Least
 		}
 		for _, b := range got.Broken {
-			p.fail("sim", fmt.Sprintf("go run ./proof/cmd/sim --profile %s --seed %d", got.Profile, b.Case.Seed), "%s, seed %d: law %s: %s", got.Profile, b.Case.Seed, b.Broken.Law, b.Broken.What)
+			p.fail(
+				"sim",
+				fmt.Sprintf("go run ./proof/cmd/sim --profile %s --seed %d", got.Profile, b.Case.Seed),
+				"%s, seed %d: law %s: %s", got.Profile, b.Case.Seed, b.Broken.Law, b.Broken.What,
+			)
 		}
 		for _, m := range got.Missing {
-			p.fail("sim", fmt.Sprintf("go run ./proof/cmd/sim --profile %s --first %d --seeds %d --coverage", got.Profile, got.First, got.Seeds), "%s: never seen in %d seeds: %s %s", got.Profile, got.Seeds, m.Kind, m.Name)
+			p.fail(
+				"sim",
+				fmt.Sprintf(
+					"go run ./proof/cmd/sim --profile %s --first %d --seeds %d --coverage",
+					got.Profile, got.First, got.Seeds,
+				),
+				"%s: never seen in %d seeds: %s %s", got.Profile, got.Seeds, m.Kind, m.Name,
+			)
 		}
 	})
 }
@@ -125,20 +141,39 @@ func (p *program) variants(ctx context.Context) error {
 	})
 }
 
-func (p *program) unrest(ctx context.Context) error {
-	c := p.command(ctx, "chaos", filepath.Join(p.bin, "chaos"), "-json", "-at-once=1", "-backend="+p.backends, "-for="+p.chaos.String(), "-control="+p.control.String())
-	return objects(c, func(got weather) {
+func (p *program) runChaos(ctx context.Context) error {
+	c := p.command(
+		ctx, "chaos", filepath.Join(p.bin, "chaos"), "-json", "-at-once=1", "-backend="+p.backends,
+		"-for="+p.chaos.String(), "-control="+p.control.String(),
+	)
+	return objects(c, func(got chaosRun) {
 		p.run.Chaos = append(p.run.Chaos, got)
-		again := fmt.Sprintf("go run ./proof/chaos/cmd -backend %s -seed %d -for %s -keep out", got.Backend, got.Seed, p.chaos)
+		again := fmt.Sprintf(
+			"go run ./proof/chaos/cmd -backend %s -seed %d -for %s -keep out", got.Backend,
+			got.Seed, p.chaos,
+		)
 		switch {
 		case len(got.Violations) > 0:
-			p.fail("chaos", again, "%s: %d breaches, the first of %s: %s: %s", got.Backend, len(got.Violations), got.Violations[0].Key, got.Violations[0].Law, got.Violations[0].Text)
+			p.fail(
+				"chaos", again, "%s: %d breaches, the first of %s: %s: %s", got.Backend,
+				len(got.Violations), got.Violations[0].Key, got.Violations[0].Law,
+				got.Violations[0].Text,
+			)
 		case !got.Guarded && got.Lost == 0:
-			p.fail("chaos", again, "%s without guards has lost nothing in %s: the faults are too mild", got.Backend, p.control)
+			p.fail(
+				"chaos", again, "%s without guards has lost nothing in %s: the faults are too mild",
+				got.Backend, p.control,
+			)
 		case got.Guarded:
-			p.voice.say("chaos", "%s with guards: %s updates, none lost, %d refused", got.Backend, thousands(got.Updates), got.Refusals)
+			p.progress.say(
+				"chaos", "%s with guards: %s updates, none lost, %d refused", got.Backend,
+				thousands(got.Updates), got.Refusals,
+			)
 		default:
-			p.voice.say("chaos", "%s without guards: %d of %s updates lost", got.Backend, got.Lost, thousands(got.Updates))
+			p.progress.say(
+				"chaos", "%s without guards: %d of %s updates lost", got.Backend, got.Lost,
+				thousands(got.Updates),
+			)
 		}
 	})
 }
@@ -155,12 +190,14 @@ func (p *program) cuts(ctx context.Context) error {
 	})
 }
 
-// crowds runs the suites of the stores on this machine in full: more contenders,
-// rounds, keys and processes than every test run has.
+// crowds runs the full suites of the stores on this machine, with more
+// contenders, rounds, keys and processes than every test run has.
 func (p *program) crowds(ctx context.Context) error {
 	var failed error
 	for _, pkg := range []string{"./backend/dir", "./backend/sqlite"} {
-		failed = errors.Join(failed, p.test(ctx, "crowds", pkg, "-all", crowdLine, func(n []int64) { p.run.Crowd += n[0] * n[1] }))
+		failed = errors.Join(failed, p.test(ctx, "crowds", pkg, "-all", crowdLine, func(n []int64) {
+			p.run.Crowd += n[0] * n[1]
+		}))
 	}
 	return failed
 }
@@ -174,12 +211,12 @@ var (
 	execsLine  = regexp.MustCompile(`^fuzz: .* execs: (\d+) `)
 )
 
-// fuzz tries random inputs at every fuzz target. An input that fails is
-// written into the package's testdata/fuzz.
+// fuzz tries random inputs at every fuzz target. An input that fails is written
+// into the package's testdata/fuzz.
 func (p *program) fuzz(ctx context.Context) error {
-	c := p.meek(ctx, "fuzz", "tools/fuzz", fmt.Sprintf("%dx", p.inputs))
+	c := p.lowPriority(ctx, "fuzz", "tools/fuzz", fmt.Sprintf("%dx", p.inputs))
 	var pkg, target string
-	var tried int64 // inputs of this target, as the last line told
+	var tried int64 // inputs of this target, from the last line
 	err := eachLine(c, func(line string) {
 		if m := targetLine.FindStringSubmatch(line); m != nil {
 			pkg, target = m[1], m[2]
@@ -188,7 +225,7 @@ func (p *program) fuzz(ctx context.Context) error {
 			tried = 0
 		}
 		if m := execsLine.FindStringSubmatch(line); m != nil {
-			tried, _ = strconv.ParseInt(m[1], 10, 64) // digits
+			tried, _ = strconv.ParseInt(m[1], 10, 64) // the pattern allows digits only
 		}
 		if failLine.MatchString(line) {
 			again := fmt.Sprintf("go test -run='^%s$' %s # the input is in its testdata/fuzz", target, pkg)
@@ -201,10 +238,11 @@ func (p *program) fuzz(ctx context.Context) error {
 
 var failLine = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 
-// test runs the tests of a package; the numbers of its lines that look like figures are handed over.
+// test runs the tests of a package. It passes the numbers in lines that match
+// the pattern to the caller.
 func (p *program) test(ctx context.Context, part, pkg, flag string, figures *regexp.Regexp, add func(n []int64)) error {
-	c := p.meek(ctx, part, "go", "test", "-count=1", "-v", "-timeout=60m", pkg, flag)
-	c.Env = append(c.Env, "CI=true") // what cannot be checked has not held
+	c := p.lowPriority(ctx, part, "go", "test", "-count=1", "-v", "-timeout=60m", pkg, flag)
+	c.Env = append(c.Env, "CI=true") // a check that cannot run counts as failed
 	var failed []string
 	all := strings.Builder{}
 	err := eachLine(c, func(line string) {
@@ -212,11 +250,11 @@ func (p *program) test(ctx context.Context, part, pkg, flag string, figures *reg
 		if m := figures.FindStringSubmatch(line); m != nil {
 			var n []int64
 			for _, text := range m[1:] {
-				number, _ := strconv.ParseInt(text, 10, 64) // digits
+				number, _ := strconv.ParseInt(text, 10, 64) // the pattern allows digits only
 				n = append(n, number)
 			}
 			add(n)
-			p.voice.say(part, "%s", m[0])
+			p.progress.say(part, "%s", m[0])
 		}
 		if m := failLine.FindStringSubmatch(line); m != nil {
 			failed = append(failed, m[1])
@@ -225,12 +263,19 @@ func (p *program) test(ctx context.Context, part, pkg, flag string, figures *reg
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	_, _ = fmt.Fprint(p.voice.lines(part), all.String())
+	_, _ = fmt.Fprint(p.progress.lines(part), all.String())
 	for i, name := range failed {
 		if i+1 < len(failed) && strings.HasPrefix(failed[i+1], name+"/") {
-			continue // it fails for what is below it
+			continue // it fails because of a subtest
 		}
-		p.fail(part, fmt.Sprintf("go test -count=1 -v -run '^%s$' %s %s", strings.ReplaceAll(strings.ReplaceAll(name, "'", "."), "/", "$/^"), pkg, flag), "%s", name)
+		p.fail(
+			part,
+			fmt.Sprintf(
+				"go test -count=1 -v -run '^%s$' %s %s",
+				strings.ReplaceAll(strings.ReplaceAll(name, "'", "."), "/", "$/^"), pkg, flag,
+			),
+			"%s", name,
+		)
 	}
 	return err
 }

@@ -1,4 +1,6 @@
-// Command sim runs the deterministic simulator of package proof/sim: many seeds of every profile, or one seed with its timeline, or the broken variants it must find.
+// Command sim runs the deterministic simulator of package proof/sim. It runs
+// many seeds of every profile, or one seed with its timeline, or the broken
+// variants that the simulator must find.
 package main
 
 import (
@@ -26,8 +28,9 @@ const usage = `sim tries to break Croft's laws in simulated worlds, each a funct
   sim --mutants --mutant NAME    one of them
   sim --mutant NAME --seed 3     one seed of it, with its timeline
 
-A seed that breaks a law is shrunk and told as a timeline. The exit status is 1 if a law was broken, a profile has not shown all that it must, or a broken variant
-was not found; 2 if the command line is wrong.
+A seed that breaks a law is shrunk and told as a timeline. The exit status is 1
+if a law was broken, a profile has not shown all that it must, or a broken
+variant was not found; 2 if the command line is wrong.
 
 `
 
@@ -46,7 +49,7 @@ type settings struct {
 	json     bool
 	mutants  bool
 	mutant   string
-	broken   *sim.Mutant // of that name
+	broken   *sim.Mutant // named mutant
 	cover    bool
 	progress bool
 	ops      int
@@ -75,8 +78,14 @@ func parse(args []string, errOut io.Writer) (*settings, error) {
 	f := flag.NewFlagSet("sim", flag.ContinueOnError)
 	f.SetOutput(errOut)
 	f.Usage = func() { say(errOut, "%s", usage); f.PrintDefaults() }
-	profiles := f.String("profile", "", "profiles to run, separated by commas (default all: "+strings.Join(sim.ProfileNames(), ", ")+")")
-	f.IntVar(&s.seeds, "seeds", 3000, "how many seeds, spread evenly over the profiles; with --mutants, how many each variant gets at most")
+	profiles := f.String(
+		"profile", "",
+		"profiles to run, separated by commas (default all: "+strings.Join(sim.ProfileNames(), ", ")+")",
+	)
+	f.IntVar(
+		&s.seeds, "seeds", 3000,
+		"how many seeds, spread evenly over the profiles; with --mutants, how many each variant gets at most",
+	)
 	f.Uint64Var(&s.first, "first", 1, "the first seed of each profile")
 	f.Func("seed", "run this seed alone and print its timeline", func(text string) error {
 		s.single = true
@@ -145,7 +154,7 @@ func (s *settings) check(chosen bool) error {
 	return nil
 }
 
-// single tells one seed.
+// single runs one seed, and prints its timeline.
 func single(s *settings, out io.Writer) int {
 	c := sim.Case{Profile: s.profiles[0], Seed: s.seed, Mutant: s.mutant, Ops: s.ops}
 	if s.given != nil {
@@ -169,10 +178,10 @@ func single(s *settings, out io.Writer) int {
 	return 1
 }
 
-// shrinkRuns bounds the search for a smaller case: some seconds.
+// shrinkRuns limits the search for a smaller case to some seconds.
 const shrinkRuns = 1500
 
-// tell prints a case that breaks a law.
+// tell prints a shrunk case that breaks a law.
 func tell(out io.Writer, r *sim.Result) {
 	say(out, "\nshrunk to %d clients, %d keys and %d faults:\n", r.Case.Clients, r.Case.Keys, len(r.Fired))
 	for _, line := range r.Timeline {
@@ -191,12 +200,18 @@ func soak(s *settings, out, errOut io.Writer) int {
 	code, done, began, told := 0, 0, time.Now(), time.Now()
 	var ops int64
 	for _, name := range s.profiles {
-		soaked := sim.Soaking{Profile: name, First: s.first, Seeds: each, Ops: s.ops, Workers: s.workers, Tick: func(n int) {
-			if s.progress && time.Since(told) >= 15*time.Second {
-				told = time.Now()
-				say(errOut, "%s: %d of %d seeds; %d of %d in all, %s\n", name, n, each, done+n, each*len(s.profiles), time.Since(began).Round(time.Second))
-			}
-		}}.Run()
+		soaked := sim.Soaking{
+			Profile: name, First: s.first, Seeds: each, Ops: s.ops,
+			Workers: s.workers, Tick: func(n int) {
+				if s.progress && time.Since(told) >= 15*time.Second {
+					told = time.Now()
+					say(
+						errOut, "%s: %d of %d seeds; %d of %d in all, %s\n", name, n, each, done+n,
+						each*len(s.profiles), time.Since(began).Round(time.Second),
+					)
+				}
+			},
+		}.Run()
 		done += soaked.Seeds
 		ops += soaked.Ops
 		if len(soaked.Broken) > 0 || len(soaked.Missing) > 0 {
@@ -206,7 +221,11 @@ func soak(s *settings, out, errOut io.Writer) int {
 			print1(out, soaked)
 			continue
 		}
-		say(out, "%-9s %6d seeds, %9d requests, at least %4d each, %10d events, %s\n", name, soaked.Seeds, soaked.Ops, soaked.LeastOps, soaked.Events, soaked.Took.Round(time.Millisecond))
+		say(
+			out, "%-9s %6d seeds, %9d requests, at least %4d each, %10d events, %s\n", name,
+			soaked.Seeds, soaked.Ops, soaked.LeastOps, soaked.Events,
+			soaked.Took.Round(time.Millisecond),
+		)
 		if s.cover {
 			say(out, "%s", soaked.Coverage)
 		}
@@ -235,5 +254,5 @@ func print1(out io.Writer, v any) {
 	say(out, "%s\n", text)
 }
 
-// say prints to whoever looks; there is nobody to tell when that fails.
+// say prints. Errors of writing are ignored.
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }

@@ -14,7 +14,7 @@ func sim1(args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// TestABadCommandLineIsExplained: status 2, and what there is instead.
+// The status is 2, and the message says what is allowed.
 func TestABadCommandLineIsExplained(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"--profile nowhere", "network"},
@@ -35,7 +35,7 @@ func TestABadCommandLineIsExplained(t *testing.T) {
 	}
 }
 
-// TestASeedIsTold: its timeline, or as JSON.
+// A single seed prints its timeline, or JSON.
 func TestASeedIsTold(t *testing.T) {
 	code, out, _ := sim1("--profile", "redis", "--seed", "5", "--ops", "200")
 	if code != 0 || !strings.Contains(out, "acquire sim/k") || !strings.Contains(out, "faults stop") {
@@ -48,7 +48,7 @@ func TestASeedIsTold(t *testing.T) {
 	}
 }
 
-// TestABrokenSeedCanBeRunAgain: it is shrunk, and what is printed for it breaks the same law.
+// A broken seed is shrunk. The printed case must break the same law again.
 func TestABrokenSeedCanBeRunAgain(t *testing.T) {
 	code, out, _ := sim1("--mutant", "no-anchor", "--seed", "1")
 	_, again, found := strings.Cut(out, "--case '")
@@ -61,7 +61,7 @@ func TestABrokenSeedCanBeRunAgain(t *testing.T) {
 	}
 }
 
-// TestManySeedsAreSummed: a line and an object per profile.
+// Many seeds give a line, or a JSON object, for each profile.
 func TestManySeedsAreSummed(t *testing.T) {
 	code, out, _ := sim1("--profile", "redis,clocks", "--seeds", "6", "--ops", "200", "--coverage")
 	if code != 0 || !strings.Contains(out, "6 seeds") || !strings.Contains(out, "held: held") {
@@ -79,8 +79,8 @@ func TestManySeedsAreSummed(t *testing.T) {
 	}
 }
 
-// TestMutantsOfTheEngineAreFound: a few of them, one by a test and the others by
-// a law. Make mutants runs them all.
+// One of these mutants is found by a test, the others by a law. `make mutants`
+// runs them all.
 func TestMutantsOfTheEngineAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the simulator anew for each of them")
@@ -92,7 +92,7 @@ func TestMutantsOfTheEngineAreFound(t *testing.T) {
 	}
 }
 
-// TestAMutantOfTheEngineIsTold: the command builds itself with the patch.
+// The command builds itself with the patch of the mutant.
 func TestAMutantOfTheEngineIsTold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the simulator")

@@ -13,20 +13,20 @@ import (
 	"github.com/croft-dev/croft/proof/sim"
 )
 
-// finding is how a mutant was found.
+// finding says whether a mutant was found, and how.
 type finding struct {
 	Mutant  string        `json:"mutant"`
 	Place   string        `json:"place"`
 	Says    string        `json:"says"`
 	Profile string        `json:"profile,omitempty"`
-	Killed  bool          `json:"killed"` // by a law that it should break, or by its test
+	Killed  bool          `json:"killed"` // by a law it should break, or by its test
 	By      string        `json:"by,omitempty"`
 	Seed    uint64        `json:"seed,omitempty"`
-	Seeds   int           `json:"seeds,omitempty"` // that were tried
+	Seeds   int           `json:"seeds,omitempty"` // tried
 	Took    time.Duration `json:"took"`
 }
 
-// mutants runs the broken variants, or the one that was named.
+// mutants runs all broken variants, or the one that --mutant names.
 func mutants(ctx context.Context, s *settings, out, errOut io.Writer) int {
 	code, all, survivors := 0, 0, 0
 	for _, m := range sim.Mutants {
@@ -63,8 +63,8 @@ func mutants(ctx context.Context, s *settings, out, errOut io.Writer) int {
 	return code
 }
 
-// find runs seeds until a mutant breaks a law, or runs its test. A mutant of the
-// engine needs a build of its own.
+// find runs seeds until the mutant breaks a law, or it runs the mutant's test.
+// A mutant of the engine needs a build of its own.
 func find(ctx context.Context, m *sim.Mutant, first uint64, seeds int) (f finding, err error) {
 	f = finding{Mutant: m.Name, Place: m.Place, Says: m.Says, Profile: m.Profile}
 	if m.Test == "" && m.Built() {
@@ -90,7 +90,7 @@ func find(ctx context.Context, m *sim.Mutant, first uint64, seeds int) (f findin
 	}
 	out, failed := exec.CommandContext(ctx, program, "--mutants", "--mutant", m.Name, "--json",
 		"--first", fmt.Sprint(first), "--seeds", fmt.Sprint(seeds)).Output()
-	if err := json.Unmarshal(out, &f); err != nil { // the status is 1 if it survives
+	if err := json.Unmarshal(out, &f); err != nil { // the status is 1 if the mutant survives
 		return f, fmt.Errorf("%s: %w: %q: %w", m.Name, failed, out, err)
 	}
 	return f, nil

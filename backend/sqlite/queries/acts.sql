@@ -1,3 +1,0 @@
-SELECT id, key FROM main.croft_act
-WHERE id > ?1 AND octet_length(key) <= ?2
-ORDER BY id DESC LIMIT ?3

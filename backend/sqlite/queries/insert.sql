@@ -1,1 +1,0 @@
-INSERT INTO main.croft_lease (key, quiet, record) VALUES (?1, ?2, ?3)

@@ -1,1 +1,0 @@
-SELECT id, record FROM main.croft_lease WHERE key = ?1

@@ -1,1 +1,0 @@
-INSERT INTO main.croft_migration (version, name) VALUES (?1, ?2)

@@ -1,1 +1,0 @@
-INSERT INTO main.croft_act (key) SELECT value FROM json_each(?1)

@@ -1,1 +1,0 @@
-SELECT item, generation, name, queue, dest, at_most_once, token, grant_id, owner, state, attempts, ready, sender, created, settled, error, actor, note, body FROM main.croft_effect WHERE item = ?1 AND generation = ?2 AND name = ?3

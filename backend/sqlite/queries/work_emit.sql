@@ -1,1 +1,0 @@
-INSERT INTO main.croft_effect (item, generation, name, queue, dest, at_most_once, token, grant_id, owner, state, attempts, ready, sender, created, settled, error, actor, note, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) ON CONFLICT DO NOTHING

@@ -1,1 +1,0 @@
-DELETE FROM main.croft_item WHERE id = ?1

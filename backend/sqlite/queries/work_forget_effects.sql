@@ -1,1 +1,0 @@
-DELETE FROM main.croft_effect WHERE item = ?1

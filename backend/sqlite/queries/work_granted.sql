@@ -1,1 +1,0 @@
-SELECT id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error, token, grant_id, owner, instance, held, cause, ended, actor, note, acquired, renewed, deadline, ttl, progress, progress_at, terms, past, payload, checkpoint, result FROM main.croft_item WHERE state = 'running' AND queue = ?1 AND grant_id = ?2

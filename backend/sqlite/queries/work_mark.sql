@@ -1,1 +1,0 @@
-SELECT token, grant_id FROM main.croft_dispatcher WHERE key = ?1

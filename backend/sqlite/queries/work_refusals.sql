@@ -1,1 +1,0 @@
-SELECT id, at, item, queue, verb, why, presented, presented_grant, presented_owner, newest, newest_grant, newest_owner FROM main.croft_refusal WHERE (?1 = '' OR item = ?1) AND (?2 = '' OR queue = ?2) AND at >= ?3 AND (?4 = 0 OR id < ?4) ORDER BY id DESC LIMIT ?5

@@ -1,1 +1,0 @@
-SELECT item, generation, name, queue, dest, at_most_once, token, grant_id, owner, state, attempts, ready, sender, created, settled, error, actor, note, body FROM main.croft_effect WHERE state = 'pending' AND ready <= ?1 AND (?2 = '[]' OR dest IN (SELECT value FROM json_each(?2))) ORDER BY ready, item, generation, name LIMIT ?3

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// App is one run of the program: its streams, and the flags that every command
+// has.
+type App struct {
+	Stdin  io.Reader
+	Stdout *Sink
+	Stderr io.Writer
+
+	StoreURL string
+	JSON     bool
+	Owner    string
+	Timeout  time.Duration
+
+	StoreGiven func() bool
+	OwnerGiven func() bool
+	// Started is false while cobra still reads the command line. An error is
+	// then a mistake in the command line.
+	Started bool
+	// Examining is set by doctor. Its errors then do not advise to run doctor.
+	Examining bool
+}
+
+// The groups of the help text.
+const (
+	GroupHold  = "hold"
+	GroupWrite = "write"
+	GroupLook  = "look"
+	GroupHand  = "hand"
+	GroupTool  = "tool"
+)
+
+// DidYouMean adds similar names to a message, if there are any.
+func DidYouMean(message string, near []string) string {
+	if len(near) == 0 {
+		return message
+	}
+	return fmt.Sprintf("%s; did you mean %s?", message, strings.Join(near, " or "))
+}
+
+// Takes checks the number of arguments. A name in brackets is optional.
+func Takes(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		for i, name := range names {
+			if i >= len(args) && !strings.HasPrefix(name, "[") {
+				return fmt.Errorf("missing argument: %s", strings.Join(names[i:], " "))
+			}
+		}
+		if len(args) > len(names) {
+			takes := "no arguments"
+			if len(names) > 0 {
+				takes = strings.Join(names, " ")
+			}
+			// The argument itself is not repeated: it may be a lease.
+			return fmt.Errorf("too many arguments: %d given, it takes %s", len(args), takes)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ownVariables are for croft itself. A command that croft starts does not
+// inherit them.
+var ownVariables = []string{
+	EnvWebhookSecret,       // the command could sign requests in the dispatcher's name
+	EnvRaise,               // it may hold passwords
+	EnvStore, envStoreFile, // StoreFor hands the store to the command
+	EnvKey, EnvToken, EnvLease, EnvStamp, EnvDeadline, // of the lease that croft itself runs under
+}
+
+// AttemptVariables describe the work item that croft itself runs for, if it
+// runs for one. "croft run" hands them on. A dispatcher does not: "croft work
+// emit" in one of its commands would emit in the name of that item.
+var AttemptVariables = []string{EnvEffects, "CROFT_CHECKPOINT", "CROFT_GENERATION", "CROFT_LIMIT"}
+
+// InheritedEnv returns the part of croft's environment that commands get,
+// without the named variables.
+func InheritedEnv(without ...string) []string {
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains(ownVariables, name) || slices.Contains(without, name)
+	})
+}
+
+// KillTimeout bounds the wait for killed processes.
+const KillTimeout = 10 * time.Second

@@ -1,0 +1,23 @@
+package cli
+
+// These variables are read by every command. "croft run" sets them for its
+// child.
+const (
+	EnvStore    = "CROFT_STORE"
+	EnvOwner    = "CROFT_OWNER"
+	EnvKey      = "CROFT_KEY"
+	EnvToken    = "CROFT_TOKEN"
+	EnvLease    = "CROFT_LEASE"
+	EnvStamp    = "CROFT_STAMP"
+	EnvDeadline = "CROFT_DEADLINE"
+)
+
+// EnvRaise lists further places for --raise, separated by spaces.
+const EnvRaise = "CROFT_RAISE"
+
+// EnvWebhookSecret holds the secrets for --webhook.
+const EnvWebhookSecret = "CROFT_WEBHOOK_SECRET"
+
+// EnvEffects names the file to which the command of "croft work run" writes its
+// effects.
+const EnvEffects = "CROFT_EFFECTS"

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// The exit codes.
+const (
+	ExitFailed      = 1 // output lost; something bad found; refused by an item's state
+	exitUsage       = 2
+	ExitHeld        = 11
+	ExitNotOwned    = 12
+	ExitRefused     = 13
+	ExitUnknown     = 14
+	ExitInterrupted = 130
+)
+
+// Outcome is how the program reports an error: its exit code, its code in JSON,
+// and a hint.
+type Outcome struct {
+	match error
+	code  string
+	Exit  int
+	hint  string
+}
+
+// outcomes is the only table from errors to exit codes. The first match counts.
+// So a lease lost to an unreachable store is lost, and a damaged record, which
+// is also invalid, is unknown.
+var outcomes = []Outcome{
+	{croft.ErrLost, "not_owned", ExitNotOwned, "stop this work"},
+	{context.Canceled, "unknown", ExitInterrupted, ""},
+	{tenure.ErrHeld, "held", ExitHeld, "try again later, or wait for it with --wait"},
+	{tenure.ErrNotOwned, "not_owned", ExitNotOwned, "croft history shows who followed"},
+	{fence.ErrStale, "stale", ExitRefused, ""},
+	{fence.ErrCollision, "collision", ExitRefused, "acquire again with --above"},
+	{fence.ErrWrongKey, "wrong_key", ExitRefused, ""},
+	{fence.ErrRepeated, "repeated", ExitRefused, "number the writes of one lease upwards, or leave --seq out"},
+	{work.ErrLost, "not_owned", ExitNotOwned, ""},
+	{work.ErrNotFound, "not_found", ExitFailed, ""},
+	{work.ErrState, "state", ExitFailed, ""},
+	{work.ErrConflict, "conflict", ExitFailed, ""},
+	{ErrNothingReady, "empty", ExitHeld, ""},
+	{guard.ErrBusy, "unknown", ExitUnknown, ""},
+	{store.ErrUnknown, "unknown", ExitUnknown, hintDoctor},
+	{fence.ErrInvalid, "invalid", exitUsage, ""},
+}
+
+const hintDoctor = "ask again; croft doctor looks at the store"
+
+// otherwise is the outcome of all other errors, such as those of a file system
+// or a network.
+var otherwise = Outcome{code: "unknown", Exit: ExitUnknown}
+
+// OutcomeOf finds the outcome of an error.
+func OutcomeOf(err error) Outcome {
+	for _, o := range outcomes {
+		if errors.Is(err, o.match) {
+			return o
+		}
+	}
+	return otherwise
+}
+
+// ExitError ends the program with a code and prints nothing, because the
+// command has printed everything.
+type ExitError int
+
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// UsageError is a mistake in the command line.
+type UsageError struct{ Message, Hint string }
+
+func (e *UsageError) Error() string { return e.Message }
+
+// Is makes it match fence.ErrInvalid.
+func (e *UsageError) Is(target error) bool { return target == fence.ErrInvalid }
+
+// Invalid returns an error about a value that cannot be used. It matches
+// fence.ErrInvalid.
+func Invalid(format string, args ...any) error {
+	return fmt.Errorf("%w "+format, append([]any{fence.ErrInvalid}, args...)...)
+}
+
+// Fail reports an error to the user and returns the exit code.
+func (a *App) Fail(err error) int {
+	var silent ExitError
+	if errors.As(err, &silent) {
+		if code := a.Stdout.Close(a.Stderr); code != 0 && silent == 0 {
+			return code
+		}
+		return int(silent)
+	}
+	o := OutcomeOf(err)
+	hint := o.hint
+	var usage *UsageError
+	if errors.As(err, &usage) {
+		hint = usage.Hint
+	}
+	if a.Examining && hint == hintDoctor {
+		hint = ""
+	}
+	if o.Exit == ExitInterrupted {
+		err = errors.New("interrupted")
+	}
+	// Client libraries list their tries on lines of their own.
+	message := strings.ReplaceAll(a.Redact(err.Error()), "\n\t", " ")
+	if a.JSON {
+		a.Print(map[string]any{"error": append(Facts{{"code", o.code}, {"message", message}}, factsOf(err)...)})
+		a.Stdout.Close(a.Stderr)
+		return o.Exit
+	}
+	a.Stdout.Close(a.Stderr)
+	fmt.Fprintf(a.Stderr, "croft: %s\n", Lines(message))
+	if hint != "" && !strings.Contains(message, hint) {
+		fmt.Fprintf(a.Stderr, "       %s\n", hint)
+	}
+	return o.Exit
+}
+
+// ErrNothingReady says that there was nothing to claim.
+var ErrNothingReady = errors.New("nothing is ready")

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Sink is the standard output. It remembers the first error. So commands print
+// without checking, and those that must know look at err.
+type Sink struct {
+	W        io.Writer
+	Err      error
+	Reported bool // the error has been printed
+}
+
+func (s *Sink) Write(p []byte) (int, error) {
+	if s.Err != nil {
+		return 0, s.Err
+	}
+	n, err := s.W.Write(p)
+	s.Err = err
+	return n, err
+}
+
+// gone reports whether the reader of a pipe went away. That is no error: head,
+// for example, has read enough.
+func (s *Sink) gone() bool { return errors.Is(s.Err, syscall.EPIPE) }
+
+// Close prints the error of the standard output, if there is one, and returns
+// the exit code. A reader that went away is no error.
+func (s *Sink) Close(stderr io.Writer) int {
+	if s.Err == nil || s.gone() || s.Reported {
+		return 0
+	}
+	s.Reported = true
+	fmt.Fprintf(stderr, "croft: the output could not be written: %v\n", s.Err)
+	return ExitFailed
+}
+
+// TerminalWidth returns the width of the terminal w, and whether w is a
+// terminal.
+func TerminalWidth(w io.Writer) (width int, is bool) {
+	if s, ok := w.(*Sink); ok {
+		w = s.W
+	}
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width <= 0 {
+		width = 80
+	}
+	return width, true
+}
+
+// Print writes one JSON object on one line.
+func (a *App) Print(v any) {
+	enc := json.NewEncoder(a.Stdout)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // the sink remembers a failed write
+}
+
+// When is a time in JSON: RFC 3339 in UTC with microseconds, or null for the
+// zero time.
+type When time.Time
+
+// MarshalJSON writes the time.
+func (w When) MarshalJSON() ([]byte, error) {
+	if time.Time(w).IsZero() {
+		return []byte("null"), nil
+	}
+	return json.Marshal(time.Time(w).UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+}
+
+// RecordView is a record in JSON. Programs rely on the names, so they never
+// change. In a history, fields that the store does not remember are null.
+type RecordView struct {
+	Key        string       `json:"key"`
+	Token      fence.Token  `json:"token"`
+	Owner      string       `json:"owner"`
+	Instance   string       `json:"instance"`
+	State      tenure.State `json:"state"`
+	Cause      tenure.Cause `json:"cause"`
+	Actor      string       `json:"actor"`
+	Note       string       `json:"note"`
+	Acquired   When         `json:"acquired"`
+	Renewed    When         `json:"renewed"`
+	Deadline   When         `json:"deadline"`
+	TTL        *string      `json:"ttl"`
+	Progress   *string      `json:"progress"`
+	ProgressAt When         `json:"progress_at"`
+	Terms      *int64       `json:"terms"`
+	Guards     []string     `json:"guards"`
+}
+
+// ViewOf is the record as it counts at now. A held record is free after its
+// deadline.
+func ViewOf(rec tenure.Record, now time.Time) RecordView {
+	ttl := rec.TTL.String()
+	v := RecordView{
+		Key: rec.Key, Token: rec.Token, Owner: rec.Owner, Instance: rec.Instance,
+		State: rec.StateAt(now), Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
+		Acquired: When(rec.Acquired), Renewed: When(rec.Renewed), Deadline: When(rec.Deadline), TTL: &ttl,
+		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt), Terms: &rec.Terms, Guards: []string{},
+	}
+	for _, target := range rec.Guards {
+		v.Guards = append(v.Guards, store.Redact(target))
+	}
+	return v
+}
+
+// LeaseView is a lease in JSON, with its secret, as acquire prints it.
+type LeaseView struct {
+	Key      string       `json:"key"`
+	Token    fence.Token  `json:"token"`
+	Stamp    string       `json:"stamp"`
+	Lease    string       `json:"lease"`
+	Owner    string       `json:"owner"`
+	Cause    tenure.Cause `json:"cause"`
+	Deadline When         `json:"deadline"`
+	TTL      string       `json:"ttl"`
+}
+
+// LeaseOf is the lease of a deed in JSON.
+func LeaseOf(d tenure.Deed, rec tenure.Record) LeaseView {
+	return LeaseView{
+		Key: d.Key, Token: d.Token, Stamp: d.Stamp().String(), Lease: d.Text(),
+		Owner: rec.Owner, Cause: rec.Cause, Deadline: When(rec.Deadline), TTL: rec.TTL.String(),
+	}
+}
+
+// These find secrets in messages.
+var (
+	urlText   = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"']+`)
+	leaseText = regexp.MustCompile(`(croft-lease1:[^:\s]*:)[^:\s]+`)
+)
+
+// Redact removes the passwords of URLs and the secrets of leases from a
+// message. It is the last safeguard for messages of any origin.
+func (a *App) Redact(message string) string {
+	message = urlText.ReplaceAllStringFunc(message, store.Redact)
+	whole, _ := readStore(os.Getenv(envStoreFile))
+	for _, raw := range append(strings.Fields(os.Getenv(EnvRaise)), a.StoreURL, os.Getenv(EnvStore), whole) {
+		if password := passwordOf(raw); password != "" {
+			message = strings.ReplaceAll(message, password, "xxxxx")
+		}
+	}
+	return leaseText.ReplaceAllString(message, "$1[secret]")
+}

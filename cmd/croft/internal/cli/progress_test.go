@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheProgressBarSaysHowMuchIsDone(t *testing.T) {
+	for _, c := range []struct {
+		total, read int64
+		width       int
+		want        string
+	}{
+		{0, 3 << 20, 80, "3.0 MiB  1.5 MiB/s"},
+		{40 << 20, 10 << 20, 80, "[######------------------]  25%  10.0 MiB of 40.0 MiB  5.0 MiB/s  6s left"},
+		{40 << 20, 10 << 20, 30, "25%  10.0 MiB of 40.0 MiB  5."},
+		{100, 100, 80, "[########################] 100%  100 B of 100 B  50 B/s"},
+		{100, 120, 80, "[########################] 100%  100 B of 100 B  60 B/s"}, // the file has grown
+		{100, 0, 80, "[------------------------]   0%  0 B of 100 B  0 B/s"},
+		{100, 50, 0, ""},
+	} {
+		p := &progress{total: c.total, width: c.width}
+		p.read.Store(c.read)
+		if got := p.line(2 * time.Second); got != c.want {
+			t.Errorf("%d of %d in %d columns: %q, want %q", c.read, c.total, c.width, got, c.want)
+		}
+	}
+}
+
+// TestTheProgressBarLeavesNothingBehind: the bar is removed, and does not
+// change the content.
+func TestTheProgressBarLeavesNothingBehind(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{r: strings.NewReader("content"), w: &out, width: 80, end: make(chan struct{}), ended: make(chan struct{})}
+	if got, err := io.ReadAll(p); err != nil || string(got) != "content" || p.read.Load() != 7 {
+		t.Errorf("%q, %v, %d counted", got, err, p.read.Load())
+	}
+	p.show("a long line")
+	p.show("short")
+	close(p.end)
+	p.run()
+	if want := "\ra long line\r\rshort      \r\r     \r"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// TestNoProgressBarWhereNobodyLooks: only a terminal gets a bar.
+func TestNoProgressBarWhereNobodyLooks(t *testing.T) {
+	a := &App{Stderr: &bytes.Buffer{}}
+	r := strings.NewReader("content")
+	if got, stop := a.Progress(r); got != io.Reader(r) {
+		t.Error("a bar was made for what is no terminal")
+	} else {
+		stop()
+	}
+}

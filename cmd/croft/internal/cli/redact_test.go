@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestPasswordsOfAllowedPlacesAreNotPrinted: this holds for messages of any
+// origin.
+func TestPasswordsOfAllowedPlacesAreNotPrinted(t *testing.T) {
+	t.Setenv(EnvRaise, "/srv/out redis://ops:hunter22@cache:6379/0")
+	if said := (&App{}).Redact("the server does not like hunter22"); strings.Contains(said, "hunter22") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+func TestNoMessageGivesAPasswordOrSecretAway(t *testing.T) {
+	t.Setenv(EnvStore, "redis://ada:hunter22@db/0?token=t0ps3cret")
+	a := &App{StoreURL: "postgres://bob:s3cr3tpw@db/x"}
+	for _, message := range []string{
+		"dial redis://ada:hunter22@db/0?token=t0ps3cret: refused",
+		`store "postgres://bob:s3cr3tpw@db/x": password s3cr3tpw was wrong, hunter22 too`,
+		"lease croft-lease1:17:00112233445566778899aabbccddeeff:1m0s:k is odd",
+		"target s3://id:deadbeef@bucket/x is not there",
+	} {
+		got := a.Redact(message)
+		for _, secret := range []string{"hunter22", "t0ps3cret", "s3cr3tpw", "00112233", "deadbeef"} {
+			if strings.Contains(got, secret) {
+				t.Errorf("%q became %q", message, got)
+			}
+		}
+	}
+}

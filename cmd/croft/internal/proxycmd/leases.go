@@ -1,0 +1,124 @@
+package proxycmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/guard/current"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
+)
+
+// noLeases is the value of --leases that turns off the check of the current
+// owner.
+const noLeases = "none"
+
+// followLeases makes the proxy follow the store of the writers' leases, and the
+// ledger in the same place. st is the proxy's own store.
+func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (end func(), err error) {
+	var opened []func() // closed from the last to the first
+	end = func() {
+		for i := len(opened) - 1; i >= 0; i-- {
+			opened[i]()
+		}
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	if f.leases == noLeases {
+		return end, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
+	defer cancel()
+	var name string
+	if f.leases == "" {
+		if name, _, err = a.StoreName(); err != nil {
+			return end, err
+		}
+	} else {
+		if name, err = cli.StoreAt(f.leases); err == nil {
+			st, err = cli.OpenWithin(ctx, name)
+		}
+		if err != nil {
+			return end, fmt.Errorf("--leases: %w", err)
+		}
+		opened = append(opened, func() { _ = st.Close() })
+	}
+	leases, err := current.Follow(st, &current.Options{Timeout: a.Timeout})
+	if err != nil {
+		return end, err
+	}
+	opened = append(opened, leases.Close)
+	checks := cli.LeasesOrItems{Leases: leases}
+	ledger := &lateLedger{open: func(ctx context.Context) (work.Ledger, error) { return a.LedgerOf(ctx, name) }}
+	opened = append(opened, ledger.close)
+	items, err := current.Follow(ledger, &current.Options{Timeout: a.Timeout})
+	if err != nil {
+		return end, err
+	}
+	opened = append(opened, items.Close)
+	checks.Items = items
+	f.o.Current, f.o.AdmitUnsure = checks, f.unsure == cli.AdmitUnsure
+	return end, nil
+}
+
+// lateLedger reads the records of a ledger. It opens the ledger at the first
+// question about an item, because the ledger may be created after the proxy has
+// started.
+type lateLedger struct {
+	open func(context.Context) (work.Ledger, error)
+
+	mu     sync.Mutex
+	ledger work.Ledger // nil while not opened
+	closed bool
+}
+
+// opened returns the ledger, or nil if there is none.
+func (l *lateLedger) opened(ctx context.Context) (work.Ledger, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ledger != nil || l.closed {
+		return l.ledger, nil
+	}
+	ledger, err := l.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.ledger = ledger
+	return ledger, nil
+}
+
+// Get returns the record of an item. It is zero if there is no such item, or no
+// ledger.
+func (l *lateLedger) Get(ctx context.Context, key string) (tenure.Record, error) {
+	ledger, err := l.opened(ctx)
+	if ledger == nil {
+		return tenure.Record{}, err
+	}
+	return work.Owners{Ledger: ledger}.Get(ctx, key)
+}
+
+// Now returns the ledger's time. Get comes first, so there is a ledger.
+func (l *lateLedger) Now(ctx context.Context) (time.Time, error) {
+	ledger, err := l.opened(ctx)
+	if ledger == nil {
+		return time.Time{}, errors.Join(err, errors.New("the ledger is closed"))
+	}
+	return ledger.Now(ctx)
+}
+
+func (l *lateLedger) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ledger != nil {
+		_ = l.ledger.Close()
+	}
+	l.ledger, l.closed = nil, true
+}

@@ -1,0 +1,41 @@
+package wait
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+func TestEndedTellsErrorAndCause(t *testing.T) {
+	if err := Ended(t.Context()); err != nil {
+		t.Errorf("of a context that goes on: %v, want nil", err)
+	}
+	why := errors.New("the operator said so")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if err := Ended(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+		t.Errorf("of a context with a cause: %v, want both its error and its cause", err)
+	}
+	plain, stop := context.WithCancel(t.Context())
+	stop()
+	if err := Ended(plain); err != context.Canceled { //nolint:errorlint // not wrapped: it says nothing more
+		t.Errorf("of a context without a cause: %v, want context.Canceled as it is", err)
+	}
+}
+
+func TestForLeavesBehindAFunctionThatHangs(t *testing.T) {
+	hangs := make(chan struct{})
+	defer close(hangs)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := For(ctx, func() (int, error) {
+		cancel()
+		<-hangs
+		return 1, nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("For: %v, want context.Canceled", err)
+	}
+	if n, err := For(t.Context(), func() (int, error) { return 1, nil }); n != 1 || err != nil {
+		t.Errorf("For answered %d, %v; want the result", n, err)
+	}
+}
