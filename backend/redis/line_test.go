@@ -208,13 +208,11 @@ func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 			}
 			drained(bob, cat, dan)
 			goes(bob)
-			began := time.Now()
 			ann.release()
+			// A hint of before may come late, so nothing is said about how soon
+			// they are woken. Package turns tests that bob has his time.
 			for _, w := range []*waiter{cat, dan} {
 				w.wakes("bob did not come")
-				if after := time.Since(began); after < turns.Grace {
-					t.Errorf("%s was woken after %s, before bob had his time", w.mine.Owner, after)
-				}
 			}
 			if !dan.ask() {
 				t.Error("dan has not got the key")

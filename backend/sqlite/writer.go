@@ -84,9 +84,14 @@ func (w *writer) setUp(ctx context.Context, o *Options) error {
 			into *statement
 			text string
 		}{
-			{&w.begin, o.begin}, {&w.commit, o.commit}, {&w.rollback, sqlRollback},
-			{&w.load, sqlLoad}, {&w.insert, sqlInsert}, {&w.update, sqlUpdate},
-			{&w.touch, sqlTouch}, {&w.data, sqlDataVersion},
+			{&w.begin, o.begin},
+			{&w.commit, o.commit},
+			{&w.rollback, sqlRollback},
+			{&w.load, sqlLoad},
+			{&w.insert, sqlInsert},
+			{&w.update, sqlUpdate},
+			{&w.touch, sqlTouch},
+			{&w.data, sqlDataVersion},
 		} {
 			prepared, err := dc.PrepareContext(ctx, s.text)
 			if err != nil {

@@ -20,27 +20,33 @@ type script struct {
 var scripts = []script{
 	{
 		"pause", "A is stopped in the middle of a write, for longer than its lease lasts; B takes over; A wakes up",
-		[]string{"A", "B"}, false, playPause,
+		[]string{"A", "B"},
+		false, playPause,
 	},
 	{
 		"cutoff", "A can no longer reach the store, but still reaches the file; B takes over",
-		[]string{"A", "B"}, false, playCutoff,
+		[]string{"A", "B"},
+		false, playCutoff,
 	},
 	{
 		"operator", "an operator takes the key by hand while A is working",
-		[]string{"A", "operator"}, false, playOperator,
+		[]string{"A", "operator"},
+		false, playOperator,
 	},
 	{
 		"messages", "a reply is lost; a copy of a request arrives when everything is over",
-		[]string{"A", "B"}, false, playMessages,
+		[]string{"A", "B"},
+		false, playMessages,
 	},
 	{
 		"crash", "A is killed in the middle of a write; B takes over",
-		[]string{"A", "B"}, false, playCrash,
+		[]string{"A", "B"},
+		false, playCrash,
 	},
 	{
 		"rush", "A is killed, and many ask for its expired lease at the same moment",
-		[]string{"A"}, true, playRush,
+		[]string{"A"},
+		true, playRush,
 	},
 }
 

@@ -44,6 +44,15 @@ func Missing(tb testing.TB, format string, args ...any) {
 
 // programs caches the results of Program, so that a test binary installs
 // nothing twice.
+// NeedRoot skips a test that only root can run, because it acts as several
+// users. Under CI=true it fails instead.
+func NeedRoot(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() != 0 {
+		Missing(tb, "this test needs root, to act as several users")
+	}
+}
+
 var programs struct {
 	sync.Mutex
 	found map[string]string

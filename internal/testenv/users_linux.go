@@ -15,15 +15,6 @@ const (
 	NeighbourGroup = 64201
 )
 
-// NeedRoot skips a test that only root can run, because it acts as several
-// users. Under CI=true it fails instead.
-func NeedRoot(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() != 0 {
-		Missing(tb, "this test needs root, to act as several users")
-	}
-}
-
 // AsNeighbour runs a shell script as the neighbour.
 func AsNeighbour(tb testing.TB, script string, args ...string) {
 	tb.Helper()

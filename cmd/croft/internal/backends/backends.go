@@ -6,6 +6,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	// Each of these registers its URL schemes.
 	_ "github.com/croft-dev/croft/backend/dir"
 	_ "github.com/croft-dev/croft/backend/etcd"
 	_ "github.com/croft-dev/croft/backend/file"
