@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/croft-dev/croft/backend/etcd"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 )
 

@@ -24,7 +24,7 @@ import (
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/guard/guardtest"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // prometheusAt starts a real Prometheus that scrapes a target every second, and

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 

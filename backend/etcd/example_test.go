@@ -13,7 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/etcd"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // publish makes a configuration current if the stamp's owner is still the

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 

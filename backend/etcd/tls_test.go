@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 )
 

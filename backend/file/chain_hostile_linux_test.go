@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestChainTrustsNothingThatIsNoFileOfItsOwn: links are not followed, nobody

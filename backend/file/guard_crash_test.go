@@ -17,7 +17,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // guardScene is a call that is disturbed at each of its steps, and the state

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // guardModes returns "mode uid:gid" of a file.

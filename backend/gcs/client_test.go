@@ -13,7 +13,7 @@ import (
 	"cloud.google.com/go/auth"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestCredentialsThatAreMissing: the error says so, and what to do.

@@ -12,7 +12,7 @@ import (
 	"cloud.google.com/go/auth"
 	"google.golang.org/api/storage/v1"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 )
 

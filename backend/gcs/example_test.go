@@ -11,7 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/gcs"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // publish plays an owner, its successor, and the owner again, which wakes up

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestAnAbortedUploadLeavesNothingThatCounts: it may leave an object beside,

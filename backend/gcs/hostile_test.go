@@ -15,8 +15,8 @@ import (
 	"cloud.google.com/go/auth"
 	"google.golang.org/api/storage/v1"
 
-	"github.com/croft-dev/croft/internal/objects/objectstest"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/objectstest"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store/storetest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // ordinary has the attributes of an object that programs without guards can see

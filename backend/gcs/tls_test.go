@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestAnImpostorGetsNothing: no bearer token and no request goes to a server

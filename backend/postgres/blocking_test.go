@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/croft-dev/croft/backend/postgres"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )

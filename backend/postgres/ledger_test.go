@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/croft-dev/croft/backend/postgres"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/worktest"

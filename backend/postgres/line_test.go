@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/backend/postgres"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestMain gives the examples a database. They find it in the environment, as a

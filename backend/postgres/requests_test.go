@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/postgres"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestAnImpostorGetsNothing: with sslmode=verify-full neither a password nor a

@@ -3,7 +3,7 @@ package redis
 import (
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store/storetest"
 )

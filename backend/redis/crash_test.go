@@ -9,8 +9,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/crowd"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/crowd"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestAKilledServerBreaksNoLaw has 32 clients acquire, renew and write while

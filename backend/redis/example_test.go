@@ -13,7 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/redis"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // transfer moves money between two accounts if the stamp's owner is still the

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/work"
 )
 

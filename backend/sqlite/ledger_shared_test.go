@@ -11,7 +11,7 @@ import (
 
 	codes "modernc.org/sqlite/lib"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/work"
 )
 

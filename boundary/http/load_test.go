@@ -18,7 +18,7 @@ import (
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // trial is a service behind two proxies while its resources change owners. Each

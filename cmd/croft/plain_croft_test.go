@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // binaries holds the croft binaries that the tests make for themselves.

@@ -15,7 +15,7 @@ import (
 	"github.com/croft-dev/croft"
 	httpfence "github.com/croft-dev/croft/boundary/http"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestProxyMarksAndLeasesInEveryBackend: a proxy knows what an earlier one has

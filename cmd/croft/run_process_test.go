@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // patience bounds every wait for an event that must happen. It measures

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 )
 
 // Failures runs the named checks without failing t, or all checks if none is

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // setuidSelf makes a copy of the test binary that belongs to root and runs as

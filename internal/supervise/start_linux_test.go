@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 func TestTheStatusIsTheCommandsOwn(t *testing.T) {

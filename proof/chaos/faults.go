@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/croft-dev/croft/internal/link"
+	"github.com/croft-dev/croft/internal/test/link"
 )
 
 // fault is one kind of fault.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/internal/link"
+	"github.com/croft-dev/croft/internal/test/link"
 )
 
 // patience is the limit for everything that must happen in the end. It detects

@@ -6,7 +6,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/link"
+	"github.com/croft-dev/croft/internal/test/link"
 	"github.com/croft-dev/croft/proof/history"
 )
 

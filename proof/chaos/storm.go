@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/internal/link"
+	"github.com/croft-dev/croft/internal/test/link"
 	"github.com/croft-dev/croft/proof/history"
 )
 

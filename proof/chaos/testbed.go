@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/internal/link"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/link"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // testbed is the servers of one backend, and the addresses at which clients

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // testbedEtcd is a cluster of three members for leases and resources. Each

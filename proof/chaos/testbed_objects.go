@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // testbedS3 is one bucket for leases and resources.

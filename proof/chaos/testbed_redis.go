@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // durableRedis starts a server that loses nothing when it is killed.

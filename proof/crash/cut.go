@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // Search says how thorough a search is.

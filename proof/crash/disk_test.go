@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // listing returns all paths in a folder, with their contents.

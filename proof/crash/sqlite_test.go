@@ -13,7 +13,7 @@ import (
 
 	_ "github.com/croft-dev/croft/backend/sqlite" // sets inject.SQLite
 	"github.com/croft-dev/croft/internal/inject"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/sqlite"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // application is a program's database with a table that a fence row guards.

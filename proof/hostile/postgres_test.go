@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // A role that may create in schema public plants a concat_ws that fits Croft's

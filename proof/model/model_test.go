@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 var deep = flag.Bool("deep", false, "search for breaches in four terms, not three: minutes instead of seconds")

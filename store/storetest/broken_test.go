@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 )
 
 // TestASoundStorePasses: so the stores below fail because of their flaws.

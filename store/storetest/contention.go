@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )

@@ -3,7 +3,7 @@ package storetest
 import (
 	"slices"
 
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/tenure"
 )
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // small is a module that calls one function of the standard library.

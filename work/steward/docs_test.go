@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // trial is a request for a verifier to judge.

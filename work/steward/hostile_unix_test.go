@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestNothingOfACommandOutlivesItsTime: this covers the members of a pipeline,

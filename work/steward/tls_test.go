@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestAnImpostorGetsNothing: no effect and no signature goes to a receiver that

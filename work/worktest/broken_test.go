@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/internal/ledger"
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/work"
 )

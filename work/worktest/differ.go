@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/work"
 )
 

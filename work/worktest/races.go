@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/work"
 )
 

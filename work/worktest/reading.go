@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/work"
 )
 

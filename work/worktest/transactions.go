@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/work"
 )
 

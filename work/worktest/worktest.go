@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/work"
 )
 

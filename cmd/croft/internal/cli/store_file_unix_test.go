@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestAPipeForTheFileOfTheStoreIsNotWaitedFor: croft reads this file before it

@@ -10,7 +10,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )

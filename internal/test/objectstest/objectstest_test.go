@@ -12,7 +12,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/internal/objects"
-	"github.com/croft-dev/croft/internal/suite"
+	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"

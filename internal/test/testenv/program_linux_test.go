@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // A process forked in that time would hold the file open, and the program could

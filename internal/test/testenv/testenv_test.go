@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/croft-dev/croft/internal/testenv"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 func ask(t *testing.T, s *testenv.RedisServer, args ...string) string {

@@ -3,7 +3,7 @@ package testenv
 import (
 	"testing"
 
-	"github.com/croft-dev/croft/internal/link"
+	"github.com/croft-dev/croft/internal/test/link"
 )
 
 // Network is a network to a server that can be made bad. It loses nothing until
