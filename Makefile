@@ -54,7 +54,7 @@ quick: ## vet, and the tests that need no server and no root, within two minutes
 
 .PHONY: lint
 lint: golangci-lint ## golangci-lint (built at its pinned version), and types for macOS and Windows
-	$(AS_TESTED) $(TOOLS)/golangci-lint run $$(go list -m -f '{{.Dir}}/...')
+	dirs=$$(go list -m -f '{{.Dir}}/...') && $(AS_TESTED) $(TOOLS)/golangci-lint run $$dirs
 	@if [ -f bench/go.mod ]; then cd bench && $(ALONE) $(AS_TESTED) ../$(TOOLS)/golangci-lint run ./...; fi
 	@cd tools/oscheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/oscheck .
 	$(TOOLS)/oscheck darwin/arm64 windows/amd64

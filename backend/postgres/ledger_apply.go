@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,12 +78,14 @@ func (l *Ledger) slowPath(
 	if err = l.byLaw(ctx, requests, answers, todo, l.briefly()); !isKept(err) {
 		return todo, err
 	}
+	until := time.Now().Add(l.lockWait) // for all parts together
 	for len(todo) > 0 {
 		n := 1
 		for n < len(todo) && hasKey(requests[todo[n]]) == hasKey(requests[todo[0]]) {
 			n++
 		}
-		if err := l.aroundLocks(ctx, requests, answers, todo[:n]); err != nil {
+		wait := max(time.Until(until), l.briefly())
+		if err := l.aroundLocks(ctx, requests, answers, todo[:n], wait); err != nil {
 			return todo, err
 		}
 		todo = todo[n:]
@@ -94,9 +97,11 @@ func (l *Ledger) slowPath(
 func hasKey(req work.Request) bool { return req.Verb == work.Add && req.Unique != "" }
 
 // aroundLocks carries out requests while other transactions have locked some of
-// the items. The requests are all adds with an idempotency key, or none is. An
-// error concerns all of them.
-func (l *Ledger) aroundLocks(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) error {
+// the items. The requests are all adds with an idempotency key, or none is. It
+// waits for each lock at most wait. An error concerns all requests.
+func (l *Ledger) aroundLocks(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration,
+) error {
 	blocked, err := l.blocked(ctx, requests, todo)
 	if err != nil {
 		return err
@@ -117,7 +122,9 @@ func (l *Ledger) aroundLocks(ctx context.Context, requests []work.Request, answe
 		}
 	}
 	// Requests in free had no locked item, but waited: for an idempotency key.
-	l.eachAlone(ctx, requests, answers, append(kept, free...))
+	left := append(kept, free...)
+	slices.Sort(left)
+	l.eachAlone(ctx, requests, answers, left, wait)
 	return nil
 }
 
@@ -163,32 +170,56 @@ func (l *Ledger) byLaw(
 // eachAlone carries out the requests that wait for other transactions. The
 // requests of one item, or of one idempotency key, run in their order, in one
 // transaction. At most patientCalls transactions run at a time.
-func (l *Ledger) eachAlone(ctx context.Context, requests []work.Request, answers []work.Answer, todo []int) {
-	together := map[string][]int{}
-	var order []string
-	for _, i := range todo {
-		name := string(requests[i].ID)
-		if hasKey(requests[i]) {
-			name = requests[i].Queue + "\x00" + requests[i].Unique
-		}
-		if together[name] == nil {
-			order = append(order, name)
-		}
-		together[name] = append(together[name], i)
-	}
+func (l *Ledger) eachAlone(
+	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration,
+) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	turn := make(chan struct{}, patientCalls)
-	for _, name := range order {
-		same := together[name]
+	for _, same := range together(requests, todo) {
 		turn <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turn }()
-			if err := l.byLaw(ctx, requests, answers, same, l.lockWait); err != nil {
+			if err := l.byLaw(ctx, requests, answers, same, wait); err != nil {
 				clerk.Failed(answers, same, explain(ctx, err))
 			}
 		})
 	}
+}
+
+// together groups requests that share an item or an idempotency key, in their
+// order.
+func together(requests []work.Request, todo []int) [][]int {
+	group := map[string]*[]int{} // by item, and by key
+	var order []*[]int
+	for _, i := range todo {
+		names := []string{string(requests[i].ID)}
+		if hasKey(requests[i]) {
+			names = append(names, requests[i].Queue+"\x00"+requests[i].Unique)
+		}
+		mine := &[]int{i}
+		for _, name := range names {
+			if other := group[name]; other != nil && other != mine {
+				*mine = append(*mine, *other...)
+				*other = nil
+				for n, g := range group {
+					if g == other {
+						group[n] = mine
+					}
+				}
+			}
+			group[name] = mine
+		}
+		order = append(order, mine)
+	}
+	var groups [][]int
+	for _, g := range order {
+		if len(*g) > 0 {
+			slices.Sort(*g)
+			groups = append(groups, *g)
+		}
+	}
+	return groups
 }
 
 // The JSON that the fast path sends for each request.
