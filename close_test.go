@@ -130,6 +130,7 @@ func TestCloseWaitsForActsByHand(t *testing.T) {
 		if err := c.Close(); err != nil {
 			r.Error(err)
 		}
+		synctest.Wait() // an act that has ended may not have returned yet
 		if !returned.Load() {
 			r.Error("Close returned while an act of its client was under way")
 		}

@@ -122,7 +122,7 @@ func (l *Ledger) aroundLocks(
 		}
 	}
 	// Requests in free had no locked item, but waited: for an idempotency key.
-	left := append(kept, free...)
+	left := slices.Concat(kept, free)
 	slices.Sort(left)
 	l.eachAlone(ctx, requests, answers, left, wait)
 	return nil

@@ -42,8 +42,6 @@ func Missing(tb testing.TB, format string, args ...any) {
 	tb.Skipf("testenv: NOT CHECKED: %s", why)
 }
 
-// programs caches the results of Program, so that a test binary installs
-// nothing twice.
 // NeedRoot skips a test that only root can run, because it acts as several
 // users. Under CI=true it fails instead.
 func NeedRoot(tb testing.TB) {
@@ -53,6 +51,8 @@ func NeedRoot(tb testing.TB) {
 	}
 }
 
+// programs caches the results of Program, so that a test binary installs
+// nothing twice.
 var programs struct {
 	sync.Mutex
 	found map[string]string
