@@ -98,6 +98,23 @@ func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
 	return nil, refused
 }
 
+// CheckNamed returns nil if a target may be written down for others to open, or
+// an error that matches fence.ErrInvalid. It must mean the same in every
+// process, so a path must be absolute. It must hold no password, because
+// everybody who can read it would learn it.
+func CheckNamed(target string) error {
+	u, err := parse(target)
+	if err == nil && u.User != nil {
+		if _, has := u.User.Password(); has {
+			err = errors.New("it has a password; leave it out, whoever opens the target has credentials")
+		}
+	}
+	if err != nil && !errors.Is(err, fence.ErrInvalid) {
+		err = fmt.Errorf("%w target %q: %w", fence.ErrInvalid, registry.Redact(target), err)
+	}
+	return err
+}
+
 // has reports whether a target lies in a place, judging by the URLs alone. If
 // one of them leaves out the port, the ports are compared when the guard is
 // open.

@@ -128,16 +128,8 @@ func (q Request) check() error {
 	if q.HoldFor < 0 || q.HoldFor > MaxPeriod {
 		return fmt.Errorf("%w hold %s: it must be between 0 and %s", fence.ErrInvalid, q.HoldFor, MaxPeriod)
 	}
-	if len(q.Guards) > MaxGuards {
-		return fmt.Errorf("%w guards: %d named, at most %d are allowed", fence.ErrInvalid, len(q.Guards), MaxGuards)
-	}
-	for _, g := range q.Guards {
-		if g == "" {
-			return fmt.Errorf("%w guard: an empty target", fence.ErrInvalid)
-		}
-		if err := checkText("guard", g, MaxText); err != nil {
-			return err
-		}
+	if err := CheckGuards(q.Guards); err != nil {
+		return err
 	}
 	for _, field := range []struct {
 		name, text string
@@ -150,6 +142,23 @@ func (q Request) check() error {
 		{"progress marker", q.Progress, MaxText},
 	} {
 		if err := checkText(field.name, field.text, field.most); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckGuards returns nil if a record may name these targets, or an error that
+// matches fence.ErrInvalid.
+func CheckGuards(targets []string) error {
+	if len(targets) > MaxGuards {
+		return fmt.Errorf("%w guards: %d named, at most %d are allowed", fence.ErrInvalid, len(targets), MaxGuards)
+	}
+	for _, g := range targets {
+		if g == "" {
+			return fmt.Errorf("%w guard: an empty target", fence.ErrInvalid)
+		}
+		if err := checkText("guard", g, MaxText); err != nil {
 			return err
 		}
 	}

@@ -64,6 +64,10 @@ type Item struct {
 	// identity of effects.
 	Generation int `json:"generation"`
 
+	// Guards are the targets of the resources that the item's owners write to.
+	// They are fixed when the item is added, and at most tenure.MaxGuards.
+	Guards []string `json:"guards,omitempty"`
+
 	Payload []byte `json:"payload,omitempty"`
 	// Checkpoint is the state that an owner has saved for the next one. It is
 	// deleted when the item is done.

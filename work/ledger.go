@@ -117,8 +117,9 @@ type Answer struct {
 	//
 	// At least these fields are set: ID, Queue, State, Attempts, Limit and
 	// Generation; the record's Token, Grant, Owner, State, Cause, Ended and
-	// Deadline; and Result if Repeated is true. Others may be missing, but are
-	// never wrong.
+	// Deadline; and Result if Repeated is true. For an operator's act and for
+	// Requeue so are Guards, and the record's Terms and History. Others may be
+	// missing, but are never wrong.
 	Item Item
 	// Repeated says that nothing was written, because an earlier copy of the
 	// request had already taken effect.

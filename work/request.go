@@ -95,6 +95,9 @@ type Request struct {
 	Priority  int // from -MaxPriority to MaxPriority
 	Limit     int
 	NotBefore time.Time
+	// Guards are templates of the item's Guards. {id}, {queue} and {key} stand
+	// for the item's ID, its queue, and both as in [KeyOf].
+	Guards []string
 
 	// Delay is the least time that the item waits after Add, Release, Replay or
 	// Fail. After Fail it replaces the Backoff. After Release, 0 leaves the
@@ -220,6 +223,9 @@ func (q Request) checkAdd() error {
 	if q.Limit < 0 || q.Limit > MaxTries {
 		return fmt.Errorf("%w attempt limit %d: it must be between 1 and %d, or 0 for %d",
 			fence.ErrInvalid, q.Limit, MaxTries, DefaultTries)
+	}
+	if err := checkGuards(q.Named()); err != nil {
+		return err
 	}
 	if q.Delay != 0 && !q.NotBefore.IsZero() {
 		return fmt.Errorf("%w add: give a delay or a not-before time, not both", fence.ErrInvalid)

@@ -49,6 +49,9 @@ func weight(req work.Request) int {
 	for _, e := range req.Effects {
 		n += 128 + len(e.Body)
 	}
+	for _, target := range req.Guards {
+		n += len(target)
+	}
 	return n
 }
 
@@ -233,6 +236,7 @@ type (
 		Delay     int64       `json:"delay"`
 		NotBefore *int64      `json:"not_before"`
 		Payload   clerk.Bytes `json:"payload"`
+		Guards    []string    `json:"guards"`
 	}
 	fastBeat struct {
 		ID    work.ID     `json:"id"`
@@ -293,6 +297,7 @@ func (l *Ledger) fastPath(
 			a := fastAdd{
 				ID: req.ID, Queue: req.Queue, Priority: req.Priority, Tries: req.Limit,
 				Delay: micro(req.Delay), NotBefore: clerk.Micro(tenure.Time(req.NotBefore)), Payload: req.Payload,
+				Guards: req.Named(),
 			}
 			if a.Tries == 0 {
 				a.Tries = work.DefaultTries
@@ -378,7 +383,7 @@ func fastAnswer(req *work.Request, row clerk.Item, now time.Time) work.Answer {
 		a.Item = work.Item{
 			ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: work.Waiting,
 			Priority: req.Priority, Ready: clerk.Time(&row.Ready), Created: now,
-			Limit: limit, Payload: req.Payload,
+			Limit: limit, Payload: req.Payload, Guards: req.Named(),
 		}
 		return a
 	}

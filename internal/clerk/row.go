@@ -94,6 +94,8 @@ type Item struct {
 	ProgressAt *int64          `json:"progress_at"`
 	Terms      int64           `json:"terms"`
 	Past       json.RawMessage `json:"past"`
+
+	Guards json.RawMessage `json:"guards"`
 }
 
 // Bytes are bytes in PostgreSQL's JSON form.
@@ -154,6 +156,9 @@ func Row(it work.Item) (Item, error) {
 	if it.Unique != "" {
 		row.Unique = &it.Unique
 	}
+	if len(it.Guards) > 0 {
+		row.Guards = List(it.Guards)
+	}
 	if rec.IsZero() {
 		return row, nil
 	}
@@ -192,6 +197,10 @@ func (row Item) Read() (work.Item, *DamagedError) {
 	if row.Unique != nil {
 		it.Unique = *row.Unique
 	}
+	var err error
+	if it.Guards, err = guardsIn(row.Guards); err != nil {
+		return it, damaged(it, fmt.Errorf("its guards: %w", err))
+	}
 	if row.Token == nil {
 		return it, nil
 	}
@@ -208,7 +217,6 @@ func (row Item) Read() (work.Item, *DamagedError) {
 	}
 	var terms []tenure.Term
 	if len(row.Past) > 0 && string(row.Past) != "null" {
-		var err error
 		if terms, err = Terms(row.Past); err != nil {
 			return it, damaged(it, fmt.Errorf("its past: %w", err))
 		}
@@ -218,6 +226,26 @@ func (row Item) Read() (work.Item, *DamagedError) {
 		return it, damaged(it, err)
 	}
 	return it, nil
+}
+
+// List is how rows keep a list of texts.
+func List(texts []string) json.RawMessage {
+	text, err := json.Marshal(texts)
+	if err != nil {
+		panic(err) // strings always have JSON
+	}
+	return text
+}
+
+// guardsIn reads the targets that a row keeps as JSON.
+func guardsIn(text json.RawMessage) (targets []string, err error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	if err := json.Unmarshal(text, &targets); err != nil {
+		return nil, err
+	}
+	return targets, tenure.CheckGuards(targets)
 }
 
 // Terms reads the terms that a row keeps as JSON.

@@ -112,6 +112,7 @@ func (s session) Get(_ context.Context, id work.ID) (work.Item, error) {
 func copied(it work.Item) work.Item {
 	it.Payload, it.Checkpoint, it.Result = slices.Clone(it.Payload), slices.Clone(it.Checkpoint),
 		slices.Clone(it.Result)
+	it.Guards = slices.Clone(it.Guards)
 	it.Record.History, it.Record.Guards = slices.Clone(it.Record.History), slices.Clone(it.Record.Guards)
 	return it
 }

@@ -83,7 +83,83 @@ func pretend(verbs ...work.Verb) func(*ledger.Law) {
 }
 
 func flaws() []flaw {
-	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws())
+	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws(), guardFlaws())
+}
+
+// guardFlaws are about the guards that items name.
+func guardFlaws() []flaw {
+	burnsNothing := func(verb work.Verb) func(*ledger.Law) {
+		return after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == verb && out.Changed {
+				out.Item.Record.Token = was.Record.Token
+				out.Item.Record.History[len(out.Item.Record.History)-1].Token = was.Record.Token
+			}
+		})
+	}
+	all := lawFlaws([]lawFlaw{
+		{"keeps no guards", "guards", before(func(_ *work.Item, req *work.Request, _ time.Time) { req.Guards = nil })},
+		{"keeps the templates of guards", "guards", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.Add && out.Changed {
+				out.Item.Guards = req.Guards
+			}
+		})},
+		{"adds other guards under the same key", "guards", before(func(it *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Add && !it.IsZero() {
+				it.Guards = work.Request{Queue: it.Queue, ID: it.ID, Guards: req.Guards}.Named()
+			}
+		})},
+		{"forgets the guards at a claim", "guards", func(l *ledger.Law) {
+			l.Grant = func(it work.Item, c work.Claim, now time.Time) (work.Item, error) {
+				next, err := work.Grant(it, c, now)
+				next.Guards = nil
+				return next, err
+			}
+		}},
+		{"cancels without burning a token", "guards", burnsNothing(work.Cancel)},
+		{"takes over without burning a token", "guards", burnsNothing(work.Takeover)},
+		{"replays without burning a token", "guards", burnsNothing(work.Replay)},
+	})
+	return append(all,
+		flaw{name: "lists items without their guards", group: "guards", wrap: func(l, _ *ledger.Ledger) work.Ledger { return unlisted{l} }},
+		flaw{name: "takes any number of guards", group: "guards", wrap: func(l, _ *ledger.Ledger) work.Ledger { return boundless{l} }},
+		flaw{name: "answers acts without guards", group: "guards", wrap: func(l, _ *ledger.Ledger) work.Ledger { return curt{l} }},
+	)
+}
+
+type unlisted struct{ *ledger.Ledger }
+
+func (l unlisted) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
+	return func(yield func(work.Item, error) bool) {
+		for it, err := range l.Ledger.List(ctx, q) {
+			it.Guards = nil
+			if !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+// boundless cuts the guards of a request until they are valid.
+type boundless struct{ *ledger.Ledger }
+
+func (l boundless) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	requests = slices.Clone(requests)
+	for i := range requests {
+		for requests[i].Check() != nil && len(requests[i].Guards) > 0 {
+			requests[i].Guards = requests[i].Guards[1:]
+		}
+	}
+	return l.Ledger.Apply(ctx, requests)
+}
+
+type curt struct{ *ledger.Ledger }
+
+func (l curt) Apply(ctx context.Context, requests []work.Request) []work.Answer {
+	answers := l.Ledger.Apply(ctx, requests)
+	for i := range answers {
+		answers[i].Item.Guards = nil
+	}
+	return answers
 }
 
 // staleFlaws let an owner write after it was replaced.

@@ -52,6 +52,7 @@ func groups() []group {
 		{"failing", failing()},
 		{"by hand", byHand()},
 		{"requeueing", requeueing()},
+		{"guards", guards()},
 		{"outbox", outbox()},
 		{"refusals", refusals()},
 		{"reading", reading()},

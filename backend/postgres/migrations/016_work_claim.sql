@@ -1,3 +1,6 @@
+-- The targets of the guards that an item names, as JSON. Most items have none.
+ALTER TABLE croft.item ADD COLUMN IF NOT EXISTS guards json;
+
 -- Notifies the workers that wait for one of these queues, and disarms the
 -- queues. The workers arm them again when they next find nothing.
 CREATE OR REPLACE FUNCTION croft.wake_v1(queues text[]) RETURNS void
@@ -137,7 +140,7 @@ BEGIN
         SELECT CASE WHEN t.cause = 'first' THEN (
                 SELECT row_to_json(f) FROM (
                     SELECT now_us AS first, t.id, t.queue, t.uniq, t.priority, t.ready, t.created, t.tries,
-                           t.token, t.payload) AS f)
+                           t.token, t.payload, t.guards) AS f)
             ELSE row_to_json(t) END
         FROM taken t ORDER BY t.priority DESC, t.ready, t.id;
     END IF;

@@ -27,13 +27,13 @@ DECLARE
 BEGIN
     IF adds IS NOT NULL THEN
         WITH new AS (
-            INSERT INTO croft.item AS i (id, queue, uniq, state, priority, tries, ready, created, payload)
+            INSERT INTO croft.item AS i (id, queue, uniq, state, priority, tries, ready, created, payload, guards)
             SELECT a.id, a.queue, a.uniq, 'waiting', a.priority, a.tries,
                 CASE WHEN a.not_before IS NULL THEN now_us + a.delay ELSE greatest(a.not_before, now_us) END,
-                now_us, a.payload
+                now_us, a.payload, a.guards
             FROM json_to_recordset(adds) AS a(
                 n integer, id uuid, queue text, uniq text, priority smallint, tries integer,
-                delay bigint, not_before bigint, payload bytea)
+                delay bigint, not_before bigint, payload bytea, guards json)
             WHERE a.not_before IS NULL OR a.not_before <= now_us + 366 * 86400000000
             ORDER BY a.id
             ON CONFLICT DO NOTHING

@@ -29,7 +29,7 @@ FROM (
     SELECT i.id, i.queue, i.uniq, i.state, i.priority, i.ready, i.created, i.finished,
            i.attempts, i.tries, i.generation, i.checkpoint_at, i.error,
            i.token, i.grant_id, i.owner, i.instance, i.held, i.cause, i.ended, i.actor, i.note,
-           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms
+           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.guards
     FROM croft.item i
     WHERE ($1 = '' OR i.queue = $1)
       AND ($2::text::json IS NULL
@@ -49,7 +49,7 @@ FROM (
     SELECT i.id, i.queue, i.uniq, i.state, i.priority, i.ready, i.created, i.finished,
            i.attempts, i.tries, i.generation, i.checkpoint_at, i.error,
            i.token, i.grant_id, i.owner, i.instance, i.held, i.cause, i.ended, i.actor, i.note,
-           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms
+           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.guards
     FROM croft.item i
     WHERE i.id IN (
         (SELECT w.id
@@ -91,7 +91,7 @@ FROM (
     SELECT i.id, i.queue, i.uniq, i.state, i.priority, i.ready, i.created, i.finished,
            i.attempts, i.tries, i.generation, i.checkpoint, i.checkpoint_at, i.result, i.error,
            i.token, i.grant_id, i.owner, i.instance, i.held, i.cause, i.ended, i.actor, i.note,
-           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.past,
+           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.past, i.guards,
            CASE WHEN $2::boolean THEN i.payload END AS payload
     FROM croft.item i
     WHERE i.id = ANY (ARRAY(SELECT pg_catalog.json_array_elements_text($1::text::json)::uuid))
@@ -131,7 +131,7 @@ RETURNING i.id::text
 
 -- name: work_update
 -- An item's queue, idempotency key, priority, limit of attempts, time of
--- creation and payload never change.
+-- creation, payload and guards never change.
 UPDATE croft.item i
 SET state = n.state, ready = n.ready, finished = n.finished, attempts = n.attempts, generation = n.generation,
     checkpoint = n.checkpoint, checkpoint_at = n.checkpoint_at, result = n.result, error = n.error,

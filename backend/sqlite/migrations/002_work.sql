@@ -36,7 +36,8 @@ CREATE TABLE croft_item (
     past          BLOB,                          -- JSON: the transfers before the newest; most items have none
     payload       BLOB,
     checkpoint    BLOB,
-    result        BLOB
+    result        BLOB,
+    guards        BLOB                           -- JSON: the targets that the item names; most items have none
 ) STRICT;
 
 -- Claims use the first two indexes. Finished items are in neither, so claims

@@ -8,7 +8,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result
+    past, payload, checkpoint, result, guards
 FROM main.croft_item
 WHERE id = ?1
 
@@ -17,7 +17,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result
+    past, payload, checkpoint, result, guards
 FROM main.croft_item
 WHERE queue = ?1 AND uniq = ?2
 
@@ -27,7 +27,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result
+    past, payload, checkpoint, result, guards
 FROM main.croft_item
 WHERE state = 'running' AND queue = ?1 AND grant_id = ?2
 
@@ -42,7 +42,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result
+    past, payload, checkpoint, result, guards
 FROM main.croft_item
 WHERE state = 'waiting' AND queue = ?1 AND priority = ?2 AND ready <= ?3 AND (ready, id) > (?4, ?5)
 ORDER BY ready, id
@@ -53,16 +53,16 @@ INSERT INTO main.croft_item (
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result)
+    past, payload, checkpoint, result, guards)
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
     ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
     ?23, ?24, ?25, ?26, ?27, ?28, ?29,
-    ?30, ?31, ?32, ?33)
+    ?30, ?31, ?32, ?33, ?34)
 ON CONFLICT DO NOTHING
 
 -- name: work_update
--- Leaves out the columns that never change, such as the queue and the payload.
+-- Leaves out the columns that never change, such as the queue, the payload and the guards.
 UPDATE main.croft_item
 SET state = ?4, ready = ?6, finished = ?8, attempts = ?9,
     generation = ?11, checkpoint_at = ?12, error = ?13,
@@ -98,7 +98,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, guards
 FROM main.croft_item
 WHERE (?1 = '' OR queue = ?1)
     AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
@@ -115,7 +115,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    NULL, NULL, NULL, NULL
+    NULL, NULL, NULL, NULL, guards
 FROM main.croft_item
 WHERE id IN (
     SELECT id FROM (
