@@ -47,10 +47,7 @@ type Transfer struct {
 }
 
 // Raise is the outcome of raising the fence at one resource.
-type Raise struct {
-	Target string
-	Err    error // nil: the fence is up
-}
+type Raise = guard.Raised
 
 // Takeover takes the key for the operator, even from a holder. The returned
 // deed is that of the operator's own lease, which this client does not renew.
@@ -126,7 +123,7 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		t.Raised = append(t.Raised, c.tellRaise(t.Deed.Stamp(),
 			Raise{Target: fmt.Sprintf("guards of token %d", missed), Err: errMissed}))
 	}
-	return t, unfenced(t.Raised)
+	return t, guard.Unfenced(t.Raised)
 }
 
 var errMissed = errors.New("another owner came just before this act, and the act's answer was lost; " +

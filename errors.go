@@ -34,7 +34,7 @@ var (
 	// ErrUnfenced is matched by errors of Takeover, Reserve and Revoke. The act
 	// was done, but the fence is not up at a guard that the holder had named.
 	// That guard may still admit the holder's writes.
-	ErrUnfenced = errors.New("done, but the fence is not up everywhere")
+	ErrUnfenced = guard.ErrUnfenced
 	// ErrNotAllowed is matched by the error of a [Raise] at a target that is
 	// neither in the store's own place nor allowed by the operator.
 	ErrNotAllowed = guard.ErrNotAllowed

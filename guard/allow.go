@@ -18,7 +18,7 @@ import (
 
 // ErrNotAllowed is matched when a target lies in none of the places that an
 // operator has allowed.
-var ErrNotAllowed = errors.New("the holder chose this target, and nobody here allowed it; it was not opened")
+var ErrNotAllowed = errors.New("somebody else chose this target, and nobody here allowed it; it was not opened")
 
 // Allowed is a list of places. An operator allows Croft to open targets there
 // that somebody else has written down, for example the holder of a lease in its

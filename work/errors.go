@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -27,6 +28,10 @@ var (
 	// answer. The request may or may not have taken effect. Sending the same
 	// request again is safe.
 	ErrUnknown = store.ErrUnknown
+	// ErrUnfenced is matched by errors of [Act]. The act was done, but the
+	// fence is not up at a guard that the item names. That guard may still
+	// admit the old owner's writes.
+	ErrUnfenced = guard.ErrUnfenced
 )
 
 // NotFoundError says that the ledger remembers no such item or effect. It was

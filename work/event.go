@@ -23,6 +23,10 @@ const (
 	// EventStarted says that a handler began. Waited is how long the item had
 	// been ready.
 	EventStarted EventKind = "started"
+	// EventUnfenced says that the fence could not be raised at a guard of the
+	// item, so that its handler did not begin. The item is given back. Err says
+	// why, and what to do.
+	EventUnfenced EventKind = "unfenced"
 	// EventCompleted says that the ledger has the result. Took is the time from
 	// the handler's start to the ledger's answer. Repeated says that the ledger
 	// had the result already.
@@ -71,7 +75,8 @@ func (k EventKind) level() slog.Level {
 	switch k {
 	case EventClaimed, EventStarted, EventBeat:
 		return slog.LevelDebug
-	case EventClaimFailed, EventLost, EventRefused, EventBeatFailed, EventUnknown, EventAbandoned, EventFailed:
+	case EventClaimFailed, EventLost, EventRefused, EventBeatFailed, EventUnknown, EventAbandoned, EventFailed,
+		EventUnfenced:
 		return slog.LevelWarn
 	}
 	return slog.LevelInfo

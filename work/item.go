@@ -74,7 +74,9 @@ type Item struct {
 	Checkpoint   []byte    `json:"checkpoint,omitempty"`
 	CheckpointAt time.Time `json:"checkpoint_at,omitzero"`
 	Result       []byte    `json:"result,omitempty"`
-	Error        string    `json:"error,omitempty"` // of the last attempt that failed
+	// Error says why the last attempt failed, or why its owner gave the item
+	// back.
+	Error string `json:"error,omitempty"`
 
 	// Record says who owns the item, by the law of package tenure. Its Key is
 	// [Item.Key]. It is zero until the item is first claimed, or an operator

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/croft-dev/croft/tenure"
@@ -119,6 +120,7 @@ func release(it Item, req Request, now time.Time) (Item, bool, error) {
 	}
 	it.Record = rec
 	it.State, it.Attempts = Waiting, max(it.Attempts-1, 0)
+	it.Error = cmp.Or(req.Error, it.Error)
 	if req.Delay > 0 {
 		it.Ready = now.Add(whole(req.Delay))
 	}

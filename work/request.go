@@ -116,8 +116,8 @@ type Request struct {
 	// Result and Effects are what Complete writes, in one step.
 	Result  []byte
 	Effects []Emission
-	// Error says why the attempt failed. Final makes the item dead even if
-	// attempts are left.
+	// Error says why the attempt failed, or why Release gives the item back.
+	// Final makes the item dead even if attempts are left.
 	Error string
 	Final bool
 

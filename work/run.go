@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/identity"
 )
@@ -63,6 +64,11 @@ type Options struct {
 	// CallTimeout bounds one call of the ledger. Default: 5 seconds. It is
 	// never more than a third of TTL.
 	CallTimeout time.Duration
+	// Raise lists where the worker may raise the fence, besides the ledger's
+	// own place: see [FenceOptions]. The worker raises it at the guards of an
+	// item before its handler begins. If it cannot, it emits EventUnfenced and
+	// gives the item back for half a minute. Default: nowhere else.
+	Raise guard.Allowed
 	// Logger receives a record of every [Event]. The event names are stable.
 	// Default: nothing is logged.
 	Logger *slog.Logger

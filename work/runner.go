@@ -184,12 +184,49 @@ func (r *runner) start(ctx context.Context, att *attempt) {
 	handler := r.handlers[att.item.Queue]
 	e := att.event(EventStarted)
 	e.Waited = att.item.Record.Acquired.Sub(att.item.Ready)
-	r.engine.o.emit(e)
+	if len(att.item.Guards) == 0 {
+		r.engine.o.emit(e)
+	}
 	go func() {
 		defer cancel(nil)
-		result, err := call(work, handler, j)
+		var result Result
+		err := r.fence(work, j, e)
+		if err == nil {
+			result, err = call(work, handler, j)
+		}
 		r.tell(returnedEvent{key: key, end: endOf(j.result(result), err)})
 	}()
+}
+
+// unfencedDelay is how long an item waits whose guards could not be raised.
+// Somebody has to allow a place or to repair a guard first.
+const unfencedDelay = 30 * time.Second
+
+// fence raises the fence at the guards of a job's item, before its handler
+// begins. Then it makes sure that the claim is still the newest. An act that
+// came before the first mark could not raise it, but the ledger knows of that
+// act. A later act finds the mark.
+func (r *runner) fence(work context.Context, j *Job, started Event) error {
+	if len(j.item.Guards) == 0 {
+		return nil
+	}
+	o := r.engine.o
+	raiser := (&FenceOptions{Raise: o.Raise, CallTimeout: o.CallTimeout}).raiser(r.ledger, true)
+	err := raiseFirst(work, raiser, []Item{j.item})[0]
+	if err == nil {
+		_, err = j.ask(work, Request{Verb: Heartbeat})
+	}
+	switch {
+	case work.Err() != nil: // the item is lost, or the worker shuts down
+		return context.Cause(work)
+	case err != nil:
+		e := started
+		e.Kind, e.Waited, e.Err = EventUnfenced, 0, err
+		o.emit(e)
+		return GiveBack(err, unfencedDelay)
+	}
+	o.emit(started)
+	return nil
 }
 
 // forgetDone deletes the jobs of attempts that have ended, once there are many.

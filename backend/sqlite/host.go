@@ -8,7 +8,16 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-var _ guard.Host = (*Store)(nil)
+var (
+	_ guard.Host = (*Store)(nil)
+	_ guard.Host = (*Ledger)(nil)
+)
+
+// Guard opens the guard of a fence row in the ledger's own file, or of a file,
+// as [Store.Guard] does.
+func (l *Ledger) Guard(ctx context.Context, target string) (guard.Guard, error) {
+	return l.store.Guard(ctx, target)
+}
 
 // Guard opens the guard of a fence row in the store's own file. If only this
 // user can write to the store, Guard also opens the guard of any other file,

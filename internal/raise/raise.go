@@ -1,15 +1,16 @@
-// Package raise raises the fence at guards that a record names.
+// Package raise raises the fence at guards that a record or a work item names.
 //
-// A holder writes the targets of its guards into its record. So these targets
-// are data from somebody else. A [Raiser] opens only those in the store's own
-// place, over the store's own connection, and those that the operator has
-// allowed. Opening others would send this process's credentials wherever the
-// holder says.
+// A holder writes the targets of its guards into its record, and a program that
+// adds an item writes them into the item. So these targets are data from
+// somebody else. A [Raiser] opens only those in the store's own place, over the
+// store's own connection, and those that the operator has allowed. Opening
+// others would send this process's credentials wherever somebody else says.
 //
-// A Raiser asks each guard on a goroutine of its own, and waits for all of them
-// only as long as its time limit. A guard that hangs leaves its goroutine
-// behind until the guard's call returns. The goroutines share nothing but a
-// channel with room for all answers.
+// A Raiser asks each guard on a goroutine of its own, a few at a time. It waits
+// for all of them only as long as its time limit. A guard that hangs leaves its
+// goroutine behind until the guard's call returns. The goroutines share only
+// two channels: one with a place for each that may run, and one with room for
+// all answers.
 package raise
 
 import (
@@ -20,39 +21,64 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // Raiser raises the fence at named guards.
 type Raiser struct {
-	Store   store.Store
-	Allowed guard.Allowed // where else it may raise, besides the store's own place
+	Owners  Owners        // the store or ledger whose stamps it raises to
+	Host    guard.Host    // opens guards in the store's own place; may be nil
+	Allowed guard.Allowed // where else it may raise
 	Timeout time.Duration // limits one call of the store or of a guard
+	// First says that it raises for an owner that is about to begin. It then
+	// makes a missing mark, and a newer owner at a guard is an error.
+	First bool
 }
 
-// Named raises the fence at targets, all at the same time. It returns one error
-// per target, nil where the fence is up. It does not wait for a guard that
-// hangs, because the caller's act is done and the caller must learn of that.
-func (r Raiser) Named(ctx context.Context, stamp fence.Stamp, targets []string) []error {
+// Owners tells who owns a key.
+type Owners interface {
+	Get(ctx context.Context, key string) (tenure.Record, error)
+}
+
+// Ask is one guard to raise, and the stamp to raise it to.
+type Ask struct {
+	Stamp  fence.Stamp
+	Target string
+}
+
+// atOnce is how many guards are asked at the same time. A record names no more.
+const atOnce = tenure.MaxGuards
+
+// Named raises the fence at guards, several at the same time. It returns one
+// outcome for each, in their order. It does not wait for a guard that hangs,
+// because the caller's act is done and the caller must learn of that.
+func (r Raiser) Named(ctx context.Context, asks []Ask) []guard.Raised {
 	ctx, cancel := context.WithTimeout(ctx, 4*r.Timeout) // raiseAt makes at most so many calls
 	defer cancel()
 	type outcome struct {
 		i   int
 		err error
 	}
-	errs, done := make([]error, len(targets)), make(chan outcome, len(targets))
-	for i, target := range targets {
-		errs[i] = errHangs
-		go func() { done <- outcome{i, r.raiseAt(ctx, stamp, target)} }()
+	raised, done := make([]guard.Raised, len(asks)), make(chan outcome, len(asks))
+	running := make(chan struct{}, atOnce)
+	for i, ask := range asks {
+		raised[i] = guard.Raised{Target: ask.Target, Err: errHangs}
+		go func() {
+			select {
+			case running <- struct{}{}:
+				defer func() { <-running }()
+				done <- outcome{i, r.raiseAt(ctx, ask.Stamp, ask.Target)}
+			case <-ctx.Done():
+			}
+		}()
 	}
-	gather(ctx, len(targets), done, func(o outcome) { errs[o.i] = o.err })
-	for i := range errs {
-		if errors.Is(errs[i], errHangs) {
-			errs[i] = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
+	gather(ctx, len(asks), done, func(o outcome) { raised[o.i].Err = o.err })
+	for i := range raised {
+		if errors.Is(raised[i].Err, errHangs) {
+			raised[i].Err = fmt.Errorf("%w: %w", errHangs, context.Cause(ctx))
 		}
 	}
-	return errs
+	return raised
 }
 
 var errHangs = errors.New("the guard did not answer, and may still be raised later")
@@ -66,7 +92,7 @@ func (r Raiser) raiseAt(ctx context.Context, stamp fence.Stamp, target string) e
 	}
 	defer g.Close()
 	err = r.raise(ctx, stamp, g)
-	if !errors.Is(err, fence.ErrStale) {
+	if r.First || !errors.Is(err, fence.ErrStale) {
 		return err
 	}
 	// A later owner may have raised the fence. Then raise to its stamp.
@@ -91,7 +117,7 @@ func (r Raiser) raise(ctx context.Context, stamp fence.Stamp, g guard.Guard) err
 func (r Raiser) read(ctx context.Context, key string) (tenure.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	return r.Store.Get(ctx, key)
+	return r.Owners.Get(ctx, key)
 }
 
 // Highest returns the highest token of key that the guards at targets remember.
@@ -142,9 +168,9 @@ func gather[T any](ctx context.Context, n int, answers <-chan T, take func(T)) {
 }
 
 // open opens a named guard and reads its mark. It refuses a guard without a
-// mark. Every holder raises the fence at its guards first, so they have one.
-// Making a mark here would let a holder decide where this process creates
-// files, rows and objects.
+// mark, unless r.First is set. Every owner raises the fence at its guards
+// first, so they have one. Making a mark for an operator's act would let others
+// decide where the operator creates files, rows and objects.
 func (r Raiser) open(ctx context.Context, target string) (guard.Guard, fence.Mark, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -153,7 +179,7 @@ func (r Raiser) open(ctx context.Context, target string) (guard.Guard, fence.Mar
 		return nil, fence.Mark{}, err
 	}
 	mark, err := g.Mark(ctx)
-	if err == nil && mark.IsZero() {
+	if err == nil && mark.IsZero() && !r.First {
 		err = errors.New("nothing was ever guarded there, so there is no fence to raise; " +
 			"if the holder may still begin to write there, use guard raise")
 	}
@@ -165,8 +191,8 @@ func (r Raiser) open(ctx context.Context, target string) (guard.Guard, fence.Mar
 }
 
 func (r Raiser) openAt(ctx context.Context, target string) (guard.Guard, error) {
-	if host, ok := r.Store.(guard.Host); ok {
-		g, err := host.Guard(ctx, target)
+	if r.Host != nil {
+		g, err := r.Host.Guard(ctx, target)
 		if !errors.Is(err, guard.ErrElsewhere) {
 			return g, err
 		}

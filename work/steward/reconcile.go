@@ -9,6 +9,7 @@ import (
 	"time"
 
 	croft "github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -35,6 +36,10 @@ type ReconcileOptions struct {
 	PruneLimit int
 	// DryRun reports what would be done, and changes nothing.
 	DryRun bool
+	// Raise lists where the fence may be raised at the guards of requeued
+	// items, besides the ledger's own place: see work.FenceOptions. Default:
+	// nowhere else.
+	Raise guard.Allowed
 	// Owner and Instance say who requeues. Default: reconciler@user@host, and a
 	// unique name.
 	Owner, Instance string
@@ -86,6 +91,10 @@ type Report struct {
 	Recovered int         `json:"recovered"`
 	Doubtful  int         `json:"doubtful"`
 	Pruned    work.Pruned `json:"pruned"`
+	// Unfenced counts items that were requeued or buried, although the fence is
+	// not up at each of their guards. The pass then returns an error that
+	// matches work.ErrUnfenced.
+	Unfenced int `json:"unfenced"`
 	// Overtaken counts planned changes that were out of date: the owner was
 	// heard of again, or somebody was faster.
 	Overtaken int `json:"overtaken"`
@@ -180,8 +189,8 @@ func (r *Report) carryOut(ctx context.Context, l work.Ledger, actions []Action, 
 	var failed error
 	for begin := 0; begin < len(requests); begin += mostAtOnce {
 		end := min(begin+mostAtOnce, len(requests))
-		for i, answer := range l.Apply(ctx, requests[begin:end]) {
-			failed = errors.Join(failed, r.answered(of[begin+i], answer.Err, f))
+		for i, t := range work.Act(ctx, l, requests[begin:end], &work.FenceOptions{Raise: f.Raise}) {
+			failed = errors.Join(failed, r.answered(of[begin+i], t.Err, f))
 		}
 	}
 	for begin := 0; begin < len(settlements); begin += mostAtOnce {
@@ -198,6 +207,10 @@ func (r *Report) answered(a Action, err error, f ReconcileOptions) error {
 	switch {
 	case err == nil:
 		r.done(a, f)
+	case errors.Is(err, work.ErrUnfenced):
+		r.Unfenced++
+		r.done(a, f)
+		return err
 	case errors.Is(err, work.ErrStale), errors.Is(err, work.ErrState), errors.Is(err, work.ErrNotFound):
 		r.Overtaken++
 	default:
@@ -305,7 +318,7 @@ func prunable(ctx context.Context, l work.Ledger, now time.Time, f ReconcileOpti
 // String returns the report in one line.
 func (r Report) String() string {
 	return fmt.Sprintf("%d running, %d requeued, %d buried, %d stalled, %d effects recovered, %d doubtful, "+
-		"%d items and %d refusals pruned, %d overtaken",
+		"%d items and %d refusals pruned, %d overtaken, %d unfenced",
 		r.Running, r.Requeued, r.Buried, r.Stalled, r.Recovered, r.Doubtful,
-		r.Pruned.Items, r.Pruned.Refusals, r.Overtaken)
+		r.Pruned.Items, r.Pruned.Refusals, r.Overtaken, r.Unfenced)
 }

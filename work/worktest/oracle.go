@@ -128,7 +128,8 @@ func (t *trial) judge(k *known, req work.Request, got work.Answer) {
 	if want := err == nil && !out.Changed; want != got.Repeated {
 		t.Fatalf("%s: Repeated is %v, the law's is %v", req.Verb, got.Repeated, want)
 	}
-	if d := suite.Differ(briefly(out.Item, req.Verb, got.Repeated), briefly(got.Item, req.Verb, got.Repeated)); d != "" {
+	want := briefly(out.Item, req.Verb, got.Repeated)
+	if d := suite.Differ(want, briefly(got.Item, req.Verb, got.Repeated)); d != "" {
 		t.Fatalf("%s: the answer's item is not the law's: %s", req.Verb, d)
 	}
 	k.item = out.Item

@@ -62,7 +62,8 @@ VALUES (
 ON CONFLICT DO NOTHING
 
 -- name: work_update
--- Leaves out the columns that never change, such as the queue, the payload and the guards.
+-- Leaves out the columns that never change, such as the queue, the payload and
+-- the guards.
 UPDATE main.croft_item
 SET state = ?4, ready = ?6, finished = ?8, attempts = ?9,
     generation = ?11, checkpoint_at = ?12, error = ?13,
