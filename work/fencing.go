@@ -98,9 +98,10 @@ func unfenced(it Item, raised []guard.Raised) error {
 
 // wasOwned reports whether somebody may have owned an item before the act that
 // made the record's newest term. Cancel and Reassign make no owner. Replay and
-// Requeue make one that ends at once.
+// Requeue make one that ends at once. A long history may have lost its
+// beginning.
 func wasOwned(rec tenure.Record) bool {
-	if len(rec.History) == 0 || rec.Terms > int64(len(rec.History)) {
+	if n := len(rec.History); n == 0 || n >= tenure.HistoryLen {
 		return true
 	}
 	for _, t := range rec.History[:len(rec.History)-1] {
@@ -113,14 +114,18 @@ func wasOwned(rec tenure.Record) bool {
 	return false
 }
 
+// UnfencedDelay is how long to give an item back for if the fence could not be
+// raised at its guards. Somebody has to allow a place or to repair a guard.
+const UnfencedDelay = 30 * time.Second
+
 // Fence raises the fence at the guards of claimed items, and then makes sure
 // that the claim is still the newest. An owner calls it before it begins to
 // work; [Run] does so by itself. secret is that of the claim.
 //
 // Fence returns one error per item, nil if its owner may begin. After an error
-// give the item back with a delay, and do not work on it: somebody else may own
-// it, or one of its guards does not know this owner. Fence makes a missing mark
-// where it may open the guard, because owners begin there.
+// give the item back for [UnfencedDelay], and do not work on it: somebody else
+// may own it, or one of its guards does not know this owner. Fence makes a
+// missing mark where it may open the guard, because owners begin there.
 func Fence(ctx context.Context, l Ledger, items []Item, secret tenure.Secret, o *FenceOptions) []error {
 	errs := raiseFirst(ctx, o.raiser(l, true), items)
 	var confirm []Request
@@ -171,7 +176,7 @@ func (e *GuardError) Error() string {
 	s := fmt.Sprintf("the fence could not be raised at %s: %v", store.Redact(e.Target), e.Err)
 	switch {
 	case errors.Is(e.Err, guard.ErrNotAllowed):
-		s += "; if you trust it, allow its place for this worker, otherwise cancel the item"
+		s += "; if you trust it, allow its place (Options.Raise, or --raise of croft work), otherwise cancel the item"
 	case errors.Is(e.Err, fence.ErrWrongKey):
 		s += "; every item has a key of its own, so put {id} into the target, or rekey the guard"
 	}

@@ -295,7 +295,7 @@ func TestAnItemWhoseFenceCannotBeRaisedIsGivenBack(t *testing.T) {
 		target, remedy string
 		is             error
 	}{
-		"not allowed":   {"s3://evil/{id}", "allow its place", guard.ErrNotAllowed},
+		"not allowed":   {"s3://evil/{id}", "allow its place (Options.Raise", guard.ErrNotAllowed},
 		"another's key": {"mem://shared", "put {id} into the target", fence.ErrWrongKey},
 	} {
 		t.Run(name, func(t *testing.T) {

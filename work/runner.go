@@ -198,10 +198,6 @@ func (r *runner) start(ctx context.Context, att *attempt) {
 	}()
 }
 
-// unfencedDelay is how long an item waits whose guards could not be raised.
-// Somebody has to allow a place or to repair a guard first.
-const unfencedDelay = 30 * time.Second
-
 // fence raises the fence at the guards of a job's item, before its handler
 // begins. Then it makes sure that the claim is still the newest. An act that
 // came before the first mark could not raise it, but the ledger knows of that
@@ -223,7 +219,7 @@ func (r *runner) fence(work context.Context, j *Job, started Event) error {
 		e := started
 		e.Kind, e.Waited, e.Err = EventUnfenced, 0, err
 		o.emit(e)
-		return GiveBack(err, unfencedDelay)
+		return GiveBack(err, UnfencedDelay)
 	}
 	o.emit(started)
 	return nil

@@ -22,12 +22,12 @@ store keeps who did it and why. It burns a new token. Croft raises the fence at
 the guards that the holder named, so they refuse the holder's writes from now
 on. Standard error says where that worked.
 
-` + raiseHelp,
+` + cli.RaiseHelp,
 		Example:           `  croft revoke reports/daily --note "cancelled by the customer"`,
 		Args:              cli.Takes("KEY"),
 		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			allowed, err := allowRaise(raise)
+			allowed, err := cli.AllowRaise(raise)
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ on. Standard error says where that worked.
 		},
 	}
 	cli.NoteFlag(c, &note)
-	raiseFlag(c, &raise)
+	cli.RaiseFlag(c, &raise)
 	return c
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -27,7 +25,7 @@ func (a *app) takeoverCommand() *cobra.Command {
 a new token. Croft raises the fence at the guards that the holder named, so they
 refuse the holder's writes from now on. Standard error says where that worked.
 
-` + raiseHelp + `
+` + cli.RaiseHelp + `
 
 Without --to you hold the key yourself, and croft prints the lease as acquire
 does. With --to nobody holds it, and only the named owner can take it until the
@@ -43,7 +41,7 @@ time is up.`,
 					"key " +
 					"yourself")
 			}
-			allowed, err := allowRaise(raise)
+			allowed, err := cli.AllowRaise(raise)
 			if err != nil {
 				return err
 			}
@@ -54,37 +52,30 @@ time is up.`,
 	flags := c.Flags()
 	cli.NoteFlag(c, &note)
 	flags.StringVar(&to, "to", "", "reserve the key for this owner instead of holding it")
-	raiseFlag(c, &raise)
+	cli.RaiseFlag(c, &raise)
 	cli.TTLFlag(flags, &ttl, 0, "how long your lease lasts (default 1m), or the reservation (default 10m)")
 	return c
-}
-
-// raiseView says in JSON whether the fence was raised at one resource.
-type raiseView struct {
-	Target string `json:"target"`
-	Raised bool   `json:"raised"`
-	Error  string `json:"error,omitempty"`
 }
 
 // takeoverView is the operator's new lease in JSON.
 type takeoverView struct {
 	cli.LeaseView
-	Raised []raiseView `json:"raised"`
+	Raised []cli.RaiseView `json:"raised"`
 }
 
 // byHandView is a revoked or reserved key in JSON.
 type byHandView struct {
-	Key      string       `json:"key"`
-	Token    fence.Token  `json:"token"`
-	Stamp    string       `json:"stamp"` // of the burned token; guard raise takes it
-	State    tenure.State `json:"state"`
-	Owner    string       `json:"owner"`
-	Cause    tenure.Cause `json:"cause"`
-	Actor    string       `json:"actor"`
-	Note     string       `json:"note"`
-	Deadline cli.When     `json:"deadline"`
-	TTL      string       `json:"ttl"`
-	Raised   []raiseView  `json:"raised"`
+	Key      string          `json:"key"`
+	Token    fence.Token     `json:"token"`
+	Stamp    string          `json:"stamp"` // of the burned token; guard raise takes it
+	State    tenure.State    `json:"state"`
+	Owner    string          `json:"owner"`
+	Cause    tenure.Cause    `json:"cause"`
+	Actor    string          `json:"actor"`
+	Note     string          `json:"note"`
+	Deadline cli.When        `json:"deadline"`
+	TTL      string          `json:"ttl"`
+	Raised   []cli.RaiseView `json:"raised"`
 }
 
 func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) error {
@@ -154,34 +145,13 @@ func (a *app) printTransfer(t *croft.Transfer, text string) error {
 
 // printRaised prints on standard error from whom the key was taken and where
 // the fence is up. It returns the guards for JSON.
-func (a *app) printRaised(t *croft.Transfer) []raiseView {
+func (a *app) printRaised(t *croft.Transfer) []cli.RaiseView {
 	if before := t.Before; before.Alive(t.Record.Acquired) {
 		fmt.Fprintf(a.Stderr, "croft: taken from %s (token %d)\n", cli.Word(before.Owner), before.Token)
 	}
-	views, missing := []raiseView{}, len(t.Raised) == 0
-	for _, r := range t.Raised {
-		v := raiseView{Target: store.Redact(r.Target), Raised: r.Err == nil}
-		switch {
-		case r.Err == nil:
-			fmt.Fprintf(a.Stderr, "croft: fence raised: %s\n", cli.Word(v.Target))
-		case errors.Is(r.Err, croft.ErrNotAllowed):
-			missing = true
-			v.Error = a.Redact(r.Err.Error())
-			fmt.Fprintf(a.Stderr, "croft: fence NOT raised: %s: %s\n       if you trust this target, allow it with "+
-				"--raise, or raise it alone\n", cli.Word(v.Target), cli.Lines(v.Error))
-		default:
-			missing = true
-			v.Error = a.Redact(r.Err.Error())
-			fmt.Fprintf(a.Stderr, "croft: fence NOT raised: %s: %s\n", cli.Word(v.Target), cli.Lines(v.Error))
-		}
-		views = append(views, v)
-	}
-	if len(views) == 0 {
+	if len(t.Raised) == 0 {
 		fmt.Fprintln(a.Stderr, "croft: fence: none named by the holder")
+		a.AdviseRaise(t.Record.Stamp())
 	}
-	if missing {
-		fmt.Fprintf(a.Stderr, "       raise it yourself where it matters: croft guard raise TARGET --stamp %s\n",
-			t.Record.Stamp())
-	}
-	return views
+	return a.PrintRaised(t.Raised, t.Record.Stamp())
 }

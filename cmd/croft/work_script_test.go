@@ -25,7 +25,7 @@ func TestWorkScripts(t *testing.T) {
 		// proof/chaostest also tests what happens to a dead worker's items.
 		server, urls := testenv.Postgres(t), map[string]string{}
 		var files []string
-		for _, name := range []string{"effects", "items", "stale", "worker"} {
+		for _, name := range []string{"effects", "guards", "items", "stale", "worker"} {
 			files = append(files, filepath.Join("testdata", "work", name+".txtar"))
 			urls["script-"+name] = server.Database(t)
 		}

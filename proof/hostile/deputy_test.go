@@ -58,6 +58,55 @@ func (a *attacker) note(text string) {
 	a.got = append(a.got, text)
 }
 
+// nothing checks that nothing was sent to the host, and that nothing was made in
+// a folder.
+func (a *attacker) nothing(t *testing.T, away string) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.got) > 0 {
+		t.Errorf("the attacker's host received %q", a.got)
+	}
+	if made, err := os.ReadDir(away); err != nil || len(made) > 0 {
+		t.Errorf("made where somebody else says: %v, %v", made, err)
+	}
+}
+
+// hostileTargets are guards of every kind, at the attacker's host and in a
+// folder.
+func hostileTargets(evil *attacker, away string) []string {
+	return []string{
+		"gs://bucket/object?endpoint=http://" + evil.addr,
+		"gs://bucket/object?endpoint=https://" + evil.addr,
+		"s3://bucket/key?endpoint=http://" + evil.addr + "&region=eu-west-1",
+		"postgres://" + evil.addr + "/db?sslmode=disable#row",
+		"redis://" + evil.addr + "/0#key",
+		"etcd://" + evil.addr + "/#key",
+		"sqlite://" + filepath.Join(away, "made.db") + "#row",
+		filepath.Join(away, "made.txt"),
+		"file://" + filepath.Join(away, "made.json"),
+	}
+}
+
+// asOperator runs croft for somebody who has credentials of every kind.
+func asOperator(t *testing.T, bin string, args ...string) (code int, out string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bin, args...)
+	home := t.TempDir()
+	key := filepath.Join(home, "key.json")
+	if err := os.WriteFile(key, []byte(`{"type":"authorized_user","client_id":"x","client_secret":"hunter2","refresh_token":"hunter2"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Dir = home
+	cmd.Env = append(os.Environ(), "HOME="+home, "PGPASSWORD=hunter2", "PGUSER=ops", "AWS_ACCESS_KEY_ID=ops", "AWS_SECRET_ACCESS_KEY=hunter2",
+		"AWS_EC2_METADATA_DISABLED=true", "GOOGLE_APPLICATION_CREDENTIALS="+key)
+	printed, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(printed)
+}
+
 // A holder names its own host in the record of a shared store. An operator with
 // credentials of every kind ends its lease. Nothing may reach the host, and no
 // file may be made.
@@ -73,47 +122,22 @@ func TestAnOperatorSendsNothingWhereARecordSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	targets := []string{
-		"gs://bucket/object?endpoint=http://" + evil.addr,
-		"gs://bucket/object?endpoint=https://" + evil.addr,
-		"s3://bucket/key?endpoint=http://" + evil.addr + "&region=eu-west-1",
-		"postgres://" + evil.addr + "/db?sslmode=disable#row",
-		"redis://" + evil.addr + "/0#key",
-		"etcd://" + evil.addr + "/#key",
-		"sqlite://" + filepath.Join(away, "made.db") + "#row",
-		filepath.Join(away, "made.txt"),
-		"file://" + filepath.Join(away, "made.json"),
-	}
+	targets := hostileTargets(evil, away)
 	for _, act := range []string{"takeover", "revoke"} {
 		req := tenure.Request{Verb: tenure.Acquire, Key: "jobs/" + act, Secret: tenure.NewSecret(), Owner: "mallory", TTL: time.Hour, Guards: targets}
 		if a := st.Apply(t.Context(), []tenure.Request{req})[0]; a.Err != nil {
 			t.Fatal(a.Err)
 		}
-		cmd := exec.CommandContext(t.Context(), bin, act, "jobs/"+act, "--note", "the host is down", "--store", shared)
-		home := t.TempDir()
-		key := filepath.Join(home, "key.json")
-		if err := os.WriteFile(key, []byte(`{"type":"authorized_user","client_id":"x","client_secret":"hunter2","refresh_token":"hunter2"}`), 0o600); err != nil {
-			t.Fatal(err)
+		code, out := asOperator(t, bin, act, "jobs/"+act, "--note", "the host is down", "--store", shared)
+		if code != 1 {
+			t.Errorf("%s: exit code %d, want 1, because no fence is up:\n%s", act, code, out)
 		}
-		cmd.Env = append(os.Environ(), "HOME="+home, "PGPASSWORD=hunter2", "PGUSER=ops", "AWS_ACCESS_KEY_ID=ops", "AWS_SECRET_ACCESS_KEY=hunter2",
-			"AWS_EC2_METADATA_DISABLED=true", "GOOGLE_APPLICATION_CREDENTIALS="+key)
-		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {
-			t.Errorf("%s: %v, want exit code 1, because no fence is up:\n%s", act, cmd.ProcessState, out)
-		}
-		if n := strings.Count(string(out), "fence NOT raised"); n != len(targets) {
+		if n := strings.Count(out, "fence NOT raised"); n != len(targets) {
 			t.Errorf("%s tells of %d targets, want %d:\n%s", act, n, len(targets), out)
 		}
 		if rec, err := st.Get(t.Context(), "jobs/"+act); err != nil || rec.Owner == "mallory" {
 			t.Errorf("%s: %s holds the key, %v", act, rec.Owner, err)
 		}
 	}
-	evil.mu.Lock()
-	defer evil.mu.Unlock()
-	if len(evil.got) > 0 {
-		t.Errorf("the attacker's host received %q", evil.got)
-	}
-	if made, err := os.ReadDir(away); err != nil || len(made) > 0 {
-		t.Errorf("made where the record says: %v, %v", made, err)
-	}
+	evil.nothing(t, away)
 }

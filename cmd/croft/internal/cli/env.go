@@ -15,6 +15,10 @@ const (
 // EnvRaise lists further places for --raise, separated by spaces.
 const EnvRaise = "CROFT_RAISE"
 
+// EnvGuards lists the guards of new work items by queue, as QUEUE=TARGET,
+// separated by spaces.
+const EnvGuards = "CROFT_GUARDS"
+
 // EnvWebhookSecret holds the secrets for --webhook.
 const EnvWebhookSecret = "CROFT_WEBHOOK_SECRET"
 

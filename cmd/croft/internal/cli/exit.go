@@ -38,6 +38,7 @@ type Outcome struct {
 // So a lease lost to an unreachable store is lost, and a damaged record, which
 // is also invalid, is unknown.
 var outcomes = []Outcome{
+	{guard.ErrUnfenced, "unfenced", ExitFailed, ""},
 	{croft.ErrLost, "not_owned", ExitNotOwned, "stop this work"},
 	{context.Canceled, "unknown", ExitInterrupted, ""},
 	{tenure.ErrHeld, "held", ExitHeld, "try again later, or wait for it with --wait"},
@@ -51,6 +52,7 @@ var outcomes = []Outcome{
 	{work.ErrState, "state", ExitFailed, ""},
 	{work.ErrConflict, "conflict", ExitFailed, ""},
 	{ErrNothingReady, "empty", ExitHeld, ""},
+	{guard.ErrNotAllowed, "not_allowed", ExitFailed, ""},
 	{guard.ErrBusy, "unknown", ExitUnknown, ""},
 	{store.ErrUnknown, "unknown", ExitUnknown, hintDoctor},
 	{fence.ErrInvalid, "invalid", exitUsage, ""},

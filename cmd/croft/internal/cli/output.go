@@ -107,6 +107,15 @@ type RecordView struct {
 	Guards     []string     `json:"guards"`
 }
 
+// Targets are the targets of guards as listings show them.
+func Targets(guards []string) []string {
+	shown := make([]string, len(guards))
+	for i, target := range guards {
+		shown[i] = store.Redact(target)
+	}
+	return shown
+}
+
 // ViewOf is the record as it counts at now. A held record is free after its
 // deadline.
 func ViewOf(rec tenure.Record, now time.Time) RecordView {
@@ -115,10 +124,7 @@ func ViewOf(rec tenure.Record, now time.Time) RecordView {
 		Key: rec.Key, Token: rec.Token, Owner: rec.Owner, Instance: rec.Instance,
 		State: rec.StateAt(now), Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Acquired: When(rec.Acquired), Renewed: When(rec.Renewed), Deadline: When(rec.Deadline), TTL: &ttl,
-		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt), Terms: &rec.Terms, Guards: []string{},
-	}
-	for _, target := range rec.Guards {
-		v.Guards = append(v.Guards, store.Redact(target))
+		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt), Terms: &rec.Terms, Guards: Targets(rec.Guards),
 	}
 	return v
 }

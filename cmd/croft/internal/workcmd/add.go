@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -22,6 +26,7 @@ type addOptions struct {
 	at      string
 	payload content
 	lines   bool
+	guards  []string
 }
 
 func (a *app) workAddCommand() *cobra.Command {
@@ -37,11 +42,20 @@ existing item. Other content under the same key is an error, and adds nothing
 either. After exit code 14 add the item again under the same key: the queue has
 it once.
 
+--guard names a resource that the item's workers write to: a file, or a URL. A
+worker raises the fence there before it begins. Reassign, takeover, cancel,
+replay and requeueing raise it, too, so the resource refuses the old owner at
+once. In TARGET, {id} stands for the item's id, {queue} for its queue, and {key}
+for both. A resource remembers one key, and every item has its own, so most
+targets need {id} or {key}. Without --guard croft takes the targets of the queue
+from CROFT_GUARDS, which lists QUEUE=TARGET separated by spaces.
+
 With --lines every line of the input is the payload of an item of its own, and
 --unique KEY gives line N the key KEY:N.`,
 		Example: `  croft work add thumbnails '{"image": 17}'
   croft work add mails --unique order-4711 --from mail.json
   croft work add reports '' --delay 1h --priority 5 --attempts 3
+  croft work add reports '' --guard 'out/{id}.json'
   seq 1000 | croft work add pages --lines --unique crawl-2026-07 -`,
 		Args:              cli.Takes("QUEUE", "[PAYLOAD]"),
 		ValidArgsFunction: a.completeQueue,
@@ -53,6 +67,10 @@ With --lines every line of the input is the payload of an item of its own, and
 				return cli.Invalid("--attempts %d: it must be between 1 and %d", o.request.Limit, work.MaxTries)
 			}
 			o.request.Queue = args[0]
+			var err error
+			if o.request.Guards, err = guardTemplates(o.guards, args[0]); err != nil {
+				return err
+			}
 			return a.workAdd(c.Context(), args[1:], o)
 		},
 	}
@@ -66,8 +84,40 @@ With --lines every line of the input is the payload of an item of its own, and
 		fmt.Sprintf("how many attempts before it is dead (default %d)", work.DefaultTries))
 	flags.StringVar(&o.id, "id", "",
 		"the item's `id`, 32 hex digits, to add it again after an unknown outcome (default: a new one)")
+	flags.StringArrayVar(&o.guards, "guard", nil,
+		"a `target` that workers write to, such as out/{id}.json; it refuses older owners at once (repeatable; "+
+			"default: those of "+cli.EnvGuards+")")
 	flags.BoolVar(&o.lines, "lines", false, "every line of the input is an item")
 	return c
+}
+
+// guardTemplates returns the templates of an item's guards: those given, or the
+// queue's own from the environment. Workers run in other folders, so it makes
+// paths absolute.
+func guardTemplates(given []string, queue string) ([]string, error) {
+	if len(given) == 0 {
+		for _, field := range strings.Fields(os.Getenv(cli.EnvGuards)) {
+			name, target, found := strings.Cut(field, "=")
+			if !found {
+				return nil, cli.Invalid("%s %q: write QUEUE=TARGET, separated by spaces", cli.EnvGuards, field)
+			}
+			if name == queue {
+				given = append(given, target)
+			}
+		}
+	}
+	templates := slices.Clone(given)
+	for i, target := range templates {
+		if target == "" || !guard.IsFile(target) || strings.Contains(target, "://") {
+			continue
+		}
+		path, err := filepath.Abs(target)
+		if err != nil {
+			return nil, err
+		}
+		templates[i] = path
+	}
+	return templates, nil
 }
 
 func (a *app) workAdd(ctx context.Context, args []string, o addOptions) error {

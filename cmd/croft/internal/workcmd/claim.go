@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/identity"
 	"github.com/croft-dev/croft/tenure"
@@ -32,6 +33,7 @@ code is 13.`
 func (a *app) workClaimCommand() *cobra.Command {
 	claim := work.Claim{}
 	var wait time.Duration
+	var raise []string
 	c := &cobra.Command{
 		Use:   "claim QUEUE...",
 		Short: "Take items that are ready and print their leases",
@@ -43,7 +45,12 @@ complete, fail and release.
 Nothing keeps the item alive by itself. Call "croft work heartbeat" well before
 the TTL has passed, or use "croft work run", which does all of it. The printed
 lease holds a secret. Keep it in a file that only you can read. Exit code 11
-says that nothing is ready.`,
+says that nothing is ready.
+
+Croft raises the fence at the guards that an item names before it prints the
+lease. If it cannot, it gives the item back for 30s and says why.
+
+` + cli.RaiseHelp,
 		Example: `  (umask 077; croft work claim thumbnails --ttl 5m > lease)
   croft work complete @lease --from thumbnail.json
 
@@ -57,11 +64,16 @@ says that nothing is ready.`,
 		ValidArgsFunction: a.completeQueues,
 		RunE: func(c *cobra.Command, args []string) error {
 			claim.Queues = args
-			return a.workClaim(c.Context(), claim, wait)
+			allowed, err := cli.AllowRaise(raise)
+			if err != nil {
+				return err
+			}
+			return a.workClaim(c.Context(), claim, wait, allowed)
 		},
 	}
 	flags := c.Flags()
 	cli.TTLFlag(flags, &claim.TTL, work.DefaultTTL, "how long the item is kept without a heartbeat")
+	cli.RaiseFlag(c, &raise)
 	flags.IntVar(&claim.Limit, "limit", 1, "how many items to take at most")
 	flags.Var(&cli.Duration{Value: &wait, Most: tenure.MaxPeriod, Forever: true, Examples: "30s, 5m, or forever"},
 		"wait",
@@ -72,7 +84,9 @@ says that nothing is ready.`,
 // claimPoll is the longest pause between two claims while waiting.
 const claimPoll = time.Second
 
-func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duration) error {
+func (a *app) workClaim(
+	ctx context.Context, claim work.Claim, wait time.Duration, allowed guard.Allowed,
+) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	claim.Owner, claim.Instance, claim.Secret = a.Actor(), identity.Instance(), tenure.NewSecret()
@@ -91,7 +105,11 @@ func (a *app) workClaim(ctx context.Context, claim work.Claim, wait time.Duratio
 		done()
 		switch {
 		case len(items) > 0:
-			return a.printClaimed(ctx, l, items, claim.Secret)
+			items, unfenced := a.fenced(ctx, l, items, claim, allowed)
+			if err := a.printClaimed(ctx, l, items, claim.Secret); err != nil {
+				return err
+			}
+			return unfenced
 		case ctx.Err() != nil:
 			return fmt.Errorf("claim: %w", ctx.Err())
 		case errors.Is(err, work.ErrUnknown):

@@ -2,6 +2,7 @@ package workcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 func (a *app) workReconcileCommand() *cobra.Command {
 	var o steward.ReconcileOptions
 	var every time.Duration
+	var raise []string
 	c := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Requeue items that lost their worker, bury used-up ones, prune old ones",
@@ -38,6 +40,11 @@ nothing from an owner that is heard of meanwhile. With --every it goes on until
 interrupted, under a lease: of several such reconcilers one works at a time.
 --dry-run only says what would be done.
 
+Croft raises the fence at the guards of the items that it requeues or buries, so
+they refuse the old owner at once. If it cannot, it says where and why.
+
+` + cli.RaiseHelp + `
+
 "croft work run" does this too, all but the pruning, unless --no-reconcile is
 given.`,
 		Example: `  croft work reconcile --dry-run
@@ -49,6 +56,10 @@ given.`,
 				if err := work.CheckQueue(o.Queue); err != nil {
 					return err
 				}
+			}
+			var err error
+			if o.Raise, err = cli.AllowRaise(raise); err != nil {
+				return err
 			}
 			if c.Flags().Changed("every") {
 				if o.DryRun {
@@ -73,6 +84,7 @@ given.`,
 	flags.BoolVar(&o.NoPrune, "no-prune", false, "forget nothing")
 	keepFlag(flags, &o.Retention.Done, "keep-done", "how long done and cancelled items are remembered (default 168h)")
 	keepFlag(flags, &o.Retention.Dead, "keep-dead", "how long dead items are remembered (default 720h)")
+	cli.RaiseFlag(c, &raise)
 	keepFlag(flags, &o.Retention.Refusals, "keep-refusals", "how long refusals are remembered (default 720h)")
 	return c
 }
@@ -159,6 +171,9 @@ func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions)
 	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(false), a.Owner
 	o.Passed = func(r steward.Report, err error) {
 		switch {
+		case errors.Is(err, work.ErrUnfenced):
+			fmt.Fprintf(a.Stderr, "croft: %s\n", cli.Lines(a.Redact(err.Error())))
+			a.printPass(r)
 		case err != nil && ctx.Err() == nil:
 			fmt.Fprintf(a.Stderr, "croft: a pass failed and is tried again: %s\n", cli.Lines(a.Redact(err.Error())))
 		case len(r.Actions) > 0:

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
@@ -23,6 +24,7 @@ type workRunOptions struct {
 	untilEmpty  bool
 	noReconcile bool
 	passStore   bool
+	raise       []string
 }
 
 // With these exit codes a worker's command says more than that it failed. They
@@ -82,6 +84,14 @@ TERM or INT drains: croft claims nothing more. Commands may finish for --drain,
 then get TERM, and KILL after --grace. Croft gives back the items that they have
 not finished. A second signal ends croft at once.
 
+Before a command begins, croft raises the fence at the guards that its item
+names ("croft work add --guard"). If it cannot, it gives the item back for 30s
+and says why. Somebody else chose those targets. Croft opens them only in the
+ledger's own place (the same database or file; with a file that only you can
+write to, also other files), and in the places that you name with --raise or in
+CROFT_RAISE. Where it may open them, it also makes a missing mark. So name only
+places in which everybody who adds items may choose targets.
+
 This worker also looks after items that others have lost, as "croft work
 reconcile" does, unless --no-reconcile is given.
 
@@ -109,6 +119,10 @@ With --json croft prints every event as one object per line. Exit codes with
 			if err := o.check(args[0]); err != nil {
 				return err
 			}
+			var err error
+			if o.worker.Raise, err = cli.AllowRaise(o.raise); err != nil {
+				return err
+			}
 			return a.workRun(c.Context(), args[0], args[1:], o)
 		},
 	}
@@ -132,6 +146,7 @@ With --json croft prints every event as one object per line. Exit codes with
 		"end when the queue holds nothing that waits or runs, here or elsewhere")
 	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")
 	cli.PassStoreFlag(flags, &o.passStore)
+	cli.RaiseFlag(c, &o.raise)
 	return c
 }
 
@@ -173,7 +188,7 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	run, end := context.WithCancel(asked)
 	defer end()
 	if !o.noReconcile {
-		done, err := a.reconcileBeside(run, l)
+		done, err := a.reconcileBeside(run, l, o.worker.Raise)
 		if err != nil {
 			return err
 		}
@@ -192,7 +207,9 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 
 // reconcileBeside looks after lost items while the worker works. It prunes
 // nothing, because retention is for "croft work reconcile" to decide.
-func (a *app) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), err error) {
+func (a *app) reconcileBeside(
+	ctx context.Context, l work.Ledger, allowed guard.Allowed,
+) (done func(), err error) {
 	client, end, err := a.ledgerClient(ctx)
 	if err != nil {
 		return nil, err
@@ -200,7 +217,14 @@ func (a *app) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), 
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = steward.RunReconciler(ctx, client, l, &steward.ReconcileOptions{NoPrune: true, Owner: a.Owner})
+		_ = steward.RunReconciler(ctx, client, l, &steward.ReconcileOptions{
+			NoPrune: true, Owner: a.Owner, Raise: allowed,
+			Passed: func(_ steward.Report, err error) {
+				if errors.Is(err, work.ErrUnfenced) {
+					fmt.Fprintf(a.Stderr, "croft: items were requeued: %s\n", cli.Lines(a.Redact(err.Error())))
+				}
+			},
+		})
 	}()
 	return func() {
 		<-over
@@ -252,6 +276,11 @@ func (m *trackedLedger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{
 		return waker.Wake(ctx, w)
 	}
 	return nil, errors.ErrUnsupported
+}
+
+// Guard opens guards in the ledger's own place, if it has any.
+func (m *trackedLedger) Guard(ctx context.Context, target string) (guard.Guard, error) {
+	return ownGuard(ctx, m.Ledger, target)
 }
 
 // Claim claims items. With --once it claims nothing after the first item. It

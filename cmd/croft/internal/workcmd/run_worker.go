@@ -197,6 +197,10 @@ func (w *queueWorker) count(e work.Event, problem string) (said string, over boo
 	switch e.Kind {
 	case work.EventStarted:
 		w.started++
+	case work.EventUnfenced:
+		w.started++
+		delete(w.tracked.held, e.Item) // its handler does not run
+		return fmt.Sprintf("%s: not begun: %s", e.Item, cli.Line(problem)), false
 	case work.EventClaimed, work.EventBeat:
 		w.complaint = "" // the ledger answers
 	case work.EventCompleted:

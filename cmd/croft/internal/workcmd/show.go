@@ -98,6 +98,13 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 	if it.Generation != 0 {
 		say("generation", "%d", it.Generation)
 	}
+	for i, target := range it.Guards {
+		name := ""
+		if i == 0 {
+			name = "guards"
+		}
+		say(name, "%s", cli.Word(store.Redact(target)))
+	}
 	say("added", "%s, at %s", cli.Ago(now, it.Created), cli.ClockTime(now, it.Created))
 	if it.State == work.Running {
 		say("owner", "%s, for %s, token %d", cli.Word(rec.Owner), cli.Short(max(now.Sub(rec.Acquired), 0)), rec.Token)

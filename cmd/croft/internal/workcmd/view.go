@@ -23,6 +23,7 @@ type rowView struct {
 	Attempts     int             `json:"attempts"`
 	Limit        int             `json:"limit"`
 	Generation   int             `json:"generation"`
+	Guards       []string        `json:"guards"`
 	CheckpointAt cli.When        `json:"checkpoint_at"`
 	Error        string          `json:"error"`
 	Record       *cli.RecordView `json:"record"` // null before the first claim
@@ -34,7 +35,7 @@ func rowViewOf(it work.Item, now time.Time) rowView {
 		Ready:    cli.When(it.Ready),
 		Created:  cli.When(it.Created),
 		Finished: cli.When(it.Finished), Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,
-		CheckpointAt: cli.When(it.CheckpointAt), Error: it.Error,
+		Guards: cli.Targets(it.Guards), CheckpointAt: cli.When(it.CheckpointAt), Error: it.Error,
 	}
 	if !it.Record.IsZero() {
 		rec := cli.ViewOf(it.Record, now)
@@ -124,14 +125,16 @@ type claimView struct {
 	Attempts   int     `json:"attempts"`
 	Limit      int     `json:"limit"`
 	Generation int     `json:"generation"`
-	Payload    []byte  `json:"payload"`
-	Checkpoint []byte  `json:"checkpoint"`
+
+	Guards     []string `json:"guards"`
+	Payload    []byte   `json:"payload"`
+	Checkpoint []byte   `json:"checkpoint"`
 }
 
 func claimViewOf(it work.Item, secret tenure.Secret) claimView {
 	return claimView{
 		LeaseView: cli.LeaseOf(it.Deed(secret), it.Record), ID: it.ID, Queue: it.Queue, Attempts: it.Attempts,
-		Limit: it.Limit, Generation: it.Generation,
+		Limit: it.Limit, Generation: it.Generation, Guards: cli.Targets(it.Guards),
 		Payload: it.Payload, Checkpoint: it.Checkpoint,
 	}
 }
