@@ -100,13 +100,13 @@ func (a Allowed) Open(ctx context.Context, target string) (Guard, error) {
 
 // CheckNamed returns nil if a target may be written down for others to open, or
 // an error that matches fence.ErrInvalid. It must mean the same in every
-// process, so a path must be absolute. It must hold no password, because
-// everybody who can read it would learn it.
+// process, so a path must be absolute. It must hold no password, because every
+// reader would learn it.
 func CheckNamed(target string) error {
 	u, err := parse(target)
 	if err == nil && u.User != nil {
 		if _, has := u.User.Password(); has {
-			err = errors.New("it has a password; leave it out, whoever opens the target has credentials")
+			err = errors.New("it has a password, which every reader would learn; leave it out")
 		}
 	}
 	if err != nil && !errors.Is(err, fence.ErrInvalid) {

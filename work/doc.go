@@ -16,6 +16,11 @@
 // effect's name. So it is the same whichever attempt completes the item, and
 // receivers get it as their idempotency key.
 //
+// An item may name guards: files, rows or objects that its owners write to
+// directly. A worker raises the fence there before it begins. [Act] raises it
+// when an operator or the reconciler takes the item from its owner. So a guard
+// refuses the old owner before the next one has written anything.
+//
 // # Where to begin
 //
 // [Open] opens a ledger by its URL. [Run] is a worker: it claims items, runs a
@@ -43,7 +48,8 @@
 //
 //   - Handlers and calls of the ledger run in goroutines of their own. Each
 //     sends its outcome to the loop as an event, and touches no state of the
-//     engine.
+//     engine. A handler's goroutine first raises the fence at the item's
+//     guards.
 //   - There are two locks, both short. One guards the table of handlers that
 //     wait for an answer, the other the result that [Job.CompleteIn] has
 //     written.

@@ -97,8 +97,8 @@ func unfenced(it Item, raised []guard.Raised) error {
 }
 
 // wasOwned reports whether somebody may have owned an item before the act that
-// made the record's newest term. Cancel and Reassign make no owner. Replay and
-// Requeue make one that ends at once. A long history may have lost its
+// made the record's newest term. Cancel and Reassign make no owner. The owners
+// that Replay and Requeue make end at once. A long history may have lost its
 // beginning.
 func wasOwned(rec tenure.Record) bool {
 	if n := len(rec.History); n == 0 || n >= tenure.HistoryLen {

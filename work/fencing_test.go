@@ -184,8 +184,8 @@ func TestAnActThatCannotRaiseTheFenceSaysSo(t *testing.T) {
 	}
 }
 
-// TestABatchOfActsAnswersForEachItem: a guard that fails, and one that nobody
-// allowed, spoil no other act. Requests that fail raise nothing.
+// TestABatchOfActsAnswersForEachItem: a guard that fails spoils no other act.
+// Requests that fail raise nothing.
 func TestABatchOfActsAnswersForEachItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHosting()
@@ -206,6 +206,53 @@ func TestABatchOfActsAnswersForEachItem(t *testing.T) {
 		if m := h.mark(t, over); m != over.Mark() {
 			t.Errorf("a refused act has moved the mark to %v", m)
 		}
+	})
+}
+
+// TestManyActsRaiseTheirFencesTogether: more guards than are asked at a time.
+func TestManyActsRaiseTheirFencesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosting()
+		var items []work.Item
+		var requests []work.Request
+		for range 100 {
+			it, _ := owned(t, h, time.Minute)
+			h.at(it.Guards[0]).raising = func() error { time.Sleep(time.Second); return nil }
+			items, requests = append(items, it), append(requests, act(work.Cancel, it.ID))
+		}
+		began := time.Now()
+		for i, got := range work.Act(t.Context(), h, requests, nil) {
+			if got.Err != nil || h.mark(t, items[i]) != got.Item.Mark() {
+				t.Errorf("act %d says %v, the mark is %v", i, got.Err, h.mark(t, items[i]))
+			}
+		}
+		if took := time.Since(began); took >= 20*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// TestGuardsThatHangDoNotHideWhatAnActDid: the acts give them up together.
+func TestGuardsThatHangDoNotHideWhatAnActDid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosting()
+		var requests []work.Request
+		hang := make(chan struct{})
+		for range 40 {
+			it, _ := owned(t, h, time.Hour)
+			h.at(it.Guards[0]).raising = func() error { <-hang; return nil }
+			requests = append(requests, act(work.Cancel, it.ID))
+		}
+		began := time.Now()
+		for i, got := range work.Act(t.Context(), h, requests, nil) {
+			if !errors.Is(got.Err, work.ErrUnfenced) || got.Item.State != work.Cancelled {
+				t.Errorf("act %d says %v", i, got.Err)
+			}
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		close(hang)
 	})
 }
 

@@ -58,8 +58,8 @@ func (a *attacker) note(text string) {
 	a.got = append(a.got, text)
 }
 
-// nothing checks that nothing was sent to the host, and that nothing was made in
-// a folder.
+// nothing checks that nothing was sent to the host and nothing was made in a
+// folder.
 func (a *attacker) nothing(t *testing.T, away string) {
 	t.Helper()
 	a.mu.Lock()
@@ -88,7 +88,7 @@ func hostileTargets(evil *attacker, away string) []string {
 	}
 }
 
-// asOperator runs croft for somebody who has credentials of every kind.
+// asOperator runs croft with credentials of every kind.
 func asOperator(t *testing.T, bin string, args ...string) (code int, out string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), bin, args...)

@@ -62,6 +62,16 @@ func failing() []check {
 				}
 			}
 		}},
+		{"an item keeps why it was given back", func(t *trial) {
+			h := t.running("q")
+			req := h.by(work.Release)
+			req.Error = "the disk is gone"
+			t.must(req)
+			t.must(t.claimed("q", long).by(work.Release)) // without a reason of its own
+			if it := t.get(h.ID); it.Error != req.Error {
+				t.Fatalf("it keeps %q, want %q", it.Error, req.Error)
+			}
+		}},
 		{"a release may wait", func(t *trial) {
 			h := t.running("q")
 			req := h.by(work.Release)

@@ -237,6 +237,11 @@ func itemFlaws() []flaw {
 				out.Item.Attempts = was.Attempts
 			}
 		})},
+		{"forgets why an item was given back", "failing", before(func(_ *work.Item, req *work.Request, _ time.Time) {
+			if req.Verb == work.Release {
+				req.Error = ""
+			}
+		})},
 		{"does not advance the token at a requeue", "requeueing", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
 			if req.Verb == work.Requeue && out.Changed {
 				out.Item.Record.Token = was.Record.Token
