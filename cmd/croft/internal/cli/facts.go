@@ -60,6 +60,10 @@ func factsOf(err error) Facts {
 	if errors.As(err, &guarded) {
 		f.Add("target", store.Redact(guarded.Target))
 	}
+	var item *work.GuardError
+	if errors.As(err, &item) {
+		f.Add("target", store.Redact(item.Target))
+	}
 	var lost *croft.LostError
 	if errors.As(err, &lost) {
 		f.Add("key", lost.Key)

@@ -187,16 +187,16 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 
 	run, end := context.WithCancel(asked)
 	defer end()
+	w := newQueueWorker(a, name, queue, command, o, end)
+	w.tracked = &trackedLedger{Ledger: l, worker: w, held: map[work.ID]*heldItem{}}
 	if !o.noReconcile {
-		done, err := a.reconcileBeside(run, l, o.worker.Raise)
+		done, err := w.reconcileBeside(run, l)
 		if err != nil {
 			return err
 		}
 		defer done()
 		defer end()
 	}
-	w := newQueueWorker(a, name, queue, command, o, end)
-	w.tracked = &trackedLedger{Ledger: l, worker: w, held: map[work.ID]*heldItem{}}
 	defer w.console.watch(run, l, w)()
 
 	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.Actor(), a.Timeout, w.observe
@@ -207,10 +207,8 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 
 // reconcileBeside looks after lost items while the worker works. It prunes
 // nothing, because retention is for "croft work reconcile" to decide.
-func (a *app) reconcileBeside(
-	ctx context.Context, l work.Ledger, allowed guard.Allowed,
-) (done func(), err error) {
-	client, end, err := a.ledgerClient(ctx)
+func (w *queueWorker) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), err error) {
+	client, end, err := w.app.ledgerClient(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -218,10 +216,10 @@ func (a *app) reconcileBeside(
 	go func() {
 		defer close(over)
 		_ = steward.RunReconciler(ctx, client, l, &steward.ReconcileOptions{
-			NoPrune: true, Owner: a.Owner, Raise: allowed,
+			NoPrune: true, Owner: w.app.Owner, Raise: w.opts.worker.Raise,
 			Passed: func(_ steward.Report, err error) {
 				if errors.Is(err, work.ErrUnfenced) {
-					fmt.Fprintf(a.Stderr, "croft: items were requeued: %s\n", cli.Lines(a.Redact(err.Error())))
+					w.console.say("croft: items were requeued: " + w.app.Redact(err.Error()))
 				}
 			},
 		})
