@@ -125,7 +125,7 @@ func (w *frozenWorker) cancelUnfenced() {
 
 // answers returns what the guards answer to the worker's stamp: the row to a
 // raise, the file to croft write without a ledger to ask.
-func (w *frozenWorker) answers() (row error, file int) {
+func (w *frozenWorker) answers() (file int, row error) {
 	w.t.Helper()
 	g, err := guard.Open(w.t.Context(), w.guards[1])
 	if err != nil {
@@ -135,13 +135,13 @@ func (w *frozenWorker) answers() (row error, file int) {
 	_, row = g.Raise(w.t.Context(), w.stamp)
 	file, _ = w.run("write", w.guards[0], "--from", w.file("content", "late"), "--stamp", w.stamp.String(),
 		"--store", "redis://127.0.0.1:1", "--when-unsure", "admit")
-	return row, file
+	return file, row
 }
 
 // admits checks that the guards know the worker as their newest owner.
 func (w *frozenWorker) admits() {
 	w.t.Helper()
-	if row, file := w.answers(); row != nil || file != 0 {
+	if file, row := w.answers(); row != nil || file != 0 {
 		w.t.Fatalf("before the act the row answers %v, and croft write %d", row, file)
 	}
 	if err := os.Remove(w.guards[0]); err != nil {
@@ -152,7 +152,7 @@ func (w *frozenWorker) admits() {
 // refuses checks that the guards shut the worker out.
 func (w *frozenWorker) refuses() {
 	w.t.Helper()
-	if row, file := w.answers(); !errors.Is(row, fence.ErrStale) || file != cli.ExitRefused {
+	if file, row := w.answers(); !errors.Is(row, fence.ErrStale) || file != cli.ExitRefused {
 		w.t.Errorf("after the act the row answers %v, and croft write %d", row, file)
 	}
 	if _, err := os.Stat(w.guards[0]); !errors.Is(err, os.ErrNotExist) {

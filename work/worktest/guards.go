@@ -78,7 +78,13 @@ func guards() []check {
 			}
 			long := "/" + strings.Repeat("x", tenure.MaxText-1-len("{id}")) + "{id}" // only once it is expanded
 			for _, targets := range [][]string{
-				many, {long}, {""}, {"/srv/a\nb"}, {"/srv/\xff"}, {"out/{id}.json"}, {"/srv/../etc/{id}"},
+				many,
+				{long},
+				{""},
+				{"/srv/a\nb"},
+				{"/srv/\xff"},
+				{"out/{id}.json"},
+				{"/srv/../etc/{id}"},
 				{"postgres://ann:secret@db.example.com/app#x"},
 			} {
 				req := added("q")
