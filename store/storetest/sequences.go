@@ -123,7 +123,7 @@ func (by author) letTimePass() {
 		t.Advance(brief)
 	case 2, 3:
 		rec := t.get(t.store, by.key)
-		edge := pickOne(t, rec.Deadline, rec.HoldUntil, rec.Succeeded.Add(long/2)).
+		edge := pickOne(t, rec.Deadline, rec.HoldUntil, rec.Due(long)).
 			Add(pickOne(t, -time.Microsecond, 0, time.Microsecond))
 		if left := edge.Sub(t.now()); left > 0 && left < 100*time.Hour {
 			t.Advance(left)
