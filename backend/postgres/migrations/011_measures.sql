@@ -71,9 +71,10 @@ AS $$
 $$;
 
 -- When the slot of a key's last success ends: see tenure.Record.Due. NULL if
--- nothing has succeeded. Only functions that set the path call this one.
+-- nothing has succeeded.
 CREATE OR REPLACE FUNCTION croft.due(l croft.lease, period bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
 AS $$
     -- % has the sign of its left side.
     SELECT l.succeeded + period - ((l.succeeded - m.middle + period / 2) % period + period) % period
