@@ -62,9 +62,9 @@ type Request struct {
 	// Above asks for a token above this one. A holder sets it after a guard has
 	// refused its token because the guard remembers a higher one.
 	Above fence.Token
-	// Every is the period of work that is to succeed once per period. It refuses
-	// an Acquire in the slot of the last success: see [Record.Due]. With [Once]
-	// the work succeeds once and never again.
+	// Every is the period of work that is to succeed once per period. The law
+	// refuses an Acquire in the slot of the last success: see [Record.Due].
+	// With [Once] the work succeeds once and never again.
 	Every time.Duration
 	// HoldFor keeps the key from everybody until this long after the Acquire,
 	// if the term ends in success before that.
