@@ -159,7 +159,9 @@ func (d *storedRecord) pack(whole bool) string {
 	} {
 		w.text(s)
 	}
-	for _, t := range []time.Time{r.Acquired, r.Renewed, r.Deadline, r.Succeeded, r.HoldUntil, r.ProgressAt} {
+	for _, t := range []time.Time{
+		r.Acquired, r.Renewed, r.Deadline, r.Succeeded, r.Grid, r.HoldUntil, r.ProgressAt,
+	} {
 		w.time(t)
 	}
 	w.span(r.TTL)
@@ -311,7 +313,7 @@ func decodeRecord(key string, value []byte) (*storedRecord, error) {
 	rec.State, rec.Cause, rec.Ended = tenure.State(r.text()), tenure.Cause(r.text()), tenure.End(r.text())
 	rec.Actor, rec.Note, rec.Progress = r.text(), r.text(), r.text()
 	rec.Acquired, rec.Renewed, rec.Deadline = r.time(), r.time(), r.time()
-	rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time()
+	rec.Succeeded, rec.Grid, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time(), r.time()
 	rec.TTL, rec.Every, rec.Terms = r.span(), r.span(), r.number()
 	if n := r.count(tenure.MaxGuards); n > 0 {
 		rec.Guards = make([]string, n)
