@@ -90,7 +90,7 @@ func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 		Status: known.status, Code: known.code, Err: err,
 	})
 	Refuse(w, &known)
-	if g.o.Client != nil && wr.stamped && (refused(err) || known.code == "not_owned") {
-		g.o.Client.Refused(wr.stamp, "http:"+wr.resource, err)
+	if g.o.NoteRefusal != nil && wr.stamped && (refused(err) || known.code == "not_owned") {
+		g.o.NoteRefusal(wr.stamp, "http:"+wr.resource, err)
 	}
 }

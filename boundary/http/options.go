@@ -38,9 +38,14 @@ type Options struct {
 	Served func(ctx context.Context, resource string) (guard.Guard, error)
 	// Client takes the lease that makes this gate the only one of a resource,
 	// on the key LeasePrefix + resource. Without it the caller promises that no
-	// other process serves these resources. Refused stamps are noted in its
-	// store: see [croft.Client.Refused]. The caller closes it, after the gate.
+	// other process serves these resources. The caller closes it, after the
+	// gate.
 	Client *croft.Client
+	// NoteRefusal is called for every refused stamp, so that operators find the
+	// refusal in a store. It must be quick, and safe for concurrent use. Set it
+	// to the Refused method of a client of the writers' store, if that is
+	// another than Client's. Default: [croft.Client.Refused] of Client.
+	NoteRefusal func(stamp fence.Stamp, target string, err error)
 	// LeasePrefix begins the keys of the gate's leases. Default:
 	// [DefaultLeasePrefix].
 	LeasePrefix string
@@ -117,6 +122,9 @@ func (o *Options) fill() error {
 				return err
 			}
 		}
+	}
+	if o.NoteRefusal == nil && o.Client != nil {
+		o.NoteRefusal = o.Client.Refused
 	}
 	if len(o.Reads) == 0 {
 		o.Reads = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}

@@ -24,7 +24,11 @@ import (
 // write to. Scripts that are not about concurrency use a copy without the race
 // detector: see plainCroft.
 func TestMain(m *testing.M) {
+	home := os.Getenv("SCRIPT_HOME")
 	if os.Getenv("CROFT_TEST_MAIN") != "" { // a test started this croft as a real process
+		if home != "" {
+			cli.HomeDir = func() (string, error) { return home, nil }
+		}
 		main()
 	}
 	// Signals ignored at start stay ignored in children. Scripts send INT to
@@ -35,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 	testscript.Main(withBinaries{m}, map[string]func(){
 		"croft": func() {
-			cli.HomeDir = func() (string, error) { return os.Getenv("SCRIPT_HOME"), nil }
+			cli.HomeDir = func() (string, error) { return home, nil }
 			main()
 		},
 	})

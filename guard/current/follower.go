@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -102,6 +103,15 @@ func Follow(from Source, options *Options) (*Follower, error) {
 	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
 	o.MaxKeys = cmp.Or(o.MaxKeys, 1<<16)
 	return follow(from, o, clock.System()), nil
+}
+
+func init() {
+	inject.Follow = func(
+		from store.Store, maxAge, maxSilentAge, timeout time.Duration, clk clock.Clock,
+	) inject.Follower {
+		o := Options{MaxAge: maxAge, MaxSilentAge: maxSilentAge, Timeout: timeout, MaxKeys: 1 << 16}
+		return follow(from, o, clk)
+	}
 }
 
 func follow(from Source, o Options, clk clock.Clock) *Follower {

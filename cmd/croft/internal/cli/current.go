@@ -49,19 +49,25 @@ func UnsureFlag(flags *pflag.FlagSet, policy *UnsurePolicy, usual UnsurePolicy) 
 }
 
 // LeasesOrItems checks a stamp in the ledger if its key looks like an item's.
-// Otherwise, or if the ledger has no such item, it checks the leases.
+// Otherwise, or if the ledger has no such item, it checks the leases. A lease
+// can have such a key, too. So if the ledger does not answer, it also asks the
+// leases: the owner may be the current one there.
 type LeasesOrItems struct{ Leases, Items guard.Current }
 
 // Check implements guard.Current.
 func (o LeasesOrItems) Check(ctx context.Context, s fence.Stamp) error {
-	if o.Items != nil && isItem(s.Key) {
-		err := o.Items.Check(ctx, s)
-		var refused *tenure.NotOwnedError
-		if !errors.As(err, &refused) || !refused.Record.IsZero() {
-			return err
-		}
+	if o.Items == nil || !isItem(s.Key) {
+		return o.Leases.Check(ctx, s)
 	}
-	return o.Leases.Check(ctx, s)
+	err := o.Items.Check(ctx, s)
+	var refused *tenure.NotOwnedError
+	switch {
+	case errors.As(err, &refused) && refused.Record.IsZero(): // no such item
+		return o.Leases.Check(ctx, s)
+	case errors.Is(err, store.ErrUnknown) && o.Leases.Check(ctx, s) == nil:
+		return nil
+	}
+	return err
 }
 
 // isItem reports whether a key has the form of a work item's key.

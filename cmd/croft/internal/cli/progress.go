@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -15,8 +16,8 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
-// progress is a progress bar on a terminal for content that takes long to read.
-// stop removes it.
+// progress is a progress bar on a terminal for content that takes long to read,
+// or for things that take long to count. stop removes it.
 //
 // One goroutine, run, draws the bar and alone uses shown. The reader tells it
 // through read how much it has read. stop closes end, and waits until run has
@@ -25,7 +26,8 @@ type progress struct {
 	r     io.Reader
 	w     io.Writer
 	width int
-	total int64 // 0 if not known
+	total int64  // 0 if not known
+	unit  string // of what is counted; empty: bytes
 	began time.Time
 
 	read  atomic.Int64
@@ -37,19 +39,37 @@ type progress struct {
 // Progress returns r with a progress bar on standard error. It shows none if
 // standard error is no terminal, or with --json. stop removes the bar.
 func (a *App) Progress(r io.Reader) (reader io.Reader, stop func()) {
+	p, stop := a.startProgress(&progress{r: r, total: sizeOf(r)})
+	if p == nil {
+		return r, stop
+	}
+	return p, stop
+}
+
+// CountOnTerminal shows on standard error how often count was called, where
+// Progress would show a bar. stop removes the line. It may be called twice.
+func (a *App) CountOnTerminal(unit string) (count, stop func()) {
+	p, stop := a.startProgress(&progress{unit: unit})
+	if p == nil {
+		return func() {}, stop
+	}
+	return func() { p.read.Add(1) }, stop
+}
+
+// startProgress draws a bar until stop is called. It returns nil if nobody
+// would see the bar.
+func (a *App) startProgress(p *progress) (started *progress, stop func()) {
 	width, isTerminal := TerminalWidth(a.Stderr)
 	if !isTerminal || a.JSON || os.Getenv("TERM") == "dumb" {
-		return r, func() {}
+		return nil, func() {}
 	}
-	p := &progress{
-		r: r, w: a.Stderr, width: width, total: sizeOf(r), began: time.Now(), end: make(chan struct{}),
-		ended: make(chan struct{}),
-	}
+	p.w, p.width, p.began = a.Stderr, width, time.Now()
+	p.end, p.ended = make(chan struct{}), make(chan struct{})
 	go p.run()
-	return p, func() {
+	return p, sync.OnceFunc(func() {
 		close(p.end)
 		<-p.ended
-	}
+	})
 }
 
 // sizeOf is the size of a regular file, or 0.
@@ -103,6 +123,9 @@ func (p *progress) show(line string) {
 func (p *progress) line(after time.Duration) string {
 	read := p.read.Load()
 	rate := int64(float64(read) / max(after.Seconds(), 0.001))
+	if p.unit != "" {
+		return p.cut(fmt.Sprintf("%d %s  %d/s", read, p.unit, rate))
+	}
 	if p.total == 0 {
 		return p.cut(fmt.Sprintf("%s  %s/s", BytesText(read), BytesText(rate)))
 	}

@@ -30,6 +30,14 @@ func TestTheProgressBarSaysHowMuchIsDone(t *testing.T) {
 	}
 }
 
+func TestTheProgressLineSaysHowMuchIsCounted(t *testing.T) {
+	p := &progress{unit: "keys", width: 80}
+	p.read.Store(3000)
+	if got, want := p.line(2*time.Second), "3000 keys  1500/s"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestTheProgressBarLeavesNothingBehind: the bar is removed, and does not
 // change the content.
 func TestTheProgressBarLeavesNothingBehind(t *testing.T) {
@@ -56,4 +64,8 @@ func TestNoProgressBarWhereNobodyLooks(t *testing.T) {
 	} else {
 		stop()
 	}
+	count, stop := a.CountOnTerminal("keys")
+	count()
+	stop()
+	stop()
 }

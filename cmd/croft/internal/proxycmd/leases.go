@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard/current"
 	"github.com/croft-dev/croft/store"
@@ -50,6 +51,10 @@ func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (
 			return end, fmt.Errorf("--leases: %w", err)
 		}
 		opened = append(opened, func() { _ = st.Close() })
+		// Operators look for a refusal where the lease is.
+		notes := croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout})
+		opened = append(opened, func() { _ = notes.Close() })
+		f.o.NoteRefusal = notes.Refused
 	}
 	leases, err := current.Follow(st, &current.Options{Timeout: a.Timeout})
 	if err != nil {
