@@ -81,6 +81,13 @@ type Options struct {
 	// AllowUnstamped lets writes without a stamp in. They take their turn, but
 	// are not checked. Default: they are refused.
 	AllowUnstamped bool
+	// RefuseNothing lets every write in, also those that would be refused. The
+	// gate judges each, tells of it ([gate.Observed]) and notes it in the
+	// Client's store. It is for a trial: nothing is protected meanwhile. The
+	// gate takes no lease, lets writes in side by side, and closes nothing. So
+	// no gate without RefuseNothing may serve the same resources at that time.
+	// A mark moves only for a write that would be admitted. Default: off.
+	RefuseNothing bool
 	// Observe is called for every [gate.Event], on the goroutine where it
 	// happens. It must be quick, and safe for concurrent use. Default: nothing
 	// is called.

@@ -85,7 +85,7 @@ key's newest grant may raise the fence also after its lease has ended.`,
 				return err
 			}
 			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				if err := a.Admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
+				if err := a.Admissible(ctx, g, s, unsure, func(bool) {}); err != nil && !isNewestGrant(err, s) {
 					return fence.Mark{}, err
 				}
 				return g.Raise(ctx, s)

@@ -254,6 +254,16 @@ var brokenGuards = []struct {
 		}),
 	},
 	{
+		"lowers the mark at an unnumbered write of its owner", "a write made anyway keeps the mark",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			next, err := m.Admit(s)
+			if err == nil && !m.IsZero() && next == m {
+				next.Token--
+			}
+			return next, err
+		}),
+	},
+	{
 		"admits stamps that are none", "an invalid stamp changes nothing",
 		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			if s.Check() != nil {
