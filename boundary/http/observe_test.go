@@ -250,7 +250,8 @@ func TestAProxyThatObservesKeepsItsName(t *testing.T) {
 	}
 }
 
-// TestObservingMiddlewareHandsTheStampOn: also one that would be refused.
+// TestObservingMiddlewareHandsTheStampOn: the handler gets it also if the gate
+// would refuse the write.
 func TestObservingMiddlewareHandsTheStampOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

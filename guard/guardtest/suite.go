@@ -137,6 +137,7 @@ var checks = []check{
 	{"a broken reader changes nothing", brokenReader},
 	{"a write overtaken while reading is refused", overtaken},
 	{"a write can be cancelled while reading", cancelledWhileReading},
+	{"a guard that counts counts admitted writes", counted},
 	{"a write made anyway keeps the mark", writtenAnyway},
 	{"a write made anyway keeps a newer owner's mark", overtakenAnyway},
 	{"law 3 with rising tokens", risingRace},
