@@ -274,3 +274,30 @@ func TestObservingMiddlewareHandsTheStampOn(t *testing.T) {
 		t.Errorf("the handler got %v, want %v", got, want)
 	}
 }
+
+// TestDecisionsWithoutTheStoreAreOnRecord: both what was let in by the mark
+// alone, and what was refused.
+func TestDecisionsWithoutTheStoreAreOnRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	ann := w.lease(t, "jobs/a", "ann").Stamp()
+	send(t, "PUT", serve(t, w.gate(t, "strict", func(o *Options) { o.Current = unsure{} })), ann, "").want(t, "by default", 503, "unknown")
+	send(t, "PUT", serve(t, w.gate(t, "open", func(o *Options) { o.Current, o.AdmitUnsure = unsure{}, true })), ann, "").want(t, "with AdmitUnsure", 200, "")
+	testenv.Eventually(t, "the notes", func() error {
+		all, err := refusals.Read(t.Context(), w.store, "jobs/")
+		if err != nil {
+			return err
+		}
+		counts := map[bool]int{}
+		for _, r := range all {
+			if r.Kind() != refusals.Unsure || r.Owner != "ann" || r.Target != "http:r/1" {
+				return fmt.Errorf("noted: %+v", r)
+			}
+			counts[r.Admitted] += r.Count
+		}
+		if counts[true] != 1 || counts[false] != 1 {
+			return fmt.Errorf("noted: %v", counts)
+		}
+		return nil
+	})
+}

@@ -151,3 +151,33 @@ func TestAProxyObservesAnOwnerThatSleptPastItsLease(t *testing.T) {
 		t.Errorf("without --observe: %v", err)
 	}
 }
+
+// TestInventoryShowsDecisionsWithoutTheStore: the store of the writers' leases
+// is away, so the proxy admits by the mark alone. Its own store has a note.
+func TestInventoryShowsDecisionsWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer service.Close()
+	leases := filepath.Join(s.dir, "leases")
+	known := s.acquired("jobs/nightly", "--ttl", "10m", "--owner", "ann@one") // notes are only of known keys
+	s.must(0, "acquire", "jobs/nightly", "--store", leases, "--owner", "ann@one")
+	open := s.proxy("open", service.URL, "--leases", leases, "--when-unsure", "admit", "--marks", filepath.Join(s.dir, "open-{resource}"))
+	if err := os.Rename(leases, leases+".away"); err != nil {
+		t.Fatal(err)
+	}
+	s.file("leases", "this is no store")
+	if err := s.put(open.url, known, "x"); err != nil {
+		t.Errorf("with --when-unsure admit: %v", err)
+	}
+	s.until("the note", func() bool {
+		return strings.Contains(s.must(0, "inventory", "jobs/", "--json"), `"observed":0,"unsure_admitted":1,"unsure_refused":0`)
+	})
+	if said := s.must(0, "inventory", "jobs/"); !strings.Contains(said, "1, 1 let in") {
+		t.Errorf("the inventory is %s", said)
+	}
+	listed := s.must(0, "inventory", "--refusals", "jobs/")
+	if !strings.Contains(listed, "ann@one") || !strings.Contains(listed, "write: the store could not be asked, let in all the same, at http:r/1") {
+		t.Errorf("inventory --refusals: %s", listed)
+	}
+}
