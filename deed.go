@@ -61,6 +61,29 @@ func (c *Client) Refused(stamp fence.Stamp, target string, err error) {
 	}
 }
 
+// LetIn records in the store that a write with this stamp would have been
+// refused with err, and was let in all the same, because the guard only
+// observes. Operators see it apart from refusals. Everything else is as for
+// [Client.Refused].
+func (c *Client) LetIn(stamp fence.Stamp, target string, err error) {
+	if err == nil {
+		return
+	}
+	if r, ok := refusals.Of(stamp, target, err); ok {
+		r.Admitted = true
+		c.refusals.Add(r)
+	}
+}
+
+// Unsure records in the store that a guard could not ask whether the stamp's
+// owner is the current one, and whether it admitted the write. The client keeps
+// it until the store answers. Everything else is as for [Client.Refused].
+func (c *Client) Unsure(stamp fence.Stamp, target string, admitted bool) {
+	if r, ok := refusals.OfUnsure(stamp, target, admitted); ok {
+		c.refusals.Add(r)
+	}
+}
+
 // notOwned records that the store refused a request of a lease's holder.
 func (c *Client) notOwned(verb tenure.Verb, stamp fence.Stamp, owner string, err error) {
 	if err == nil {

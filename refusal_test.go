@@ -67,8 +67,11 @@ func TestARefusedWriteIsRememberedWithItsOwnerAndTheKeyIsUntouched(t *testing.T)
 		if got.At.IsZero() {
 			r.Error("it has no time")
 		}
-		got.At = time.Time{}
-		want := refusals.Refusal{Key: "reports/daily", Token: old.Token(), Owner: "ann", Act: "write", Code: "stale", Newest: now.Token(), Target: "redis://:xxxxx@host/0#out", Count: 1}
+		if got.Since != got.At {
+			r.Errorf("counted since %s, recorded at %s", got.Since, got.At)
+		}
+		got.At, got.Since = time.Time{}, time.Time{}
+		want := refusals.Refusal{Key: "reports/daily", Token: old.Token(), Owner: "ann", Act: "write", Code: "stale", Newest: now.Token(), Target: "redis://:xxxxx@host/0#out", Count: 1, Total: 1}
 		if got != want {
 			r.Errorf("remembered %+v\nwant       %+v", got, want)
 		}
@@ -269,7 +272,7 @@ func TestCloseLeavesNoRecordUnderWay(t *testing.T) {
 func TestNobodyTakesALeaseWhereRefusalsAreKept(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
-		for _, key := range []string{"croft.refused", "croft.refused/jobs"} {
+		for _, key := range []string{"croft.refused", "croft.refused/jobs", "croft.observed/jobs", "croft.unsure"} {
 			if _, err := c.Acquire(r.Context(), key, nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "another name") {
 				r.Errorf("acquire %s: %v", key, err)
 			}

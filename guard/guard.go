@@ -74,6 +74,22 @@ type Receipt struct {
 	Adopted bool
 }
 
+// Counter is a guard that counts the writes it has admitted, where it keeps the
+// mark. A guard is one only if it writes there at each write anyway.
+type Counter interface {
+	// Counts returns the count. It is zero before the first write or raise.
+	Counts(ctx context.Context) (Counts, error)
+}
+
+// Counts tells how much a resource was used.
+type Counts struct {
+	// Writes is the number of writes admitted since the resource is guarded.
+	Writes uint64
+	// Changed is when a write, raise, rekey or reset last took effect: by the
+	// resource's clock if it has one, else by the writer's.
+	Changed time.Time
+}
+
 // Sweeper is a guard whose interrupted writes can leave garbage behind: an
 // unfinished upload, or content that nothing refers to. Guards sweep by
 // themselves now and then. Sweep does it now. It removes nothing that a running

@@ -131,6 +131,9 @@ func incidents(ctx context.Context, g *gated, m *Metrics, st *flaky) {
 			_ = g.put(fmt.Sprintf("/orders/more%d", i), next.Stamp())
 			_ = g.put(fmt.Sprintf("/down/orders/less%d", i), next.Stamp())
 			m.Gate(gate.Event{Kind: gate.Unsure, Key: next.Key(), Token: next.Token()})
+			m.Gate(gate.Event{
+				Kind: gate.Observed, Key: next.Key(), Token: took.Deed.Token, Status: http.StatusConflict, Code: "stale",
+			})
 		}
 		st.set(true)
 		var waiting sync.WaitGroup

@@ -13,6 +13,9 @@ func (m *Metrics) expect(space, guard string) {
 	for _, outcome := range []string{admitted, "stale", "collision", "repeated", "wrong_key", "not_owned"} {
 		m.writes.WithLabelValues(space, guard, outcome)
 		m.raises.WithLabelValues(space, guard, outcome)
+		if outcome != admitted {
+			m.observed.WithLabelValues(space, guard, outcome)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ const (
 	guardHTTP = "http"
 	notSent   = "not_sent"
 	inDoubt   = "in_doubt"
+	refused   = "refused"
 )
 
 // ever bounds the time for which a resource counts as closed. Times end before
@@ -24,7 +25,7 @@ const ever = 100 * 365 * 24 * time.Hour
 // The resource is no label, because there are any number of resources.
 func (m *Metrics) Gate(e gate.Event) {
 	label := m.spaces.of
-	if e.Kind == gate.Unsure || e.Kind == gate.Refused &&
+	if e.Kind == gate.Unsure || (e.Kind == gate.Refused || e.Kind == gate.Observed) &&
 		!slices.Contains([]string{"stale", "collision", "repeated"}, e.Code) {
 		label = m.spaces.known // no mark has ever known the key: it may be forged
 	}
@@ -38,8 +39,15 @@ func (m *Metrics) Gate(e gate.Event) {
 			return
 		}
 		m.gateWrite(space, gateOutcome(e))
+	case gate.Observed:
+		m.gateWrite(space, admitted)
+		m.observed.WithLabelValues(space, guardHTTP, gateOutcome(e)).Inc()
 	case gate.Unsure:
-		m.unsure.WithLabelValues(space).Inc()
+		decision := admitted
+		if e.Status != 0 {
+			decision = refused
+		}
+		m.unsure.WithLabelValues(space, decision).Inc()
 	case gate.InDoubt:
 		m.unanswered.WithLabelValues(space, inDoubt).Inc()
 	case gate.Answered:
@@ -54,7 +62,8 @@ func (m *Metrics) gateWrite(space, outcome string) {
 	if _, done := m.expected.LoadOrStore([3]string{space, guardHTTP, inDoubt}, true); !done {
 		m.unanswered.WithLabelValues(space, notSent)
 		m.unanswered.WithLabelValues(space, inDoubt)
-		m.unsure.WithLabelValues(space)
+		m.unsure.WithLabelValues(space, admitted)
+		m.unsure.WithLabelValues(space, refused)
 	}
 	m.writes.WithLabelValues(space, guardHTTP, outcome).Inc()
 }

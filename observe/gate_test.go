@@ -128,6 +128,43 @@ func (g *gated) everything() {
 	}
 }
 
+// TestWhatAProxyObservesIsCounted: an observed write is admitted, and counted
+// by the reason. A write without an answer of the store is counted by what
+// became of it.
+func TestWhatAProxyObservesIsCounted(t *testing.T) {
+	m := New(nil)
+	for _, e := range []gate.Event{
+		{Kind: gate.Admitted, Key: "orders/job", Token: 2},
+		{Kind: gate.Observed, Key: "orders/job", Token: 1, Status: 409, Code: "stale"},
+		{Kind: gate.Observed, Key: "orders/job", Token: 1, Status: 409, Code: "not_owned"},
+		{Kind: gate.Observed, Status: 428, Code: "invalid"},
+		{Kind: gate.Observed, Key: "made/up", Token: 1, Status: 409, Code: "not_owned"},
+		{Kind: gate.Unsure, Key: "orders/job", Token: 2},
+		{Kind: gate.Unsure, Key: "orders/job", Token: 2, Status: 503},
+		{Kind: gate.Unsure, Key: "orders/job", Token: 2, Status: 503},
+	} {
+		m.Gate(e)
+	}
+	found := scrape(t, m)
+	for _, want := range []struct {
+		name, labels string
+		value        float64
+	}{
+		{"croft_guarded_writes_total", "namespace=orders guard=http outcome=admitted", 3},
+		{"croft_guarded_writes_total", "namespace=orders guard=http outcome=stale", 0},
+		{"croft_observed_refusals_total", "namespace=orders guard=http outcome=stale", 1},
+		{"croft_observed_refusals_total", "namespace=orders guard=http outcome=not_owned", 1},
+		{"croft_observed_refusals_total", "namespace=none guard=http outcome=invalid", 1},
+		{"croft_observed_refusals_total", "namespace=other guard=http outcome=not_owned", 1},
+		{"croft_http_unsure_total", "namespace=orders decision=admitted", 1},
+		{"croft_http_unsure_total", "namespace=orders decision=refused", 2},
+	} {
+		if got := value(found[want.name], strings.Fields(want.labels)...); got != want.value {
+			t.Errorf("%s{%s} is %v, want %v", want.name, want.labels, got, want.value)
+		}
+	}
+}
+
 // TestWhatAProxyDoesIsCounted: the metrics count writes let in and refused,
 // answered and not, and closed resources.
 func TestWhatAProxyDoesIsCounted(t *testing.T) {

@@ -37,6 +37,7 @@ type Metrics struct {
 	unknown    *prometheus.CounterVec
 	resolved   *prometheus.CounterVec
 	writes     *prometheus.CounterVec
+	observed   *prometheus.CounterVec
 	raises     *prometheus.CounterVec
 	unwatched  *prometheus.CounterVec
 	answers    *prometheus.HistogramVec
@@ -128,6 +129,9 @@ func New(o *Options) *Metrics {
 	m.writes = counter("croft_guarded_writes_total",
 		"Writes at guarded resources, admitted or refused.",
 		"namespace", "guard", "outcome")
+	m.observed = counter("croft_observed_refusals_total",
+		"Writes that would have been refused, and were let in because their guard only observes.",
+		"namespace", "guard", "outcome")
 	m.raises = counter("croft_fence_raises_total",
 		"Fences raised at guarded resources, or not.",
 		"namespace", "guard", "outcome")
@@ -138,8 +142,8 @@ func New(o *Options) *Metrics {
 		"How long writes through a proxy or gate took from being let in until they were answered in full.",
 		seconds, "status")
 	m.unsure = counter("croft_http_unsure_total",
-		"Writes that a proxy checked by the mark alone, because the store did not say who the current owner was.",
-		"namespace")
+		"Writes that a proxy admitted by the mark alone, or refused, because the store did not say who the owner was.",
+		"namespace", "decision")
 	m.unanswered = counter("croft_http_unanswered_total",
 		"Writes that a proxy let in and could not send, or sent without learning their outcome.",
 		"namespace", "outcome")
@@ -165,7 +169,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost,
 		m.operations, m.calls, m.unknown, m.resolved, m.unwatched,
-		m.writes, m.raises, m.answers, m.unanswered, m.unsure,
+		m.writes, m.observed, m.raises, m.answers, m.unanswered, m.unsure,
 	}
 }
 

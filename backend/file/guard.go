@@ -235,6 +235,12 @@ func (f *File) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	return s.rekeyed, err
 }
 
+// Counts tells how many writes were admitted. It takes no lock.
+func (f *File) Counts(ctx context.Context) (guard.Counts, error) {
+	s, err := f.state(ctx)
+	return guard.Counts{Writes: s.writes, Changed: s.changed}, err
+}
+
 // state reads the sidecar, or the newest version of the chain.
 func (f *File) state(ctx context.Context) (slotState, error) {
 	v, err := f.visit()

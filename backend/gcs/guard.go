@@ -183,6 +183,16 @@ func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	return *s.rekeyed, nil
 }
 
+// Counts tells how many writes were admitted.
+func (g *Guard) Counts(ctx context.Context) (guard.Counts, error) {
+	s, err := g.look(ctx)
+	if err != nil || s.mark.IsZero() {
+		return guard.Counts{}, err
+	}
+	changed, _ := time.Parse(time.RFC3339, s.attrs.Updated) // zero if the service does not say
+	return guard.Counts{Writes: s.writes(), Changed: changed}, nil
+}
+
 // ErrMarkDamaged is matched by the error about a mark that no guard has
 // written. The guard then admits nothing.
 var ErrMarkDamaged = errors.New("the mark is damaged")

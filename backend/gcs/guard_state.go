@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 
@@ -23,8 +24,9 @@ import (
 const (
 	metaMark    = "croft-mark"
 	metaRekeyed = "croft-rekeyed"
-	metaNonce   = "croft-nonce" // of the last change; finds a write whose reply was lost
-	metaEmpty   = "croft-empty" // set if the mark was raised before there was any content
+	metaNonce   = "croft-nonce"  // of the last change; finds a write whose reply was lost
+	metaWrites  = "croft-writes" // how many were admitted so far
+	metaEmpty   = "croft-empty"  // set if the mark was raised before there was any content
 )
 
 // state is an object as the guard sees it.
@@ -37,6 +39,18 @@ type state struct {
 
 // written reports whether anybody has written content to the object.
 func (s state) written() bool { return s.attrs != nil && s.attrs.Metadata[metaEmpty] == "" }
+
+// writes is the number of writes admitted so far.
+func (s state) writes() uint64 {
+	if s.attrs == nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(s.attrs.Metadata[metaWrites], 10, 64)
+	if err != nil {
+		return 0 // none, or others have changed it: it decides nothing
+	}
+	return n
+}
 
 // conditions returns the conditions under which a change directly follows this
 // state.

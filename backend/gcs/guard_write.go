@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -52,6 +53,7 @@ func (g *Guard) write(
 			return err
 		}
 		delete(meta, metaEmpty)
+		meta[metaWrites] = strconv.FormatUint(s.writes()+1, 10)
 		return g.commit(ctx, nonce, rightCreate, func(ctx context.Context) error { return send(ctx, s, meta) })
 	})
 	if err != nil {

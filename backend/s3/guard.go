@@ -201,6 +201,16 @@ func (g *Guard) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	return *now.manifest.Rekeyed, nil
 }
 
+// Counts tells how many writes were admitted, by the writers' count in the
+// manifest.
+func (g *Guard) Counts(ctx context.Context) (guard.Counts, error) {
+	now, err := g.read(ctx)
+	if err != nil {
+		return guard.Counts{}, unknown(err)
+	}
+	return guard.Counts{Writes: now.Writes, Changed: now.Changed}, nil
+}
+
 // Raise advances the mark without writing content: two requests. The object
 // need not exist.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {

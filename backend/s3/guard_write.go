@@ -90,6 +90,7 @@ func (g *Guard) commit(
 		}
 		next := now.manifest
 		next.Payload = content
+		next.Writes++
 		var err error
 		if next.Mark, err = now.Mark.Admit(stamp); err != nil {
 			return guard.Receipt{}, nil, err

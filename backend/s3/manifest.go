@@ -23,6 +23,8 @@ type manifest struct {
 	Nonce   string         `json:"nonce"`
 	Mark    fence.Mark     `json:"mark"`
 	Payload *payload       `json:"payload,omitempty"` // nil before the first guarded write
+	Writes  uint64         `json:"writes,omitempty"`  // admitted so far
+	Changed time.Time      `json:"changed,omitzero"`  // by the writer's clock
 	Rekeyed *guard.Rekeyed `json:"rekeyed,omitempty"`
 }
 
@@ -87,7 +89,7 @@ func (g *Guard) owns(p *payload) bool {
 
 // replace commits a manifest in place of old.
 func (g *Guard) replace(ctx context.Context, old seen, next manifest) (seen, error) {
-	next.Format, next.Nonce = objects.Format, objects.NewNonce()
+	next.Format, next.Nonce, next.Changed = objects.Format, objects.NewNonce(), time.Now().UTC()
 	data, err := json.MarshalIndent(next, "", "  ")
 	if err != nil {
 		return seen{}, err

@@ -28,9 +28,12 @@ func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) 
 			return stale
 		}
 		return err
-	case g.o.AdmitUnsure && ctx.Err() == nil: // not if the check failed because the client has left
+	case g.o.RefuseNothing || g.o.AdmitUnsure && ctx.Err() == nil: // not if the client has left
 		admitted(err)
 		return nil
+	}
+	if ctx.Err() == nil {
+		g.unsure(w, http.StatusServiceUnavailable, err)
 	}
 	return &refusal{
 		status: http.StatusServiceUnavailable, code: "unknown", resource: w.resource, retry: time.Second, err: err,

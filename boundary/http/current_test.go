@@ -155,10 +155,13 @@ func (unsure) Check(context.Context, fence.Stamp) error {
 func TestWhenTheStoreDoesNotSay(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	var told atomic.Int64
+	var told, refused atomic.Int64
 	observe := func(e gate.Event) {
-		if e.Kind == gate.Unsure {
+		switch {
+		case e.Kind == gate.Unsure && e.Status == 0:
 			told.Add(1)
+		case e.Kind == gate.Unsure && e.Status == 503:
+			refused.Add(1)
 		}
 	}
 	strict := serve(t, w.gate(t, "strict", func(o *Options) { o.Current, o.Observe = unsure{}, observe }))
@@ -172,6 +175,9 @@ func TestWhenTheStoreDoesNotSay(t *testing.T) {
 	send(t, "PUT", open, older, "").want(t, "an older owner's", 409, "stale")
 	if n := told.Load(); n != 1 { // the mark refuses the older one without an event
 		t.Errorf("it was told %d times, want once", n)
+	}
+	if n := refused.Load(); n != 1 {
+		t.Errorf("%d refusals for this reason were told, want one", n)
 	}
 }
 

@@ -16,7 +16,7 @@ func (g *Gate) emit(e gate.Event) {
 	}
 	level := slog.LevelDebug
 	switch e.Kind {
-	case gate.Refused, gate.Unsure, gate.InDoubt, gate.Closed, gate.ReadFailed:
+	case gate.Refused, gate.Observed, gate.Unsure, gate.InDoubt, gate.Closed, gate.ReadFailed:
 		level = slog.LevelWarn
 	case gate.Opened, gate.Taken, gate.Left:
 		level = slog.LevelInfo

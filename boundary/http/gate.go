@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
 )
 
@@ -47,6 +48,9 @@ type Gate struct {
 	flaw struct {
 		unserialised bool // the check is made in turn, the write is not
 		freeOnLeave  bool // a client that leaves gives up the turn of its write
+		// judgesByMarkAlone: a gate that refuses nothing raises the mark for a
+		// write that the store refuses.
+		judgesByMarkAlone bool
 	}
 }
 
@@ -127,7 +131,7 @@ func (a *arrival) depart() { a.s.g.part(a) }
 // wait waits for the write's turn.
 func (a *arrival) wait(ctx context.Context) error {
 	err := a.s.turn.take(ctx, a.w.stamp, a.s.g.done)
-	if err != nil && ctx.Err() != nil && !refused(err) {
+	if err != nil && ctx.Err() != nil && !guard.Refused(err) {
 		return &refusal{
 			status: http.StatusServiceUnavailable, code: "held", retry: time.Second, err: err,
 			say: "another write to this resource is under way and did not end in time; nothing was sent, try again",

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 )
 
@@ -45,6 +46,19 @@ func Require(next http.Handler) http.Handler {
 func (g *Gate) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wr, err := g.read(r)
+		if g.o.RefuseNothing {
+			if err == nil && wr.resource != "" {
+				err = g.judge(r.Context(), wr)
+			}
+			if err != nil || wr.resource != "" {
+				g.observed(wr, err)
+			}
+			if wr.stamped {
+				r = withStamp(r, wr.stamp)
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
 		if err != nil {
 			g.refuse(w, wr, err)
 			return
@@ -90,7 +104,7 @@ func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
 		Status: known.status, Code: known.code, Err: err,
 	})
 	Refuse(w, &known)
-	if g.o.NoteRefusal != nil && wr.stamped && (refused(err) || known.code == "not_owned") {
-		g.o.NoteRefusal(wr.stamp, "http:"+wr.resource, err)
+	if g.o.Notes != nil && wr.stamped && (guard.Refused(err) || known.code == "not_owned") {
+		g.o.Notes.Refused(wr.stamp, "http:"+wr.resource, err)
 	}
 }

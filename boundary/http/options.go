@@ -41,11 +41,11 @@ type Options struct {
 	// other process serves these resources. The caller closes it, after the
 	// gate.
 	Client *croft.Client
-	// NoteRefusal is called for every refused stamp, so that operators find the
-	// refusal in a store. It must be quick, and safe for concurrent use. Set it
-	// to the Refused method of a client of the writers' store, if that is
-	// another than Client's. Default: [croft.Client.Refused] of Client.
-	NoteRefusal func(stamp fence.Stamp, target string, err error)
+	// Notes is a client of the store in which the gate notes what it refused,
+	// so that operators find it there. Set it if the writers' leases are in
+	// another store than Client's. The caller closes it, after the gate.
+	// Default: Client.
+	Notes *croft.Client
 	// LeasePrefix begins the keys of the gate's leases. Default:
 	// [DefaultLeasePrefix].
 	LeasePrefix string
@@ -86,6 +86,13 @@ type Options struct {
 	// AllowUnstamped lets writes without a stamp in. They take their turn, but
 	// are not checked. Default: they are refused.
 	AllowUnstamped bool
+	// RefuseNothing lets every write in, also those that would be refused. The
+	// gate judges each, tells of it ([gate.Observed]) and notes it in the
+	// Client's store. It is for a trial: nothing is protected meanwhile. The
+	// gate takes no lease, lets writes in side by side, and closes nothing. So
+	// no gate without RefuseNothing may serve the same resources at that time.
+	// A mark moves only for a write that would be admitted. Default: off.
+	RefuseNothing bool
 	// Observe is called for every [gate.Event], on the goroutine where it
 	// happens. It must be quick, and safe for concurrent use. Default: nothing
 	// is called.
@@ -123,8 +130,8 @@ func (o *Options) fill() error {
 			}
 		}
 	}
-	if o.NoteRefusal == nil && o.Client != nil {
-		o.NoteRefusal = o.Client.Refused
+	if o.Notes == nil {
+		o.Notes = o.Client
 	}
 	if len(o.Reads) == 0 {
 		o.Reads = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}

@@ -181,6 +181,10 @@ func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
 
 // ServeHTTP passes a request on to the service, or refuses it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.gate.o.RefuseNothing {
+		p.observe(w, r)
+		return
+	}
 	wr, err := write{what: r.Method}, checkUpgrade(r)
 	if err == nil {
 		err = p.checkHost(r)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 )
 
 // queue hands out the turns of one resource. One write has the turn, the others
@@ -132,7 +133,7 @@ func shutOut(mark fence.Mark, stamp fence.Stamp) error {
 	if mark.IsZero() || stamp == (fence.Stamp{}) {
 		return nil
 	}
-	if _, err := mark.Admit(stamp); refused(err) && !errors.Is(err, fence.ErrRepeated) {
+	if _, err := mark.Admit(stamp); guard.Refused(err) && !errors.Is(err, fence.ErrRepeated) {
 		return err
 	}
 	return nil

@@ -63,11 +63,7 @@ func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
 	if s.turn.outranked(w.stamp) { // a newer owner came while the resource was closed
 		return nil, errOutranked
 	}
-	err := s.g.checkCurrent(ctx, w, func(why error) {
-		s.g.emit(gate.Event{
-			Kind: gate.Unsure, Resource: s.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token, Err: why,
-		})
-	})
+	err := s.g.checkCurrent(ctx, w, func(why error) { s.g.unsure(w, 0, why) })
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +176,7 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 	}
 	mark, err := s.marks.Raise(ctx, stamp)
 	if err != nil {
-		if refused(err) {
+		if guard.Refused(err) {
 			if mark, known := markIn(err); known {
 				s.see(mark)
 			}
@@ -256,12 +252,6 @@ func markIn(err error) (mark fence.Mark, known bool) {
 		return refused.Mark, true
 	}
 	return fence.Mark{}, false
-}
-
-// refused tells a refusal by the law from a failure to decide.
-func refused(err error) bool {
-	return errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrCollision) ||
-		errors.Is(err, fence.ErrWrongKey) || errors.Is(err, fence.ErrRepeated)
 }
 
 func (s *slot) unreachable(err error) error {

@@ -23,7 +23,8 @@ func (a *app) guardCommand() *cobra.Command {
 		Long: `A guarded resource keeps a mark: the newest stamp it has admitted. It refuses
 the writes of older owners.
 
-  show   prints the mark; watch it climb to learn whether jobs run twice
+  show   prints the mark, its owner, writes and refusals; watch it to learn
+         whether jobs run twice
   raise  advances the mark without writing, which shuts out older owners
   rekey  moves the resource to another key, on the record
   reset  takes back a mark that somebody made up, on the record
@@ -51,19 +52,6 @@ the writes of older owners.
 	return c
 }
 
-func (a *app) guardShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "show TARGET",
-		Short:   "Print the mark of a guarded resource",
-		Example: "  croft guard show out/today.json\n  croft guard show out/today.json --json",
-		Args:    cli.Takes("TARGET"),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.withGuard(c.Context(), args[0],
-				func(ctx context.Context, g guard.Guard) (fence.Mark, error) { return g.Mark(ctx) })
-		},
-	}
-}
-
 func (a *app) guardRaiseCommand() *cobra.Command {
 	var text string
 	var unsure cli.UnsurePolicy
@@ -85,7 +73,7 @@ key's newest grant may raise the fence also after its lease has ended.`,
 				return err
 			}
 			err = a.withGuard(c.Context(), args[0], func(ctx context.Context, g guard.Guard) (fence.Mark, error) {
-				if err := a.Admissible(ctx, g, s, unsure); err != nil && !isNewestGrant(err, s) {
+				if err := a.Admissible(ctx, g, s, unsure, func(bool) {}); err != nil && !isNewestGrant(err, s) {
 					return fence.Mark{}, err
 				}
 				return g.Raise(ctx, s)
@@ -274,9 +262,15 @@ func (a *app) withGuard(
 		a.Print(markView{Target: shown, Mark: mark})
 		return nil
 	}
+	a.printMark(shown, mark)
+	return nil
+}
+
+// printMark prints a mark for people.
+func (a *app) printMark(shown string, mark fence.Mark) {
 	if mark.IsZero() {
 		fmt.Fprintf(a.Stdout, "%s: not guarded yet; the first write there begins it\n", cli.Word(shown))
-		return nil
+		return
 	}
 	if fence.Doubtful(mark.Token, time.Now()) {
 		fmt.Fprintln(a.Stderr, "croft: this token lies far ahead of this machine's clock; if that is right, somebody "+
@@ -289,7 +283,6 @@ func (a *app) withGuard(
 	if mark.Seq != 0 {
 		fmt.Fprintf(a.Stdout, "seq     %d\n", mark.Seq)
 	}
-	return nil
 }
 
 // isNewestGrant reports whether a refused stamp is still its key's newest

@@ -43,10 +43,17 @@ is flagged if its records name no guard: its leases decide who may try, but
 nothing stops a stale owner's write.
 
 REFUSED counts attempts of owners that no longer had the key: writes that guards
-refused, renewals and releases. With --refusals each is listed: when, whose, and
-what was newer. The refused process itself notes the refusal in the store, if it
-can reach it. The store remembers the last 32 of each namespace, and forgets
-them a day after the last.
+refused, renewals and releases. OBSERVED counts writes that would have been
+refused and were let in, by "croft write --observe" and "croft proxy --observe":
+any at all means that work runs twice. UNSURE counts writes for which the store
+could not be asked who the current owner is, and how many of them were let in by
+the mark alone (--when-unsure).
+
+With --refusals each is listed: when, whose, and what was newer. The process
+that refuses, or lets in, notes it in the store, if it can reach it. Of each of
+the three, the store remembers the last 32 of each namespace, and forgets them a
+day after the last. The count of a writer that is refused again and again goes
+on. A + says that others may be forgotten.
 
 With --advise croft advises a TTL for keys that are named alike. It reads the
 last 32 terms of each key, without those that an operator held:
@@ -82,7 +89,8 @@ Below 20 terms it advises nothing.`,
 			return a.inventory(ctx, st, prefix, refused)
 		},
 	}
-	c.Flags().BoolVar(&refused, "refusals", false, "list what was refused, instead of namespaces")
+	c.Flags().BoolVar(&refused, "refusals", false,
+		"list what was refused or let in all the same, instead of namespaces")
 	c.Flags().BoolVar(&advise, "advise", false, "advise a TTL for keys that are named alike, instead of namespaces")
 	c.MarkFlagsMutuallyExclusive("refusals", "advise")
 	return c
@@ -104,10 +112,16 @@ type inventoryView struct {
 	// Refused is the number of remembered refusals. RefusedKeys has it by key.
 	Refused     int            `json:"refused"`
 	RefusedKeys map[string]int `json:"refused_keys,omitempty"`
+	// Observed counts writes that would have been refused and were let in.
+	Observed     int            `json:"observed"`
+	ObservedKeys map[string]int `json:"observed_keys,omitempty"`
+	// These count writes for which the store could not be asked.
+	UnsureAdmitted int `json:"unsure_admitted"`
+	UnsureRefused  int `json:"unsure_refused"`
 
 	patterns          map[string]bool
 	shortest, longest time.Duration // TTLs
-	noted             int           // entries of refusals; equal refusals share one
+	noted             map[refusals.Kind][]refusals.Refusal
 }
 
 func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list bool) error {
@@ -126,7 +140,9 @@ func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list
 	spaces := map[string]*inventoryView{}
 	space := func(name string) *inventoryView {
 		if spaces[name] == nil {
-			spaces[name] = &inventoryView{Namespace: name, patterns: map[string]bool{}, RefusedKeys: map[string]int{}}
+			spaces[name] = &inventoryView{
+				Namespace: name, patterns: map[string]bool{}, noted: map[refusals.Kind][]refusals.Refusal{},
+			}
 		}
 		return spaces[name]
 	}
@@ -142,19 +158,18 @@ func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list
 	stop()
 	for _, r := range refused {
 		v := space(fence.Namespace(r.Key))
-		v.noted++
-		v.Refused += r.Count
-		v.RefusedKeys[r.Key] += r.Count
+		v.noted[r.Kind()] = append(v.noted[r.Kind()], r)
 	}
 	if len(spaces) == 0 && !a.JSON {
 		fmt.Fprintf(a.Stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
 		return nil
 	}
 	t := a.Table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED",
-		"GUARDS")
+		"OBSERVED", "UNSURE", "GUARDS")
 	for _, name := range slices.Sorted(maps.Keys(spaces)) {
 		v := spaces[name]
 		v.Patterns = slices.Sorted(maps.Keys(v.patterns))
+		v.sumUp()
 		v.MinTTL, v.MaxTTL = v.shortest.String(), v.longest.String()
 		if a.JSON {
 			a.Print(v)
@@ -201,6 +216,33 @@ func (v *inventoryView) add(rec tenure.Record, now time.Time) {
 			v.ByHand++
 		}
 	}
+}
+
+// sumUp counts the refusals.
+func (v *inventoryView) sumUp() {
+	v.Refused, v.RefusedKeys = sumByKey(v.noted[refusals.Refused])
+	v.Observed, v.ObservedKeys = sumByKey(v.noted[refusals.Observed])
+	v.UnsureAdmitted = refusals.SumUp(only(v.noted[refusals.Unsure], func(r refusals.Refusal) bool {
+		return r.Admitted
+	})).Count
+	v.UnsureRefused = refusals.SumUp(v.noted[refusals.Unsure]).Count - v.UnsureAdmitted
+}
+
+// sumByKey counts refusals, in all and by key.
+func sumByKey(all []refusals.Refusal) (sum int, keys map[string]int) {
+	keys = map[string]int{}
+	for _, r := range all {
+		if _, done := keys[r.Key]; !done {
+			keys[r.Key] = refusals.SumUp(only(all, func(x refusals.Refusal) bool { return x.Key == r.Key })).Count
+			sum += keys[r.Key]
+		}
+	}
+	return sum, keys
+}
+
+// only returns the refusals that fit.
+func only(all []refusals.Refusal, fits func(refusals.Refusal) bool) []refusals.Refusal {
+	return slices.DeleteFunc(slices.Clone(all), func(r refusals.Refusal) bool { return !fits(r) })
 }
 
 // patternOf guesses from a record how its key is used.
@@ -261,9 +303,17 @@ func (v *inventoryView) row() []cli.Cell {
 		}
 		return c
 	}
-	refused := count(v.Refused, cli.Red)
-	if v.noted >= tenure.HistoryLen { // the oldest may be forgotten
-		refused.Text += "+"
+	noted := func(n int, kind refusals.Kind, bad cli.Colour) cli.Cell {
+		c := count(n, bad)
+		if len(v.noted[kind]) >= tenure.HistoryLen { // the oldest may be forgotten
+			c.Text += "+"
+		}
+		return c
+	}
+	unsure := noted(v.UnsureAdmitted+v.UnsureRefused, refusals.Unsure, cli.Yellow)
+	if v.UnsureAdmitted > 0 {
+		unsure.Text += fmt.Sprintf(", %d let in", v.UnsureAdmitted)
+		unsure.Colour = cli.Red
 	}
 	name := cli.Word(v.Namespace)
 	if v.Namespace == "" {
@@ -273,7 +323,6 @@ func (v *inventoryView) row() []cli.Cell {
 		cli.PlainCell(name), cli.PlainCell(strconv.Itoa(v.Keys)), cli.PlainCell(strconv.Itoa(v.Held)),
 		cli.PlainCell(strings.Join(v.Patterns, ", ")), cli.PlainCell(ttl), left,
 		cli.PlainCell(strconv.FormatInt(v.Terms, 10)), count(v.Expired, cli.Yellow), count(v.ByHand, cli.Uncoloured),
-		refused,
-		guards,
+		noted(v.Refused, refusals.Refused, cli.Red), noted(v.Observed, refusals.Observed, cli.Red), unsure, guards,
 	}
 }

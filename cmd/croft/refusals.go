@@ -24,10 +24,17 @@ type refusalView struct {
 	Newest fence.Token `json:"newest,omitempty"`
 	Target string      `json:"target,omitempty"`
 	Count  int         `json:"count"`
+	// Admitted is set if the write was let in all the same.
+	Admitted bool     `json:"admitted"`
+	Total    int      `json:"total"`
+	Since    cli.When `json:"since"`
 }
 
 func refusalViewOf(r refusals.Refusal) refusalView {
-	return refusalView{cli.When(r.At), "refused", r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count}
+	return refusalView{
+		cli.When(r.At), string(r.Kind()), r.Key, r.Owner, r.Act, r.Code, r.Token, r.Newest, r.Target, r.Count,
+		r.Admitted, r.Total, cli.When(r.Since),
+	}
 }
 
 // refusalText describes a refusal, without its owner, time and key. The target
@@ -35,8 +42,14 @@ func refusalViewOf(r refusals.Refusal) refusalView {
 func refusalText(r refusals.Refusal) string {
 	text := r.Act + ": " + map[string]string{
 		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key",
-		"repeated": "late or repeated", "not_owned": "not owned",
+		"repeated": "late or repeated", "not_owned": "not owned", "unsure": "the store could not be asked",
 	}[r.Code]
+	switch {
+	case r.Admitted:
+		text += ", let in all the same"
+	case r.Kind() == refusals.Unsure:
+		text += ", refused"
+	}
 	if r.Newest > 0 && r.Newest != r.Token {
 		text += fmt.Sprintf(", newest is %d", r.Newest)
 	}
@@ -89,22 +102,53 @@ const noteTimeout = 2 * time.Second
 // adds the owners' names to the refusal. It does both only if the store answers
 // within noteTimeout, and always returns err.
 func (a *app) noteRefusal(ctx context.Context, target string, s fence.Stamp, err error) error {
-	if exit := cli.OutcomeOf(err).Exit; exit != cli.ExitRefused && exit != cli.ExitNotOwned {
-		return err
+	if isRefusal(err) {
+		a.note(ctx, noteTimeout, func(ctx context.Context, c *croft.Client) {
+			nameOwners(ctx, c.Store(), err)
+			if target != "" { // otherwise it was a raise, not a write
+				c.Refused(s, target, err)
+			}
+		})
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
+	return err
+}
+
+// noteLetIn is noteRefusal for a write that would have been refused.
+func (a *app) noteLetIn(ctx context.Context, target string, s fence.Stamp, refusal error) {
+	if isRefusal(refusal) {
+		a.note(ctx, noteTimeout, func(ctx context.Context, c *croft.Client) {
+			nameOwners(ctx, c.Store(), refusal)
+			c.LetIn(s, target, refusal)
+		})
+	}
+}
+
+// unsureTimeout bounds how long croft tries to note that the store did not
+// answer. Perhaps it does by now.
+const unsureTimeout = time.Second
+
+// noteUnsure notes that the store did not say who the current owner is.
+func (a *app) noteUnsure(ctx context.Context, target string, s fence.Stamp, admitted bool) {
+	a.note(ctx, unsureTimeout, func(_ context.Context, c *croft.Client) { c.Unsure(s, target, admitted) })
+}
+
+// isRefusal reports whether an error is a refusal by the fence or by the law.
+func isRefusal(err error) bool {
+	exit := cli.OutcomeOf(err).Exit
+	return err != nil && (exit == cli.ExitRefused || exit == cli.ExitNotOwned)
+}
+
+// note calls do with a client, so that do can leave a note in the store. It
+// does not call do if the store does not answer in time.
+func (a *app) note(ctx context.Context, within time.Duration, do func(context.Context, *croft.Client)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	st, openErr := a.LookUp(ctx)
-	if openErr != nil {
-		return err
+	st, err := a.LookUp(ctx)
+	if err != nil {
+		return
 	}
 	defer st.Close()
-	nameOwners(ctx, st, err)
-	if target == "" {
-		return err // a raise, not a write
-	}
-	c := croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: min(a.Timeout, noteTimeout)})
-	c.Refused(s, target, err)
+	c := croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: min(a.Timeout, within)})
+	do(ctx, c)
 	_ = c.Close()
-	return err
 }

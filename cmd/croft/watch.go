@@ -183,7 +183,7 @@ func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) 
 		return s, store.Unknown(err)
 	}
 	for _, r := range refused {
-		r.At = tenure.Time(r.At) // equal to the same refusal of an earlier look
+		r.At, r.Since = tenure.Time(r.At), tenure.Time(r.Since) // equal to the same refusal of an earlier look
 		s.refusals[r] = true
 	}
 	return s, nil
@@ -234,7 +234,7 @@ func changes(before, after snapshot) []change {
 	for r := range after.refusals {
 		if !before.refusals[r] {
 			all = append(all, change{
-				at: r.At, what: "refused",
+				at: r.At, what: string(r.Kind()),
 				rec: tenure.Record{Key: r.Key, Owner: r.Owner, Token: r.Token}, refused: &r,
 			})
 		}
@@ -249,7 +249,7 @@ func changes(before, after snapshot) []change {
 func changeLine(c change, p cli.Palette) string {
 	colour := map[string]cli.Colour{
 		"granted": cli.Green, "resumed": cli.Green, "expired": cli.Red, "taken_over": cli.Red, "revoked": cli.Red,
-		"refused": cli.Red, "failed": cli.Yellow, "reserved": cli.Yellow,
+		"refused": cli.Red, "observed": cli.Red, "unsure": cli.Yellow, "failed": cli.Yellow, "reserved": cli.Yellow,
 	}[c.what]
 	owner, about := cli.Word(c.rec.Owner), string(c.rec.Cause)
 	if c.refused != nil {

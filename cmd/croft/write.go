@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func (a *app) writeCommand() *cobra.Command {
 	var from, text string
 	var seq uint64
 	var unsure cli.UnsurePolicy
+	var observe bool
 	c := &cobra.Command{
 		Use:     "write TARGET",
 		GroupID: cli.GroupWrite,
@@ -39,6 +41,13 @@ TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is
 put in front of the key), s3://BUCKET/KEY or gs://BUCKET/KEY. Croft writes no
 rows of a database: the program whose transaction they are in writes them.
 
+With --observe croft refuses nothing. It writes also if the fence or the store
+would refuse, says so on standard error, notes it in the store ("croft inventory
+--refusals" lists it as observed), and exits with 0. Run a job like this for a
+night to learn whether it runs twice. As long as anybody observes, a stale owner
+CAN OVERWRITE a newer owner's content. The mark stays: it never goes down, so
+the fence is up as soon as --observe is left out.
+
 Readers see the old content or the new, never a part. The first write puts an
 existing file under guard, and croft says so. A write that takes long shows its
 progress on a terminal.`,
@@ -46,14 +55,15 @@ progress on a terminal.`,
   croft write out/today.json --from build/today.json
   croft write 'etcd://localhost:2379/#config/current' --from current.yaml
   croft write out/today.json --stamp "$STAMP" < today   # STAMP: from acquire --json
-  croft write out/log.json --seq 17 < log               # a late copy of write 16 is refused`,
+  croft write out/log.json --seq 17 < log               # a late copy of write 16 is refused
+  generate | croft write --observe out/today.json       # a trial: refuse nothing, count what would be refused`,
 		Args: cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := a.Stamp(text, seq)
 			if err != nil {
 				return err
 			}
-			return a.write(c.Context(), args[0], from, s, unsure)
+			return a.write(c.Context(), args[0], from, s, unsure, observe)
 		},
 	}
 	flags := c.Flags()
@@ -62,6 +72,8 @@ progress on a terminal.`,
 	flags.Uint64Var(&seq, "seq", 0,
 		"number of this write under its lease: the target refuses a number not above the last it admitted")
 	cli.UnsureFlag(flags, &unsure, cli.AdmitUnsure)
+	flags.BoolVar(&observe, "observe", false,
+		"refuse nothing: write, and note in the store what would have been refused (stale owners can overwrite)")
 	_ = c.MarkFlagFilename("from")
 	return c
 }
@@ -72,9 +84,13 @@ type writeView struct {
 	fence.Mark
 	Bytes   int64 `json:"bytes"`
 	Adopted bool  `json:"adopted"`
+	// Refusal is the code that the write would have been refused with.
+	Refusal string `json:"refusal,omitempty"`
 }
 
-func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, unsure cli.UnsurePolicy) error {
+func (a *app) write(
+	ctx context.Context, target, from string, s fence.Stamp, unsure cli.UnsurePolicy, observe bool,
+) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	content := a.Stdin
@@ -100,29 +116,53 @@ func (a *app) write(ctx context.Context, target, from string, s fence.Stamp, uns
 		return cli.Invalid("target %s: it has no content that could be replaced; write to it through its own client",
 			shown)
 	}
-	clk := clock.System()
-	check := func() error { return a.Admissible(ctx, g, s, unsure) }
-	var receipt guard.Receipt
-	if err = check(); err == nil {
-		shownContent, stopShowing := a.Progress(content)
-		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, clk, clk.Now(), check}))
-		stopShowing()
+	var undecided atomic.Pointer[bool] // whether the write was admitted although the store did not answer
+	check := func() error {
+		return a.Admissible(ctx, g, s, unsure, func(admitted bool) { undecided.Store(&admitted) })
 	}
-	cli.TallyWrite(g.Target(), s, err)
+	shownContent, stopShowing := a.Progress(content)
+	var receipt guard.Receipt
+	var refusal error
+	if observe {
+		unsure = cli.AdmitUnsure
+		receipt, refusal, err = guard.WriteAnyway(ctx, artifact, s, readUntil(ctx, shownContent), currentCheck(check))
+	} else if err = check(); err == nil {
+		clk := clock.System()
+		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, clk, clk.Now(), check}))
+	}
+	stopShowing()
+	cli.TallyWrite(g.Target(), s, refusal, err)
+	if admitted := undecided.Load(); admitted != nil {
+		a.noteUnsure(ctx, g.Target(), s, *admitted || err == nil)
+	}
 	if err != nil {
 		return a.noteRefusal(ctx, g.Target(), s, err)
+	}
+	if refusal != nil {
+		a.noteLetIn(ctx, g.Target(), s, refusal)
+		fmt.Fprintf(a.Stderr, "croft: OBSERVED, and written all the same: %s\n", cli.Lines(a.Redact(refusal.Error())))
 	}
 	if receipt.Adopted {
 		fmt.Fprintf(a.Stderr, "croft: %s existed and is guarded from now on, by key %s\n", cli.Word(shown),
 			cli.Word(receipt.Mark.Key))
 	}
 	if a.JSON {
-		a.Print(writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted})
+		v := writeView{Target: shown, Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted}
+		if refusal != nil {
+			v.Refusal = cli.CodeOf(refusal)
+		}
+		a.Print(v)
 		return nil
 	}
 	fmt.Fprintf(a.Stdout, "wrote %s: %d bytes under token %d\n", cli.Word(shown), receipt.Bytes, receipt.Mark.Token)
 	return nil
 }
+
+// currentCheck makes a function a guard.Current.
+type currentCheck func() error
+
+// Check implements guard.Current.
+func (c currentCheck) Check(context.Context, fence.Stamp) error { return c() }
 
 // readUntil reads r until ctx ends, so that an interrupt also ends a write from
 // a silent terminal or pipe.

@@ -23,6 +23,10 @@ const (
 	// Refused: the gate refused a write, or could not send it on (Status 502).
 	// Method, Code, Status, Err; Key and Token if the write is stamped.
 	Refused Kind = "write_refused"
+	// Observed: the gate let a write in that it would have refused, because it
+	// refuses nothing. Method, Code, Status, Err; Key and Token if the write is
+	// stamped. Code and Status are those of the refusal.
+	Observed Kind = "write_observed"
 	// InDoubt: the gate sent a write on, and its outcome is not known. Method,
 	// Key, Token, Err.
 	InDoubt Kind = "write_in_doubt"
@@ -37,8 +41,9 @@ const (
 	Taken Kind = "resource_taken"
 	// Left: this is no longer the only gate of the resource.
 	Left Kind = "resource_left"
-	// Unsure: the store did not say who the current owner is, so the mark alone
-	// decides. Method, Key, Token, Err.
+	// Unsure: the store did not say who the current owner is. If Status is 0,
+	// the mark alone decides. Otherwise the write is refused, and an event
+	// Refused follows. Method, Key, Token, Status, Err.
 	Unsure Kind = "write_unsure"
 	// ReadFailed: a read got no answer from the service. Method, Code, Status,
 	// Err.

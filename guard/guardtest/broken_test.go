@@ -254,6 +254,28 @@ var brokenGuards = []struct {
 		}),
 	},
 	{
+		"counts refused writes", "a guard that counts counts admitted writes",
+		guardWith{write: func(m *Memory, s fence.Stamp, content []byte) (err error) {
+			m.locked(func() {
+				m.counts.Writes++
+				if m.mark, err = m.mark.Admit(s); err == nil {
+					m.put(content)
+				}
+			})
+			return err
+		}},
+	},
+	{
+		"lowers the mark at an unnumbered write of its owner", "a write made anyway keeps the mark",
+		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
+			next, err := m.Admit(s)
+			if err == nil && !m.IsZero() && next == m {
+				next.Token--
+			}
+			return next, err
+		}),
+	},
+	{
 		"admits stamps that are none", "an invalid stamp changes nothing",
 		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			if s.Check() != nil {

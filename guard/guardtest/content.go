@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 )
 
 func fresh(t testing.TB, h Harness) {
@@ -91,4 +93,50 @@ func shared(t testing.TB, h Harness) {
 	}
 	a.mustWrite(stamp(12, 1, 0), "a again")
 	c.holds(state{fence.Mark(stamp(12, 1, 0)), []byte("a again"), true}, "after closing one handle of three")
+}
+
+// counted checks the count of a guard that has one. It counts admitted writes,
+// through any handle, and nothing else.
+func counted(t testing.TB, h Harness) {
+	p := newProbe(t, h)
+	if _, ok := p.Guard.(guard.Counter); !ok {
+		return
+	}
+	want := func(writes uint64, after string) time.Time {
+		t.Helper()
+		counter, ok := p.another().Guard.(guard.Counter)
+		if !ok {
+			t.Fatal("another handle does not count")
+		}
+		counts, err := counter.Counts(p.ctx)
+		if err != nil || counts.Writes != writes {
+			t.Errorf("%s: %d writes are counted, %v; want %d", after, counts.Writes, err, writes)
+		}
+		return counts.Changed
+	}
+	if at := want(0, "fresh"); !at.IsZero() {
+		t.Errorf("a fresh resource has changed at %s", at)
+	}
+	p.mustRaise(stamp(9, 1, 0))
+	raised := want(0, "after a raise")
+	p.mustWrite(stamp(10, 1, 4), "ten")
+	p.mustWrite(stamp(10, 1, 5), "ten again")
+	written := want(2, "after two writes")
+	if raised.IsZero() || written.Before(raised) {
+		t.Errorf("changed at %s by a raise, and then at %s by a write", raised, written)
+	}
+	for _, s := range []fence.Stamp{stamp(9, 1, 0), stamp(10, 2, 0), stamp(10, 1, 5)} {
+		if err := p.Write(p.ctx, s, []byte("late")); err == nil {
+			t.Errorf("%s is admitted", s)
+		}
+	}
+	if at := want(2, "after refused writes"); !at.Equal(written) {
+		t.Errorf("refused writes have changed it at %s", at)
+	}
+	p.mustWrite(stamp(10, 1, 0), "unnumbered")
+	p.mustRekey(other)
+	next := stamp(11, 3, 0)
+	next.Key = other
+	p.mustWrite(next, "under another key")
+	want(4, "after a rekey")
 }

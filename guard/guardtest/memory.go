@@ -24,6 +24,7 @@ type Memory struct {
 	written bool
 	guarded bool
 	rekeyed guard.Rekeyed
+	counts  guard.Counts
 }
 
 var _ guard.Artifact = (*Memory)(nil)
@@ -52,8 +53,8 @@ func (m *Memory) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, erro
 		return m.mark, err
 	}
 	next, err := m.mark.Raise(stamp)
-	if err == nil {
-		m.mark = next
+	if err == nil && m.mark != next {
+		m.mark, m.counts.Changed = next, time.Now()
 	}
 	return m.mark, err
 }
@@ -88,7 +89,7 @@ func (m *Memory) move(
 		return m.mark, err
 	}
 	m.rekeyed = guard.Rekeyed{From: m.mark.Key, Actor: actor, Note: note, At: time.Now()}
-	m.mark = next
+	m.mark, m.counts.Changed = next, m.rekeyed.At
 	return next, nil
 }
 
@@ -109,6 +110,7 @@ func (m *Memory) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (gua
 	}
 	adopted := m.written && !m.guarded
 	m.mark, m.content, m.written, m.guarded = next, content, true, true
+	m.counts = guard.Counts{Writes: m.counts.Writes + 1, Changed: time.Now()}
 	return guard.Receipt{Mark: next, Bytes: int64(len(content)), Adopted: adopted}, nil
 }
 
@@ -124,6 +126,13 @@ func (m *Memory) Rekeyed(ctx context.Context) (guard.Rekeyed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.rekeyed, ctx.Err()
+}
+
+// Counts returns how many writes were admitted.
+func (m *Memory) Counts(ctx context.Context) (guard.Counts, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.counts, ctx.Err()
 }
 
 // Put writes without asking the guard, as a program does that does not know of

@@ -1,10 +1,13 @@
-// Package refusals records in a store which acts of former owners were refused.
-// It is for operators: "croft inventory" and "croft watch" show the refusals.
+// Package refusals records in a store which acts of former owners were refused,
+// which would have been refused (see [Observed]), and which the store could not
+// be asked about (see [Unsure]). It is for operators: "croft inventory" and
+// "croft watch" show the refusals.
 //
 // Refusals are not kept in the records of their own keys, because a wrong grant
 // must change nothing there. Each refusal is the note of an operator's act on a
-// rootKey key. So the law keeps only the latest ones, the store forgets them
-// with the reserved record, and no backend needs code for them.
+// [Reserved] key. So the law keeps only the latest ones, the store forgets them
+// with the reserved record, and no backend needs code for them. Each [Kind] has
+// reserved keys of its own, so that many of one kind do not push out another.
 //
 // A [Recorder] records refusals in the background. It has at most one
 // goroutine, which runs while refusals wait. A mutex guards the waiting
@@ -41,8 +44,12 @@ type Refusal struct {
 	Owner string
 	// Act names the refused act: write, renew, report or release.
 	Act string
-	// Code says why: stale, collision, wrong_key, repeated or not_owned.
+	// Code says why: stale, collision, wrong_key, repeated or not_owned. It is
+	// unsure if the store could not be asked.
 	Code string
+	// Admitted is set if the write was let in all the same; see [Observed] and
+	// [Unsure].
+	Admitted bool
 	// Newest is the current token, if it is known.
 	Newest fence.Token
 	// Target is the guard of a write.
@@ -50,17 +57,65 @@ type Refusal struct {
 	// Count is the number of equal refusals that this one stands for, at least
 	// 1.
 	Count int
+	// Total is the number of refusals with the same Key, Act, Code, Admitted
+	// and Target since Since, this one included. Two processes that record at
+	// the same moment may count too few.
+	Total int
+	Since time.Time
 
 	grant fence.Grant // from the request or stamp; the store does not keep it
 }
 
-// rootKey has the refusals of keys without a namespace. It is also the
-// namespace of the keys for all other refusals, one key for each namespace.
-const rootKey = "croft.refused"
+// Kind says what became of the act.
+type Kind string
+
+// The kinds of refusals. Each name is also the change that "croft watch" shows.
+const (
+	// Refused: the act was refused.
+	Refused Kind = "refused"
+	// Observed: the write would have been refused. It was let in, because the
+	// boundary only observes.
+	Observed Kind = "observed"
+	// Unsure: the store could not be asked whether the writer was the current
+	// owner. Admitted tells whether the write was let in or refused.
+	Unsure Kind = "unsure"
+)
+
+// codeUnsure is the code of refusals of the kind Unsure.
+const codeUnsure = "unsure"
+
+// Kind returns the kind of a refusal.
+func (r Refusal) Kind() Kind {
+	switch {
+	case r.Code == codeUnsure:
+		return Unsure
+	case r.Admitted:
+		return Observed
+	}
+	return Refused
+}
+
+// rootPrefix begins all reserved keys.
+const rootPrefix = "croft."
+
+// kinds are all kinds.
+var kinds = []Kind{Refused, Observed, Unsure}
+
+// root returns the key for the refusals of keys without a namespace. It is also
+// the namespace of the keys for all other refusals of this kind, one key for
+// each namespace.
+func (k Kind) root() string { return rootPrefix + string(k) }
 
 // Reserved reports whether refusals are kept under a key. No lease can be taken
 // on such a key, and listings for people leave it out.
-func Reserved(key string) bool { return key == rootKey || fence.Namespace(key) == rootKey }
+func Reserved(key string) bool {
+	for _, k := range kinds {
+		if key == k.root() || fence.Namespace(key) == k.root() {
+			return true
+		}
+	}
+	return false
+}
 
 // CheckKey returns an error if a key is reserved.
 func CheckKey(key string) error {
@@ -71,11 +126,11 @@ func CheckKey(key string) error {
 }
 
 // keyOf returns the key under which the refusals of a key are kept.
-func keyOf(key string) string {
+func (k Kind) keyOf(key string) string {
 	if namespace := fence.Namespace(key); namespace != "" {
-		return rootKey + "/" + namespace
+		return k.root() + "/" + namespace
 	}
-	return rootKey
+	return k.root()
 }
 
 // Read returns the remembered refusals of keys that begin with prefix, the
@@ -93,11 +148,13 @@ func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error)
 		return err
 	}
 	if fence.Namespace(prefix) != "" {
-		if err := get(keyOf(prefix)); err != nil {
-			return nil, err
+		for _, k := range kinds {
+			if err := get(k.keyOf(prefix)); err != nil {
+				return nil, err
+			}
 		}
 	} else {
-		for rec, err := range st.List(ctx, strings.TrimSuffix(rootKey+"/"+prefix, "/")) {
+		for rec, err := range st.List(ctx, rootPrefix) {
 			switch {
 			case err != nil:
 				return nil, err
@@ -110,17 +167,40 @@ func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error)
 				}
 			}
 		}
-		if prefix != "" { // refusals of keys without a namespace
-			if err := get(rootKey); err != nil {
-				return nil, err
-			}
-		}
 	}
 	all = slices.DeleteFunc(all, func(r Refusal) bool { return !strings.HasPrefix(r.Key, prefix) })
 	slices.SortStableFunc(all, func(x, y Refusal) int {
 		return cmp.Or(x.At.Compare(y.At), strings.Compare(x.Key, y.Key))
 	})
 	return all, nil
+}
+
+// Sum is a number of refusals, and the times of the first and the last of them.
+type Sum struct {
+	Count       int
+	Since, Last time.Time
+}
+
+// SumUp counts refusals. A series that goes on is counted from its beginning,
+// also if only the newest refusals of it are among those given.
+func SumUp(all []Refusal) Sum {
+	type count struct{ total, seen int }
+	counts := map[series]count{}
+	var s Sum
+	for _, r := range all {
+		c := counts[r.series()]
+		counts[r.series()] = count{max(c.total, r.Total), c.seen + r.Count}
+		if s.Since.IsZero() || r.Since.Before(s.Since) {
+			s.Since = r.Since
+		}
+		if r.At.After(s.Last) {
+			s.Last = r.At
+		}
+	}
+	for _, c := range counts {
+		s.Count += max(c.total, c.seen)
+	}
+	return s
 }
 
 // In returns the refusals in a [Reserved] record, the oldest first. It leaves
@@ -134,7 +214,11 @@ func In(rec tenure.Record) []Refusal {
 		}
 		r := Refusal{
 			At: term.Acquired, Key: n.Key, Token: n.Token, Owner: term.Actor, Act: n.Act, Code: n.Code,
-			Newest: n.Newest, Target: n.Target, Count: max(n.Count, 1),
+			Admitted: n.Admitted, Newest: n.Newest, Target: n.Target, Count: max(n.Count, 1), Since: term.Acquired,
+		}
+		r.Total = max(n.Total, r.Count)
+		if n.Since != 0 {
+			r.Since = time.Unix(n.Since, 0).UTC()
 		}
 		if r.Owner == unknownOwner {
 			r.Owner = ""
@@ -146,13 +230,16 @@ func In(rec tenure.Record) []Refusal {
 
 // note is the JSON form of a refusal in the note of an operator's act.
 type note struct {
-	Act    string      `json:"act"`
-	Code   string      `json:"code"`
-	Key    string      `json:"key"`
-	Token  fence.Token `json:"token"`
-	Newest fence.Token `json:"newest,omitempty"`
-	Target string      `json:"target,omitempty"`
-	Count  int         `json:"count,omitempty"`
+	Act      string      `json:"act"`
+	Code     string      `json:"code"`
+	Admitted bool        `json:"admitted,omitempty"`
+	Key      string      `json:"key"`
+	Token    fence.Token `json:"token"`
+	Newest   fence.Token `json:"newest,omitempty"`
+	Target   string      `json:"target,omitempty"`
+	Count    int         `json:"count,omitempty"`
+	Total    int         `json:"total,omitempty"`
+	Since    int64       `json:"since,omitempty"` // in seconds since 1970
 }
 
 // unknownOwner is the actor if the store does not know the owner of the token.
@@ -162,12 +249,22 @@ const unknownOwner = "?"
 // request makes the act that records a refusal. If the note is too long, it
 // leaves out the target. If it is still too long, it returns an error.
 func (r Refusal) request() (tenure.Request, error) {
-	n := note{Act: r.Act, Code: r.Code, Key: r.Key, Token: r.Token, Newest: r.Newest, Target: store.Redact(r.Target)}
+	n := note{
+		Act: r.Act, Code: r.Code, Admitted: r.Admitted, Key: r.Key, Token: r.Token, Newest: r.Newest,
+		Target: store.Redact(r.Target),
+	}
 	if r.Count > 1 {
 		n.Count = r.Count
 	}
+	if r.Total > r.Count {
+		n.Total = r.Total
+	}
+	if !r.Since.IsZero() {
+		n.Since = r.Since.Unix()
+	}
 	req := tenure.Request{
-		Verb: tenure.Revoke, Key: keyOf(r.Key), Secret: tenure.NewSecret(), Actor: cmp.Or(r.Owner, unknownOwner),
+		Verb: tenure.Revoke, Key: r.Kind().keyOf(r.Key), Secret: tenure.NewSecret(),
+		Actor: cmp.Or(r.Owner, unknownOwner),
 	}
 	var err error
 	for range 2 {
@@ -220,4 +317,13 @@ func Of(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {
 		}
 	}
 	return r, false
+}
+
+// OfUnsure makes a refusal of kind [Unsure]. ok is false if the stamp's key can
+// have no refusals.
+func OfUnsure(stamp fence.Stamp, target string, admitted bool) (r Refusal, ok bool) {
+	return Refusal{
+		Key: stamp.Key, Token: stamp.Token, grant: stamp.Grant, Act: "write", Code: codeUnsure, Admitted: admitted,
+		Target: target, Count: 1,
+	}, fence.CheckKey(stamp.Key) == nil && !Reserved(stamp.Key)
 }

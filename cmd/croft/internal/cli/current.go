@@ -150,8 +150,11 @@ var errNoStore = errors.New("no store is named")
 
 // Admissible returns an error if a stamp's owner is not the current one. If the
 // guard's mark refuses the stamp, too, it returns the mark's refusal. If the
-// store does not answer, the policy decides.
-func (a *App) Admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsure UnsurePolicy) error {
+// store does not answer, the policy decides, and Admissible calls undecided
+// with the decision. It does not call it if no store is named.
+func (a *App) Admissible(
+	ctx context.Context, g guard.Guard, s fence.Stamp, unsure UnsurePolicy, undecided func(admitted bool),
+) error {
 	if err := fence.CheckAhead(s.Token, time.Now()); err != nil {
 		return err
 	}
@@ -168,8 +171,12 @@ func (a *App) Admissible(ctx context.Context, g guard.Guard, s fence.Stamp, unsu
 	case errors.Is(err, tenure.ErrNotOwned) || errors.Is(err, fence.ErrInvalid):
 		return err
 	case unsure == RefuseUnsure || ctx.Err() != nil:
+		if ctx.Err() == nil && !errors.Is(err, errNoStore) {
+			undecided(false)
+		}
 		return fmt.Errorf("cannot tell whether the owner is still the current one: %w; nothing was changed", err)
 	case !errors.Is(err, errNoStore):
+		undecided(true)
 		why := Lines(a.Redact(err.Error()))
 		fmt.Fprintf(a.Stderr, "croft: the mark alone decides, because the store does not answer: %s\n", why)
 	}

@@ -74,6 +74,9 @@ func OutcomeOf(err error) Outcome {
 	return otherwise
 }
 
+// CodeOf returns an error's code in JSON.
+func CodeOf(err error) string { return OutcomeOf(err).code }
+
 // ExitError ends the program with a code and prints nothing, because the
 // command has printed everything.
 type ExitError int

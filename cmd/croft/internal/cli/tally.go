@@ -28,11 +28,14 @@ type tallied struct {
 	Target string      `json:"target"`
 	Stamp  fence.Stamp `json:"stamp"`
 	Code   string      `json:"code,omitempty"` // "" if admitted
+	// Observed is the code that an admitted write would have been refused with.
+	Observed string `json:"observed,omitempty"`
 }
 
 // TallyWrite reports a write to the run that this process is part of, if that
-// run counts writes. It ignores all errors, because the write is already done.
-func TallyWrite(target string, s fence.Stamp, err error) {
+// run counts writes. refusal is why a write was let in that would have been
+// refused. TallyWrite ignores all errors, because the write is already done.
+func TallyWrite(target string, s fence.Stamp, refusal, err error) {
 	lease, isFile := strings.CutPrefix(os.Getenv(EnvLease), "@")
 	if !isFile {
 		return
@@ -44,6 +47,9 @@ func TallyWrite(target string, s fence.Stamp, err error) {
 	}
 	defer f.Close()
 	t := tallied{Target: target, Stamp: s}
+	if refusal != nil {
+		t.Observed = talliedCode(refusal)
+	}
 	if err != nil {
 		t.Code = talliedCode(err)
 	}
@@ -135,13 +141,20 @@ func (t *Tally) countPart() bool {
 		if json.Unmarshal(line, &w) != nil {
 			continue
 		}
-		var refused error
-		if w.Code != "" {
-			if refused = talliedErrors[w.Code]; refused == nil {
-				refused = errors.New(w.Code)
-			}
-		}
-		t.m.Write(context.Background(), observe.Write{Target: w.Target, Stamp: w.Stamp, Err: refused})
+		t.m.Write(context.Background(), observe.Write{
+			Target: w.Target, Stamp: w.Stamp, Refusal: talliedError(w.Observed), Err: talliedError(w.Code),
+		})
 	}
 	return len(text) == tallyPart
+}
+
+// talliedError returns the error that a code stands for, or nil if it is empty.
+func talliedError(code string) error {
+	if code == "" {
+		return nil
+	}
+	if err := talliedErrors[code]; err != nil {
+		return err
+	}
+	return errors.New(code)
 }

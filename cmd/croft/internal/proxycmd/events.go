@@ -18,15 +18,20 @@ type listenView struct {
 	Address  string   `json:"address"`
 	Upstream string   `json:"upstream"`
 	Marks    string   `json:"marks"`
+	Observe  bool     `json:"observe,omitempty"`
 }
 
-func (a *app) proxyListens(address, upstream, marks string) {
+func (a *app) proxyListens(v listenView) {
+	v.Time, v.Event = cli.When(time.Now()), "listening"
 	if a.JSON {
-		a.Print(listenView{cli.When(time.Now()), "listening", address, upstream, marks})
+		a.Print(v)
 		return
 	}
-	fmt.Fprintf(a.Stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", address,
-		cli.Word(upstream), cli.Word(marks))
+	fmt.Fprintf(a.Stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", v.Address,
+		cli.Word(v.Upstream), cli.Word(v.Marks))
+	if v.Observe {
+		fmt.Fprintln(a.Stderr, "croft: it only OBSERVES: it refuses nothing, and stale owners can write")
+	}
 }
 
 // proxyEventView is an event of the proxy in JSON.
@@ -79,6 +84,8 @@ func (a *app) proxyEvents() func(gate.Event) {
 		switch e.Kind {
 		case gate.Refused:
 			what = fmt.Sprintf("refused: %s (%d %s): %s", cli.Word(e.Method), e.Status, e.Code, message)
+		case gate.Observed:
+			what = fmt.Sprintf("observed, and let in: %s (%d %s): %s", cli.Word(e.Method), e.Status, e.Code, message)
 		case gate.InDoubt:
 			what = fmt.Sprintf("in doubt: %s of token %d: %s", cli.Word(e.Method), e.Token, message)
 		case gate.Closed:

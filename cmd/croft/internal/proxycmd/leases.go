@@ -54,7 +54,7 @@ func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (
 		// Operators look for a refusal where the lease is.
 		notes := croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout})
 		opened = append(opened, func() { _ = notes.Close() })
-		f.o.NoteRefusal = notes.Refused
+		f.o.Notes = notes
 	}
 	leases, err := current.Follow(st, &current.Options{Timeout: a.Timeout})
 	if err != nil {

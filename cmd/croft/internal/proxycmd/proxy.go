@@ -91,6 +91,13 @@ all names. A client is one address. It may use as much of --max-writes,
 --max-resources and --max-bodies as it leaves free for others: alone, half. The
 proxy answers 429 to the rest.
 
+With --observe the proxy refuses nothing. It passes every request on as it comes
+and judges it beside that: "croft inventory --refusals" and the metric
+croft_observed_refusals_total tell what would have been refused. Nothing is
+protected meanwhile: a stale owner CAN OVERWRITE a newer owner's data. Marks are
+kept as always. The proxy takes no lease of a resource, so stop it before one
+without --observe begins. It still refuses host names that are not its own.
+
 The proxy does not upgrade connections, so it refuses WebSockets. End it with an
 interrupt or TERM: it finishes writes under way first.`,
 		Example: `  croft proxy --upstream http://localhost:9000 --resource '/orders/{id}'
@@ -98,6 +105,7 @@ interrupt or TERM: it finishes writes under way first.`,
   croft proxy --upstream http://cms --resource '/pages/{id}/{rest...} as pages/{id}' \
     --exempt 'POST /pages/search' --marks 'redis://localhost/0#cms:{resource}'
   curl -X PUT -H "Croft-Stamp: $CROFT_STAMP" -d @order.json localhost:8080/orders/42   # inside croft run
+  croft proxy --observe --upstream http://localhost:9000 --resource '/orders/{id}'   # a trial
   croft ls croft-proxy/                       # which proxy serves what, and what is closed
   croft proxy open orders/42 --note "the service was restarted"`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -128,6 +136,8 @@ interrupt or TERM: it finishes writes under way first.`,
 	cli.UnsureFlag(flags, &f.unsure, cli.RefuseUnsure)
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false,
 		"admit writes without a stamp, unchecked, one at a time like the others")
+	flags.BoolVar(&f.o.RefuseNothing, "observe", false,
+		"refuse nothing: pass all requests on, and count those that would have been refused")
 	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute
 	f.o.AnswerWithin, f.o.ConnectWithin, f.o.ReceiveWithin = 30*time.Second, 5*time.Second, time.Minute
 	span := func(value *time.Duration, least, most time.Duration, forever bool, name, usage string) {
@@ -262,7 +272,9 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 		Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	a.proxyListens(listener.Addr().String(), upstream.Redacted(), marks)
+	a.proxyListens(listenView{
+		Address: listener.Addr().String(), Upstream: upstream.Redacted(), Marks: marks, Observe: f.o.RefuseNothing,
+	})
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
