@@ -87,7 +87,7 @@ Exit codes:
   130 interrupted`,
 		Example: `  croft run reports/daily -- ./publish.sh   # takes the lease, runs, renews, releases
   croft acquire reports/daily --ttl 5m      # prints a lease: pass it to renew and release
-  generate | croft write out/today.json     # refused if a newer owner has the job by now
+  croft write out/today.json -- generate    # refused if a newer owner has the job by now
   croft ls                                  # who holds what
   croft takeover reports/daily --note "host is down"`,
 		SilenceErrors:              true,

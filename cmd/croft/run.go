@@ -57,7 +57,7 @@ may need --pass-store.
 The command's exit code becomes croft's own, unless croft has something worse to
 say. The last line on stderr, and --status-file, tell them apart.`,
 		Example: `  croft run reports/daily --every 24h -- ./publish.sh
-  croft run sync --ttl 2m --guard out/today.json -- sh -c 'generate | croft write out/today.json'
+  croft run sync --ttl 2m --guard out/today.json -- croft write out/today.json -- generate
   croft run train --stall-after 10m --max-hold 6h -- ./train      # which calls "croft report" as it goes
   croft run migrate --wait 10m -- ./migrate                       # wait for the holder instead of leaving`,
 		Args: func(c *cobra.Command, args []string) error {

@@ -20,17 +20,22 @@ import (
 )
 
 func (a *app) writeCommand() *cobra.Command {
-	var from, text string
+	var o writeOptions
+	var text string
 	var seq uint64
-	var unsure cli.UnsurePolicy
-	var observe bool
 	c := &cobra.Command{
-		Use:     "write TARGET",
+		Use:     "write TARGET [flags] [-- COMMAND [ARGUMENT...]]",
 		GroupID: cli.GroupWrite,
 		Short:   "Write a file, object or key, unless a newer owner has",
-		Long: `Replace TARGET, a path or a URL, with standard input. The stamp says whose write
-it is. Inside "croft run" it is in CROFT_STAMP. If TARGET has admitted a newer
-owner, it refuses the write with exit code 13 and nothing changes.
+		Long: `Replace TARGET, a path or a URL, with what COMMAND prints, or with standard
+input. The stamp says whose write it is. Inside "croft run" it is in
+CROFT_STAMP. If TARGET has admitted a newer owner, it refuses the write with
+exit code 13 and nothing changes.
+
+If COMMAND fails, nothing changes either, and croft exits with its code. Behind
+a pipe croft cannot know that: "generate | croft write" publishes whatever
+generate printed before it failed. When COMMAND ends, croft kills what it left
+running in the background.
 
 If the store says that another owner, or nobody, holds the key, croft refuses
 the write with exit code 12, even if no newer owner has written. If the store
@@ -51,31 +56,76 @@ the fence is up as soon as --observe is left out.
 Readers see the old content or the new, never a part. The first write puts an
 existing file under guard, and croft says so. A write that takes long shows its
 progress on a terminal.`,
-		Example: `  generate | croft write out/today.json                 # inside croft run
+		Example: `  croft write out/today.json -- generate --all          # inside croft run
+  compress < today | croft write out/today.gz           # if a half-done content does no harm
   croft write out/today.json --from build/today.json
   croft write 'etcd://localhost:2379/#config/current' --from current.yaml
   croft write out/today.json --stamp "$STAMP" < today   # STAMP: from acquire --json
   croft write out/log.json --seq 17 < log               # a late copy of write 16 is refused
-  generate | croft write --observe out/today.json       # a trial: refuse nothing, count what would be refused`,
-		Args: cli.Takes("TARGET"),
-		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.Stamp(text, seq)
-			if err != nil {
+  croft write --observe out/today.json -- generate      # a trial: refuse nothing, count what would be refused`,
+		Args: func(c *cobra.Command, args []string) error {
+			switch at := c.ArgsLenAtDash(); {
+			case at == 0:
+				return errors.New("missing argument: TARGET, before --")
+			case at == 1 && len(args) == 1:
+				return errors.New("missing command: croft write TARGET -- COMMAND")
+			case at == 1 && o.from != "":
+				return errors.New("--from and a command: the content comes from one of them")
+			case at == 1:
+				return nil
+			case at < 0 && len(args) > 1:
+				return errors.New("put -- between the target and the command: croft write TARGET -- COMMAND")
+			}
+			return cli.Takes("TARGET")(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if o.stamp, err = a.Stamp(text, seq); err != nil {
 				return err
 			}
-			return a.write(c.Context(), args[0], from, s, unsure, observe)
+			o.target, o.command = args[0], args[1:]
+			return a.write(c.Context(), o)
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&from, "from", "", "read the content from this file instead of standard input")
+	flags.StringVar(&o.from, "from", "", "read the content from this file instead of standard input")
 	cli.StampFlag(flags, &text)
 	flags.Uint64Var(&seq, "seq", 0,
 		"number of this write under its lease: the target refuses a number not above the last it admitted")
-	cli.UnsureFlag(flags, &unsure, cli.AdmitUnsure)
-	flags.BoolVar(&observe, "observe", false,
+	cli.UnsureFlag(flags, &o.unsure, cli.AdmitUnsure)
+	flags.BoolVar(&o.observe, "observe", false,
 		"refuse nothing: write, and note in the store what would have been refused (stale owners can overwrite)")
 	_ = c.MarkFlagFilename("from")
 	return c
+}
+
+// writeOptions say what is written where, and whose write it is.
+type writeOptions struct {
+	target  string
+	from    string   // the file with the content; "" for standard input
+	command []string // prints the content, if there is one
+	stamp   fence.Stamp
+	unsure  cli.UnsurePolicy
+	observe bool
+}
+
+// content opens the content of the write.
+func (a *app) content(ctx context.Context, o writeOptions) (io.Reader, func() error, error) {
+	if len(o.command) > 0 {
+		output := &commandOutput{ctx: ctx, app: a, command: o.command}
+		return output, output.Close, nil
+	}
+	if o.from == "" {
+		return a.Stdin, func() error { return nil }, nil
+	}
+	f, err := os.Open(o.from)
+	if err != nil {
+		return nil, nil, cli.Invalid("--from: %v; name a file that can be read", err)
+	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		_ = f.Close()
+		return nil, nil, cli.Invalid("--from: %s is a directory; name a file", o.from)
+	}
+	return f, f.Close, nil
 }
 
 // writeView is an admitted write in JSON.
@@ -88,24 +138,16 @@ type writeView struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-func (a *app) write(
-	ctx context.Context, target, from string, s fence.Stamp, unsure cli.UnsurePolicy, observe bool,
-) error {
+func (a *app) write(ctx context.Context, o writeOptions) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	content := a.Stdin
-	if from != "" {
-		f, err := os.Open(from)
-		if err != nil {
-			return cli.Invalid("--from: %v; name a file that can be read", err)
-		}
-		defer f.Close()
-		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return cli.Invalid("--from: %s is a directory; name a file", from)
-		}
-		content = f
+	s := o.stamp
+	content, closeContent, err := a.content(ctx, o)
+	if err != nil {
+		return err
 	}
-	g, err := cli.OpenGuard(ctx, target)
+	defer func() { _ = closeContent() }()
+	g, err := cli.OpenGuard(ctx, o.target)
 	if err != nil {
 		return err
 	}
@@ -118,19 +160,23 @@ func (a *app) write(
 	}
 	var undecided atomic.Pointer[bool] // whether the write was admitted although the store did not answer
 	check := func() error {
-		return a.Admissible(ctx, g, s, unsure, func(admitted bool) { undecided.Store(&admitted) })
+		return a.Admissible(ctx, g, s, o.unsure, func(admitted bool) { undecided.Store(&admitted) })
 	}
 	shownContent, stopShowing := a.Progress(content)
 	var receipt guard.Receipt
 	var refusal error
-	if observe {
-		unsure = cli.AdmitUnsure
+	if o.observe {
+		o.unsure = cli.AdmitUnsure
 		receipt, refusal, err = guard.WriteAnyway(ctx, artifact, s, readUntil(ctx, shownContent), currentCheck(check))
 	} else if err = check(); err == nil {
 		clk := clock.System()
 		receipt, err = artifact.Write(ctx, s, readUntil(ctx, &checkedAtEnd{shownContent, clk, clk.Now(), check}))
 	}
 	stopShowing()
+	var failed *commandError
+	if errors.As(err, &failed) {
+		return a.commandFailed(cli.Word(shown), failed)
+	}
 	cli.TallyWrite(g.Target(), s, refusal, err)
 	if admitted := undecided.Load(); admitted != nil {
 		a.noteUnsure(ctx, g.Target(), s, *admitted || err == nil)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/croft-dev/croft/internal/registry"
 )
 
 // ownVariables are for croft itself. A command that croft starts does not
@@ -28,6 +30,22 @@ func InheritedEnv(without ...string) []string {
 		name, _, _ := strings.Cut(entry, "=")
 		return slices.Contains(ownVariables, name) || slices.Contains(without, name)
 	})
+}
+
+// PipeEnv returns the environment of a command whose output croft reads. It is
+// croft's own, as at the other end of a pipe, without what only croft needs and
+// without the password of the store.
+func PipeEnv() []string {
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return name == EnvWebhookSecret || name == EnvRaise
+	})
+	for i, entry := range env {
+		if name, isStore := strings.CutPrefix(entry, EnvStore+"="); isStore {
+			env[i] = EnvStore + "=" + registry.Bare(name)
+		}
+	}
+	return env
 }
 
 // KillTimeout bounds the wait for killed processes.
