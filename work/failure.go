@@ -5,24 +5,33 @@ import (
 	"time"
 )
 
-// Final wraps a handler's error to say that trying again would not help. The
-// item is then dead, even if attempts are left.
+// Final, RetryAfter and GiveBack make the error that a handler returns to say
+// how its attempt ends. They do so without an error of the handler's, too: then
+// err is nil, and the item keeps no reason.
+
+// Final says that trying again would not help. The item is then dead, even if
+// attempts are left.
 func Final(err error) error { return ending(err, Fail, 0, true) }
 
-// RetryAfter wraps a handler's error to say when to try again: after d, instead
-// of after the item's Backoff.
-func RetryAfter(err error, d time.Duration) error { return ending(err, Fail, d, false) }
+// RetryAfter says when to try again: after d, instead of after the item's
+// Backoff. With 0 the item is ready at once.
+func RetryAfter(err error, d time.Duration) error {
+	return ending(err, Fail, max(d, time.Microsecond), false) // a request with delay 0 means the Backoff
+}
 
-// GiveBack wraps the error of a handler that could not begin. The item waits
-// again, for at least d, and the attempt does not count.
+// GiveBack says that the handler could not begin. The item waits again, for at
+// least d, and the attempt does not count.
 func GiveBack(err error, d time.Duration) error { return ending(err, Release, d, false) }
 
 func ending(err error, verb Verb, delay time.Duration, final bool) error {
 	if err == nil {
-		return nil
+		err = errNoReason
 	}
 	return &endError{error: err, verb: verb, delay: min(max(delay, 0), MaxDelay), final: final}
 }
+
+// errNoReason is the error of a handler that ends an attempt without one.
+var errNoReason = errors.New("the handler gave no reason")
 
 // endError is a handler's error that also says how its attempt ends.
 type endError struct {

@@ -172,6 +172,10 @@ func TestFailuresEndAsTheHandlerSays(t *testing.T) {
 			{work.RetryAfter(broken, 100*time.Hour), work.Waiting, 1, 100 * time.Hour},
 			{work.GiveBack(broken, 100*time.Hour), work.Waiting, 0, 100 * time.Hour},
 			{fmt.Errorf("wrapped: %w", work.Final(broken)), work.Dead, 1, 0},
+			// Without an error of its own, a handler means the same.
+			{work.Final(nil), work.Dead, 1, 0},
+			{work.RetryAfter(nil, 100*time.Hour), work.Waiting, 1, 100 * time.Hour},
+			{work.GiveBack(nil, 100*time.Hour), work.Waiting, 0, 100 * time.Hour},
 		} {
 			id := add(t, l, "q", 1, nil)[0]
 			tried := make(chan time.Time, 1)
@@ -188,6 +192,29 @@ func TestFailuresEndAsTheHandlerSays(t *testing.T) {
 				t.Errorf("%v: it is %s after %d attempts, ready in %s", c.err, it.State, it.Attempts, it.Ready.Sub(at))
 			}
 			l.Apply(t.Context(), []work.Request{{Verb: work.Cancel, ID: id, Secret: tenure.NewSecret(), Actor: "test", Note: "over"}})
+		}
+	})
+}
+
+// TestRetryAfterNothingIsAtOnce: RetryAfter with 0 does not wait the backoff.
+func TestRetryAfterNothingIsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := mem.NewLedger(nil)
+		add(t, l, "q", 1, nil)
+		tried := make(chan time.Time, 2)
+		w := start(l, one(func(_ context.Context, j *work.Job) (work.Result, error) {
+			tried <- time.Now()
+			if j.Item().Attempts == 1 {
+				return work.Result{}, work.RetryAfter(errors.New("busy"), 0)
+			}
+			return work.Result{}, nil
+		}), nil)
+		first := <-tried
+		if waited := (<-tried).Sub(first); waited >= work.BackoffLeast {
+			t.Errorf("tried again after %s, want it at once", waited)
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -71,10 +71,23 @@ func (r *Registry[T]) OpenURL(ctx context.Context, u *url.URL) (T, error) {
 	r.mu.RUnlock()
 	if open == nil {
 		var none T
-		return none, fmt.Errorf("%w %s %q: unknown scheme %q; known are %s", fence.ErrInvalid, r.kind,
-			Redact(u.String()), u.Scheme, strings.Join(r.Schemes(), ", "))
+		return none, fmt.Errorf("%w %s %q: unknown scheme %q; %sknown are %s", fence.ErrInvalid, r.kind,
+			Redact(u.String()), u.Scheme, importOf(u.Scheme), strings.Join(r.Schemes(), ", "))
 	}
 	return open(ctx, u)
+}
+
+// importOf says what a program must import for a scheme of Croft's own
+// backends. It is empty for all others.
+func importOf(scheme string) string {
+	backend := map[string]string{
+		"dir": "dir", "file": "file", "sqlite": "sqlite", "postgres": "postgres", "postgresql": "postgres",
+		"redis": "redis", "rediss": "redis", "etcd": "etcd", "etcds": "etcd", "s3": "s3", "gs": "gcs", "mem": "mem",
+	}[scheme]
+	if backend == "" {
+		return ""
+	}
+	return fmt.Sprintf("import _ \"github.com/croft-dev/croft/backend/%s\" to use it; ", backend)
 }
 
 // reason says why a URL cannot be parsed. It says nothing if that could quote a

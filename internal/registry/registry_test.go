@@ -71,6 +71,7 @@ func TestABadURLSaysWhatToDo(t *testing.T) {
 		"gopher://h":                       `invalid door "gopher://h": unknown scheme "gopher"; known are dir, redis`,
 		"gopher://bob:hunter2@h":           `invalid door "gopher://bob:xxxxx@h": unknown scheme "gopher"; known are dir, redis`,
 		"gopher://h?secret=hunter2":        `invalid door "gopher://h?secret=xxxxx": unknown scheme "gopher"; known are dir, redis`,
+		"sqlite:///x.db":                   `invalid door "sqlite:///x.db": unknown scheme "sqlite"; import _ "github.com/croft-dev/croft/backend/sqlite" to use it; known are dir, redis`,
 		"redis:h":                          `invalid door: "redis:" lacks its two slashes; write redis://…, or ./redis:… if it is a path`,
 		"redis:/bob:hunter2@h":             `invalid door: "redis:" lacks its two slashes; write redis://…, or ./redis:… if it is a path`,
 		"redis://h1, h2":                   `invalid door URL "redis://h1, h2": it cannot be read (invalid character " " in host name); write scheme://host/path, with special characters percent-encoded`,
