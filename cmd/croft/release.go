@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -62,6 +61,6 @@ func (a *app) release(ctx context.Context, args []string, failed bool) error {
 		a.Print(v)
 		return nil
 	}
-	fmt.Fprintf(a.Stdout, "released %s\n", cli.Word(deed.Key))
+	a.Confirm("released %s", cli.Word(deed.Key))
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +55,7 @@ func (a *app) renew(ctx context.Context, args []string, resume bool) error {
 		a.Print(renewView{Key: rec.Key, Token: rec.Token, Deadline: cli.When(rec.Deadline)})
 		return nil
 	}
-	fmt.Fprintf(a.Stdout, "renewed %s for %s, until %s\n", cli.Word(rec.Key), rec.TTL,
+	a.Confirm("renewed %s for %s, until %s", cli.Word(rec.Key), rec.TTL,
 		cli.ClockTime(rec.Renewed, rec.Deadline))
 	return nil
 }

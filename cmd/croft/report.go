@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -59,6 +58,6 @@ func (a *app) report(ctx context.Context, marker string, args []string) error {
 		})
 		return nil
 	}
-	fmt.Fprintf(a.Stdout, "%s: %s\n", cli.Word(rec.Key), cli.Line(rec.Progress))
+	a.Confirm("%s: %s", cli.Word(rec.Key), cli.Line(rec.Progress))
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 func (a *app) revokeCommand() *cobra.Command {
 	var note string
 	var raise []string
+	var create bool
 	c := &cobra.Command{
 		Use:     "revoke KEY --note WHY",
 		GroupID: cli.GroupHand,
@@ -31,15 +32,16 @@ on. Standard error says where that worked.
 			if err != nil {
 				return err
 			}
-			return a.revoke(c.Context(), args[0], croft.ByHand{Actor: a.Owner, Note: note, Raise: allowed})
+			return a.revoke(c.Context(), args[0], create, croft.ByHand{Actor: a.Owner, Note: note, Raise: allowed})
 		},
 	}
 	cli.NoteFlag(c, &note)
 	cli.RaiseFlag(c, &raise)
+	createFlag(c, &create)
 	return c
 }
 
-func (a *app) revoke(ctx context.Context, key string, h croft.ByHand) error {
+func (a *app) revoke(ctx context.Context, key string, create bool, h croft.ByHand) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err
 	}
@@ -48,6 +50,9 @@ func (a *app) revoke(ctx context.Context, key string, h croft.ByHand) error {
 		return err
 	}
 	defer end()
+	if err := a.mustKnow(ctx, client, key, create); err != nil {
+		return err
+	}
 	t, err := client.Revoke(ctx, key, h)
 	if t == nil {
 		return err

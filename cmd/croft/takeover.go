@@ -17,6 +17,7 @@ func (a *app) takeoverCommand() *cobra.Command {
 	var note, to string
 	var raise []string
 	var ttl time.Duration
+	var create bool
 	c := &cobra.Command{
 		Use:     "takeover KEY --note WHY",
 		GroupID: cli.GroupHand,
@@ -45,7 +46,7 @@ time is up.`,
 			if err != nil {
 				return err
 			}
-			return a.takeover(c.Context(), args[0], to,
+			return a.takeover(c.Context(), args[0], to, create,
 				croft.ByHand{Actor: a.Owner, Note: note, TTL: ttl, Raise: allowed})
 		},
 	}
@@ -53,6 +54,7 @@ time is up.`,
 	cli.NoteFlag(c, &note)
 	flags.StringVar(&to, "to", "", "reserve the key for this owner instead of holding it")
 	cli.RaiseFlag(c, &raise)
+	createFlag(c, &create)
 	cli.TTLFlag(flags, &ttl, 0, "how long your lease lasts (default 1m), or the reservation (default 10m)")
 	return c
 }
@@ -78,7 +80,25 @@ type byHandView struct {
 	Raised   []cli.RaiseView `json:"raised"`
 }
 
-func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) error {
+// createFlag defines --create.
+func createFlag(c *cobra.Command, create *bool) {
+	c.Flags().BoolVar(create, "create", false, "act even if nothing is known of the key")
+}
+
+// mustKnow refuses a key of which the store knows nothing, unless create is
+// set. A mistyped key would otherwise look like a success.
+func (a *app) mustKnow(ctx context.Context, client *croft.Client, key string, create bool) error {
+	if create {
+		return nil
+	}
+	rec, err := client.Store().Get(ctx, key)
+	if err != nil || !rec.IsZero() {
+		return err
+	}
+	return cli.Unknown(ctx, client.Store(), key, "--create")
+}
+
+func (a *app) takeover(ctx context.Context, key, to string, create bool, h croft.ByHand) error {
 	if err := fence.CheckKey(key); err != nil {
 		return err
 	}
@@ -87,6 +107,9 @@ func (a *app) takeover(ctx context.Context, key, to string, h croft.ByHand) erro
 		return err
 	}
 	defer end()
+	if err := a.mustKnow(ctx, client, key, create); err != nil {
+		return err
+	}
 	if to != "" {
 		t, err := client.Reserve(ctx, key, to, h)
 		if t == nil {

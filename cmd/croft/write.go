@@ -200,7 +200,7 @@ func (a *app) write(ctx context.Context, o writeOptions) error {
 		a.Print(v)
 		return nil
 	}
-	fmt.Fprintf(a.Stdout, "wrote %s: %d bytes under token %d\n", cli.Word(shown), receipt.Bytes, receipt.Mark.Token)
+	a.Confirm("wrote %s: %d bytes under token %d", cli.Word(shown), receipt.Bytes, receipt.Mark.Token)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func PipeEnv() []string {
 			env[i] = EnvStore + "=" + registry.Bare(name)
 		}
 	}
-	return env
+	return append(env, EnvConfirm+"=stderr")
 }
 
 // KillTimeout bounds the wait for killed processes.

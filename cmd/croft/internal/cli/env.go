@@ -12,6 +12,10 @@ const (
 	EnvDeadline = "CROFT_DEADLINE"
 )
 
+// EnvConfirm is "stderr" in a command whose output is data: the result of an
+// item, or the content of a write. There croft confirms on standard error.
+const EnvConfirm = "CROFT_CONFIRM"
+
 // EnvRaise lists further places for --raise, separated by spaces.
 const EnvRaise = "CROFT_RAISE"
 

@@ -67,6 +67,17 @@ func TerminalWidth(w io.Writer) (width int, is bool) {
 	return width, true
 }
 
+// Confirm prints a line that says what a command has done. It goes to standard
+// output, or to standard error if the output of the surrounding command is
+// data.
+func (a *App) Confirm(format string, args ...any) {
+	to := io.Writer(a.Stdout)
+	if os.Getenv(EnvConfirm) == "stderr" {
+		to = a.Stderr
+	}
+	fmt.Fprintf(to, format+"\n", args...)
+}
+
 // Print writes one JSON object on one line.
 func (a *App) Print(v any) {
 	enc := json.NewEncoder(a.Stdout)

@@ -65,6 +65,8 @@ The command finds in its environment:
   CROFT_STAMP                     the stamp for writes to guarded resources
   CROFT_LEASE, CROFT_STORE        for "croft work report", "checkpoint" and the
                                   others, which need no flags inside
+  CROFT_CONFIRM                   stderr: croft confirms there, because standard
+                                  output is the result
 
 CROFT_STORE has the ledger's URL without its password. A croft that the command
 calls finds the password in a file that only you can read. A command that runs

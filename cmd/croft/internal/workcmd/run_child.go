@@ -206,6 +206,7 @@ func (t *attempt) environment() (env []string, err error) {
 		"CROFT_GENERATION="+strconv.Itoa(it.Generation),
 		"CROFT_CHECKPOINT="+checkpoint,
 		cli.EnvEffects+"="+in("effects"),
+		cli.EnvConfirm+"=stderr",
 		cli.EnvKey+"="+it.Key(),
 		cli.EnvToken+"="+strconv.FormatInt(int64(deed.Token), 10),
 		cli.EnvStamp+"="+t.job.Stamp().String(),

@@ -1,7 +1,6 @@
 package workcmd
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
@@ -110,7 +109,7 @@ func (a *app) printAnswers(answers []work.Answer, text func(work.Answer) string)
 		case a.JSON:
 			a.Print(answerViewOf(answer))
 		default:
-			fmt.Fprintln(a.Stdout, text(answer))
+			a.Confirm("%s", text(answer))
 		}
 	}
 	return failed
