@@ -422,3 +422,31 @@ func TestANameThatAnotherProgramUsesStopsNobodyElse(t *testing.T) {
 		t.Errorf("it is still in the index: %v", err)
 	}
 }
+
+// TestWorkDoneOnceStaysDoneAtAllTimesOfTheLaw: the record matters for 200 more
+// years. That is longer than the law's clock goes.
+func TestWorkDoneOnceStaysDoneAtAllTimesOfTheLaw(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	st := New(dial(t, server), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	now := time.Now()
+	st.clock = func() time.Time { return now }
+	for _, year := range []int{2056, 2150, 2255} {
+		now = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+		once := claim(fmt.Sprintf("once/%d", year), "ann")
+		once.Every = tenure.Once
+		for _, q := range []tenure.Request{once, then(tenure.Release, once)} {
+			if a := one(t.Context(), st, q); a.Err != nil {
+				t.Fatalf("in %d, %s: %v", year, q.Verb, a.Err)
+			}
+		}
+		once.Secret = tenure.NewSecret()
+		if a := one(t.Context(), st, once); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Errorf("in %d, again: %v, want it refused", year, a.Err)
+		}
+		if rec, err := st.Get(t.Context(), once.Key); err != nil || !rec.Succeeded.Equal(now) {
+			t.Errorf("in %d the record is %+v, %v", year, rec, err)
+		}
+	}
+}
