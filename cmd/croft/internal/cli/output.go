@@ -105,10 +105,13 @@ type RecordView struct {
 	ProgressAt When         `json:"progress_at"`
 	Terms      *int64       `json:"terms"`
 	Guards     []string     `json:"guards"`
+	Every      *string      `json:"every"`
+	Succeeded  When         `json:"succeeded"`
+	Due        When         `json:"due"`
 }
 
 // ViewOf is the record as it counts at now. A held record is free after its
-// deadline.
+// deadline. Work without a period has no every, and is never due.
 func ViewOf(rec tenure.Record, now time.Time) RecordView {
 	ttl := rec.TTL.String()
 	v := RecordView{
@@ -116,9 +119,14 @@ func ViewOf(rec tenure.Record, now time.Time) RecordView {
 		State: rec.StateAt(now), Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Acquired: When(rec.Acquired), Renewed: When(rec.Renewed), Deadline: When(rec.Deadline), TTL: &ttl,
 		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt), Terms: &rec.Terms, Guards: []string{},
+		Succeeded: When(rec.Succeeded), Due: When(rec.Due(rec.Every)),
 	}
 	for _, target := range rec.Guards {
 		v.Guards = append(v.Guards, store.Redact(target))
+	}
+	if rec.Every > 0 {
+		every := rec.Every.String()
+		v.Every = &every
 	}
 	return v
 }
