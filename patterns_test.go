@@ -215,6 +215,40 @@ func TestALossFoundWhenTheWorkReleasesIsALoss(t *testing.T) {
 	}
 }
 
+// TestWorkThatIsDoneOnceIsNotWaitedFor: several clients wait forever to do it.
+// One does it, and the others learn at once that it is done.
+func TestWorkThatIsDoneOnceIsNotWaitedFor(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Hour)
+		defer cancel()
+		done := make(chan error)
+		for _, c := range []*Client{r.client(nil, nil), r.client(nil, nil)} {
+			for range 3 {
+				go func() {
+					done <- c.Every(ctx, "import", Once, &LeaseOptions{WaitFor: Forever}, func(context.Context, *Lease) error {
+						time.Sleep(time.Minute)
+						return nil
+					})
+				}()
+			}
+		}
+		ran := 0
+		for range 6 {
+			err := <-done
+			var held *tenure.HeldError
+			switch {
+			case err == nil:
+				ran++
+			case !errors.As(err, &held) || held.Why != tenure.WhyPeriod:
+				r.Errorf("a client that waited for work that is done: %v", err)
+			}
+		}
+		if ran != 1 {
+			r.Errorf("the work was done %d times", ran)
+		}
+	})
+}
+
 // TestEveryRunsOncePerPeriod: also if starts come a little early or late.
 func TestEveryRunsOncePerPeriod(t *testing.T) {
 	inBubble(t, func(r *rig) {

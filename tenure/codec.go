@@ -99,6 +99,8 @@ func (r Record) Check() error {
 		return damaged("TTL %s", r.TTL)
 	case !validPeriod(r.Every):
 		return damaged("period %s", r.Every)
+	case !possible(r.Succeeded) || !possible(r.Grid):
+		return damaged("success at %s, on the grid of %s", r.Succeeded, r.Grid)
 	case over && r.Ended != EndReleased && r.Ended != EndFailed,
 		over && r.State != Free,
 		!over && r.State == Free && r.Cause != Cancelled:
@@ -135,6 +137,9 @@ func (r Record) Check() error {
 	}
 	return nil
 }
+
+// possible reports whether t is a time at which a term can have begun, or none.
+func possible(t time.Time) bool { return t.IsZero() || checkClock(t) == nil }
 
 // tooLong reports whether a text is longer than a request may have it.
 func tooLong(owner, instance, actor, note string) bool {

@@ -200,6 +200,8 @@ func TestCheckNamesDamage(t *testing.T) {
 		{held, func(r *tenure.Record) { r.TTL = tenure.MaxTTL + 1 }, "TTL 720h"},
 		{released, func(r *tenure.Record) { r.Every = -1 }, "period -1ns"},
 		{released, func(r *tenure.Record) { r.Every = tenure.MaxPeriod + 1 }, "period 8784h"},
+		{released, func(r *tenure.Record) { r.Succeeded = time.UnixMicro(int64(fence.MaxToken) + 1) }, "success at 2255"},
+		{released, func(r *tenure.Record) { r.Grid = time.Time{}.Add(-1) }, "on the grid of 0000-12-31"},
 		{held, func(r *tenure.Record) { r.History = nil }, "0 transfers"},
 		{held, func(r *tenure.Record) { r.History = make([]tenure.Term, tenure.HistoryLen+1) }, "33 transfers"},
 		{held, func(r *tenure.Record) { r.History = r.History[:1] }, "does not end with its own grant"},

@@ -145,18 +145,20 @@ func (r Record) StateAt(now time.Time) State {
 // early or late by less than half a period stays in its slot. Until a term with
 // this period has succeeded, the last success is the middle of a slot.
 func (r Record) Due(every time.Duration) time.Time {
+	every = whole(every)
 	if every <= 0 || r.Succeeded.IsZero() {
 		return time.Time{}
 	}
-	middle := r.Grid
-	if every != r.Every || middle.IsZero() {
-		middle = r.Succeeded
+	// Microseconds, because a Duration is too short for the times of the law.
+	period := every.Microseconds()
+	into := period / 2
+	if every == r.Every && !r.Grid.IsZero() {
+		into = (r.Succeeded.UnixMicro() - r.Grid.UnixMicro() + period/2) % period
 	}
-	into := (r.Succeeded.Sub(middle) + every/2) % every
 	if into < 0 {
-		into += every // the store's clock has stepped back since Grid
+		into += period // the store's clock has stepped back since Grid
 	}
-	return r.Succeeded.Add(every - into)
+	return r.Succeeded.Add(every - time.Duration(into)*time.Microsecond)
 }
 
 // Quiet returns the moment from which the record no longer restricts a claim.

@@ -44,7 +44,7 @@ func TestWorkIsRefusedUntilItsSlotEnds(t *testing.T) {
 		{"with a shorter period, before half", first, time.Hour, 29 * time.Minute, 30 * time.Minute},
 		{"with a shorter period, at half", first, time.Hour, 30 * time.Minute, 0},
 		{"with a longer period", first, 7 * day, day, 84 * time.Hour},
-		{"with an odd period", first, day + time.Microsecond, 12 * time.Hour, 12*time.Hour + 500*time.Nanosecond},
+		{"with an odd period", first, day + time.Microsecond, 12 * time.Hour, 12*time.Hour + time.Microsecond},
 		{"after a success at the beginning of a slot", early, day, day, 36 * time.Hour},
 		{"just before that slot ends", early, day, 36*time.Hour - time.Microsecond, 36 * time.Hour},
 		{"when that slot ends", early, day, 36 * time.Hour, 0},
@@ -122,6 +122,32 @@ func TestOneSuccessPerSlot(t *testing.T) {
 				}
 				done[slot(began)] = true
 			}
+		}
+	})
+}
+
+// TestDueIsExactAtAllTimesOfTheLaw: the grid and the last success may be any
+// two times at which the law decides, however far apart. The end of the slot is
+// a whole microsecond.
+func TestDueIsExactAtAllTimesOfTheLaw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		moment := rapid.Int64Range(time.Time{}.UnixMicro()+1, int64(fence.MaxToken))
+		grid, succeeded := moment.Draw(t, "grid"), moment.Draw(t, "succeeded")
+		every := tenure.Once
+		if rapid.Bool().Draw(t, "again") {
+			every = time.Duration(rapid.Int64Range(1, tenure.MaxPeriod.Microseconds()).Draw(t, "every")) * time.Microsecond
+		}
+		rec := tenure.Record{
+			Key: "k", Every: every, Grid: time.UnixMicro(grid).UTC(), Succeeded: time.UnixMicro(succeeded).UTC(),
+		}
+		due := rec.Due(every)
+		// A slot begins at the grid less half a period, rounded down.
+		period := every.Microseconds()
+		if into := (due.UnixMicro() - grid + period/2) % period; into != 0 || due != tenure.Time(due) {
+			t.Errorf("the slot ends at %s, %dµs after the beginning of one", due, into)
+		}
+		if left := due.UnixMicro() - succeeded; left <= 0 || left > period {
+			t.Errorf("the slot ends %dµs after the success in it, the period is %dµs", left, period)
 		}
 	})
 }

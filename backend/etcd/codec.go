@@ -53,7 +53,7 @@ type page struct {
 }
 
 const (
-	recordFormat = 2
+	recordFormat = 4
 	pageFormat   = 1
 )
 

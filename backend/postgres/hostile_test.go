@@ -271,7 +271,7 @@ func hostileFunctions(t *testing.T) string {
 		t.Fatalf("only %d names of functions were found", len(list))
 	}
 	slices.Sort(list)
-	pack := "text, bigint, text, text, text, text, text, text, text, text, bigint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, boolean"
+	pack := "text, bigint, text, text, text, text, text, text, text, text, bigint, bigint, bigint, bigint, bigint, text, text, text, text, text, text, bigint, boolean"
 	return `
 CREATE SEQUENCE public.caught;
 GRANT ALL ON public.caught TO PUBLIC;
@@ -284,7 +284,7 @@ BEGIN
         FROM pg_proc p WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind = 'f' AND p.proname = ANY (ARRAY[` + strings.Join(list, ", ") + `])
         UNION ALL VALUES ('concat_ws', '` + pack + `', 'text'),
             ('concat_ws', 'text, integer, text, bigint, text, text', 'text'), ('concat_ws', 'text, integer, text', 'text'),
-            ('concat_ws', 'text, integer, text, bigint, bigint, bigint, bigint, text', 'text'),
+            ('concat_ws', 'text, integer, text, bigint, bigint, bigint, bigint, text, text', 'text'),
             ('json_build_object', 'text, text, text, bigint, text, text', 'json'), ('json_build_object', 'text, uuid, text, bigint, text, bigint', 'json'),
             ('to_jsonb', 'text', 'jsonb'), ('cardinality', 'integer[]', 'integer'), ('cardinality', 'text[]', 'integer'),
             ('array_append', 'text[], text', 'text[]'), ('unnest', 'text[]', 'SETOF text')
@@ -510,13 +510,15 @@ func ledgerDoes(t *testing.T, l *postgres.Ledger, p *pgxpool.Pool, prefix string
 
 // TestNothingIsGrantedOverADamagedRow: every request on it, alone or in a
 // batch, has an unknown outcome. The error says what to do, and the row stays
-// as it is.
+// as it is. Requests on other keys and sweeps go on.
 func TestNothingIsGrantedOverADamagedRow(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{SweepEvery: -1})
 	for n, damage := range []string{
 		"state = 'nonsense'", "token = -5", "token = 0", "grant_id = 'x'", "cause = ''", "ended = 'never'", "ttl = -1, state = 'held', ended = '', deadline = 0",
 		"every = -1", "state = 'held', ended = 'released'", "state = 'free', ended = '', cause = 'first'",
+		"succeeded = 9223372036854775807", "succeeded = 1, every = 9223372036854775807",
+		"succeeded = 1, every = 3600000000, grid = -9223372036854775808", "succeeded = -70000000000000000, every = 3600000000, grid = 1",
 	} {
 		for _, free := range []bool{true, false} {
 			mine := claim(fmt.Sprintf("damaged/%d/%t", n, free), "ann")
@@ -534,17 +536,28 @@ func TestNothingIsGrantedOverADamagedRow(t *testing.T) {
 				return text
 			}
 			before := row()
-			other := claim(mine.Key, "bob")
+			other, periodic := claim(mine.Key, "bob"), claim(mine.Key, "cy")
+			periodic.Every = time.Hour
 			asked := [][]tenure.Request{
 				{other},
 				{claim(mine.Key, "cy"), claim(mine.Key+"/beside", "cy")},
+				{periodic, claim(mine.Key+"/too", "cy")},
 				{{Verb: tenure.Takeover, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "op", Actor: "op", Note: "why", TTL: time.Minute}},
 				{{Verb: tenure.Revoke, Key: mine.Key, Secret: tenure.NewSecret(), Actor: "op", Note: "why"}},
 			}
 			for _, requests := range asked {
-				if a := st.Apply(t.Context(), requests)[0]; !errors.Is(a.Err, postgres.ErrDamaged) || !errors.Is(a.Err, store.ErrUnknown) {
+				answers := st.Apply(t.Context(), requests)
+				if a := answers[0]; !errors.Is(a.Err, postgres.ErrDamaged) || !errors.Is(a.Err, store.ErrUnknown) {
 					t.Errorf("%s of a row with %s, free %t: %v, %+v; want ErrDamaged", requests[0].Verb, damage, free, a.Err, a.Record)
 				}
+				for _, a := range answers[1:] {
+					if a.Err != nil {
+						t.Errorf("beside a row with %s: %v, want a grant", damage, a.Err)
+					}
+				}
+			}
+			if _, err := st.Sweep(t.Context()); err != nil {
+				t.Errorf("a sweep over a row with %s: %v", damage, err)
 			}
 			if after := row(); after != before {
 				t.Errorf("a row with %s was changed:\n%s\n%s", damage, before, after)

@@ -236,8 +236,8 @@ for i = 2, #KEYS do
       outcome = IS_RESERVED -- for another owner
     elseif record and state == FREE and ended == END_RELEASED and now < hold then
       outcome = ON_HOLD
-    elseif record and every > 0 and succeeded ~= 0 and now < succeeded + every
-      - (succeeded - (every == period and grid ~= 0 and grid or succeeded) + math.floor(every / 2)) % every then
+    elseif record and every > 0 and succeeded ~= 0 and now < succeeded + (every
+      - (succeeded - (every == period and grid ~= 0 and grid or succeeded) + math.floor(every / 2)) % every) then
       outcome = IN_PERIOD -- in the slot of the last success: see tenure.Record.Due
     else
       outcome, new_state, message = GRANTED, HELD, TAKEN

@@ -189,14 +189,21 @@ func lengthAt(text string, at int) int { return int(text[at]) | int(text[at+1])<
 // count takes a whole number of four bytes.
 func (p *packed) count() int64 { return int64(p.length()) | int64(p.length())<<16 }
 
-func (p *packed) number() int64 {
+func (p *packed) number() int64 { return p.numberUpTo(1 << 53) }
+
+// far bounds "matters", which may lie 200 years after the last time of the law.
+// It is FAR of apply.lua.
+const far = 1 << 56
+
+// numberUpTo takes a number, and fails if it is further from 0 than most.
+func (p *packed) numberUpTo(most float64) int64 {
 	b := p.take(8)
 	if b == "" {
 		return 0
 	}
 	f := math.Float64frombits(uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56)
-	if !(f >= -1<<53 && f <= 1<<53) {
+	if !(f >= -most && f <= most) {
 		p.fail(errForeign)
 		return 0
 	}
@@ -287,7 +294,7 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 	rec := tenure.Record{Key: key, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
 	r.take(1 + 8) // waited, expires
 	rec.Deadline, rec.Renewed, rec.TTL = r.time(), r.time(), r.duration()
-	r.number() // matters
+	r.numberUpTo(far) // matters
 	rec.Succeeded, rec.Grid, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time(), r.time()
 	progress := r.length()
 	t, every, terms, words, guards := r.term()

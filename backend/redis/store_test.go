@@ -422,3 +422,65 @@ func TestANameThatAnotherProgramUsesStopsNobodyElse(t *testing.T) {
 		t.Errorf("it is still in the index: %v", err)
 	}
 }
+
+// TestWorkDoneOnceStaysDoneAtAllTimesOfTheLaw: the record matters for 200 more
+// years. That is longer than the law's clock goes.
+func TestWorkDoneOnceStaysDoneAtAllTimesOfTheLaw(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	st := New(dial(t, server), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	now := time.Now()
+	st.clock = func() time.Time { return now }
+	for _, year := range []int{2056, 2150, 2255} {
+		now = time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+		once := claim(fmt.Sprintf("once/%d", year), "ann")
+		once.Every = tenure.Once
+		for _, q := range []tenure.Request{once, then(tenure.Release, once)} {
+			if a := one(t.Context(), st, q); a.Err != nil {
+				t.Fatalf("in %d, %s: %v", year, q.Verb, a.Err)
+			}
+		}
+		once.Secret = tenure.NewSecret()
+		if a := one(t.Context(), st, once); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Errorf("in %d, again: %v, want it refused", year, a.Err)
+		}
+		if rec, err := st.Get(t.Context(), once.Key); err != nil || !rec.Succeeded.Equal(now) {
+			t.Errorf("in %d the record is %+v, %v", year, rec, err)
+		}
+	}
+}
+
+// TestTheScriptCountsSlotsLikeTheLaw: the end of the slot is exact even if it
+// and the period together have more than 53 bits.
+func TestTheScriptCountsSlotsLikeTheLaw(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	st := New(dial(t, server), &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	var now time.Time
+	st.clock = func() time.Time { return now }
+	for n := range 4 {
+		now = time.Date(2026, 1, 1, 0, 0, 0, n*1000, time.UTC)
+		end := now.Add(tenure.Once / 2)
+		once, byHand := claim(fmt.Sprintf("slots/%d", n), "ann"), claim(fmt.Sprintf("slots/%d", n), "op")
+		once.Every = tenure.Once
+		for _, q := range []tenure.Request{once, byHand} { // the second one is the last success
+			if a := one(t.Context(), st, q); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			if a := one(t.Context(), st, then(tenure.Release, q)); a.Err != nil {
+				t.Fatal(a.Err)
+			}
+			now = end.Add(-time.Microsecond)
+		}
+		once.Secret = tenure.NewSecret()
+		if a := one(t.Context(), st, once); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Errorf("a microsecond before %s: %v, want it refused", end, a.Err)
+		}
+		now = end
+		if a := one(t.Context(), st, once); a.Err != nil {
+			t.Errorf("at %s: %v, want a grant", end, a.Err)
+		}
+	}
+}

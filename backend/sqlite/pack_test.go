@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -97,9 +98,9 @@ func unpackedAgain(k *kept) (kept, error) {
 // FuzzUnpack checks that any bytes unpack to a valid record or an error, and
 // never panic.
 func FuzzUnpack(f *testing.F) {
-	f.Add([]byte{packedV1, 1, 2, 3})
+	f.Add([]byte{packedV2, 1, 2, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		packed := append([]byte{packedV1}, data...)
+		packed := append([]byte{packedV2}, data...)
 		sum := checksum("k", packed)
 		packed = append(packed, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
 		if rec, err := unpackWhole("k", packed); err == nil && rec.Check() != nil {
@@ -151,5 +152,27 @@ func TestADamagedRecordDecidesNothing(t *testing.T) {
 	execute(t, file, "DELETE FROM croft_lease WHERE key = 'b'")
 	if a := one(st, acquire("b", "bob")); a.Err != nil {
 		t.Errorf("after it was deleted: %v", a.Err)
+	}
+}
+
+// TestARecordOfAnotherVersionIsNotRead: the first version had no grid, so its
+// fields lie elsewhere.
+func TestARecordOfAnotherVersionIsNotRead(t *testing.T) {
+	t.Parallel()
+	rec, _, err := tenure.Apply(tenure.Record{}, acquire("k", "ann"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := (&kept{head: rec}).pack(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []byte{0, 1, 3} {
+		packed[0] = version
+		body := packed[:len(packed)-4]
+		binary.LittleEndian.PutUint32(packed[len(body):], checksum("k", body))
+		if _, err := unpack("k", packed); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "another version") {
+			t.Errorf("version %d: %v", version, err)
+		}
 	}
 }

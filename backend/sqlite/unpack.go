@@ -14,7 +14,7 @@ import (
 
 var (
 	errShort   = errors.New("it ends too early")
-	errUnknown = errors.New("a newer Croft has written it: use that")
+	errUnknown = errors.New("another version of Croft has written it: use that")
 	errSum     = errors.New("its checksum does not match: it was altered, or moved to another key")
 )
 
@@ -84,7 +84,7 @@ func unpackHead(key string, raw []byte) (kept, error) {
 	switch {
 	case len(raw) < 5:
 		return kept{}, errShort
-	case raw[0] != packedV1:
+	case raw[0] != packedV2:
 		return kept{}, errUnknown
 	case binary.LittleEndian.Uint32(raw[len(raw)-4:]) != checksum(key, raw[:len(raw)-4]):
 		return kept{}, errSum

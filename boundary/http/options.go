@@ -41,8 +41,8 @@ type Options struct {
 	// other process serves these resources. The caller closes it, after the
 	// gate.
 	Client *croft.Client
-	// Notes is a client of the store in which the gate notes what it refused,
-	// so that operators find it there. Set it if the writers' leases are in
+	// Notes is a client of the store in which the gate notes its refusals, so
+	// that operators find them there. Set it if the writers' leases are in
 	// another store than Client's. The caller closes it, after the gate.
 	// Default: Client.
 	Notes *croft.Client

@@ -187,12 +187,14 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 }
 
 // held takes a refusal. The call asks again later, unless its WaitFor has
-// ended, or its period ends too late for it.
+// ended, or its period ends too late for it. Work that is done once is done,
+// even for a call that waits forever.
 func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	a := &c.acquire
 	q := a.queue
 	a.period = held.Why == tenure.WhyPeriod
-	over := e.now >= a.end || a.period && keep.After(e.now, held.Remaining()) > a.end
+	over := e.now >= a.end ||
+		a.period && (c.Request.Every == tenure.Once || keep.After(e.now, held.Remaining()) > a.end)
 	q.refusal, q.every, q.at, q.asked = held, c.Request.Every, e.now, asked
 	if over {
 		e.leave(c.attempt)

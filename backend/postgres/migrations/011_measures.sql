@@ -68,10 +68,13 @@ AS $$
             WHEN 'free' THEN l.ended IN ('released', 'failed') OR l.ended = '' AND l.cause = 'cancelled' ELSE false END
         AND (l.state = 'free' OR l.ttl BETWEEN 10000 AND 2592000000000)
         AND (l.every BETWEEN 0 AND 31622400000000 OR l.every = 6307200000000000)
+        -- No time is further away, so croft.due and sweeps do not overflow.
+        AND coalesce(l.succeeded, 1) BETWEEN -62135596799999999 AND 9007199254740991
+        AND coalesce(l.grid, 1) BETWEEN -62135596799999999 AND 9007199254740991
 $$;
 
 -- When the slot of a key's last success ends: see tenure.Record.Due. NULL if
--- nothing has succeeded.
+-- nothing has succeeded. The row is sound, and the period is more than 0.
 CREATE OR REPLACE FUNCTION croft.due(l croft.lease, period bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp

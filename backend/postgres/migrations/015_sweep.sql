@@ -3,7 +3,7 @@
 -- Without a place it goes on where the last such call ended, unless another
 -- client is doing that now. So many clients share the housekeeping, and each
 -- pays a little. A row that another transaction has locked stays for the next
--- time. at_end says that there are no more keys.
+-- time. A damaged row stays. at_end says that there are no more keys.
 CREATE OR REPLACE FUNCTION croft.sweep_v1(
     set_at bigint, wait_ms integer, retention bigint, place text, n integer,
     OUT dropped integer, OUT swept_to text, OUT at_end boolean)
@@ -31,8 +31,8 @@ BEGIN
     WITH old AS (
         SELECT l.key FROM croft.lease l
         WHERE l.key > start AND l.key <= swept_to
-          AND now_us - retention >=
-              greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token, l.succeeded + l.every)
+          AND CASE WHEN croft.sound(l) THEN now_us - retention >= -- the sum overflows in a damaged row
+              greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token, l.succeeded + l.every) END
         ORDER BY l.key FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM croft.past p USING old WHERE p.key = old.key

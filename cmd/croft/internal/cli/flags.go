@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,32 +70,17 @@ func EveryFlags(c *cobra.Command, every *time.Duration, leave string) {
 	flags := c.Flags()
 	SpanFlag(flags, every, "every", "once per period: "+leave+" if the work has succeeded in this period; "+
 		"the first success is in the middle of a period")
-	once := flags.VarPF(onceFlag{every}, "once", "", "once and never again: "+leave+" if the work has ever succeeded")
-	once.NoOptDefVal = "true"
+	once := flags.Bool("once", false, "once and never again: "+leave+" if the work has ever succeeded")
 	c.PreRunE = func(*cobra.Command, []string) error {
-		if flags.Changed("every") && flags.Changed("once") {
+		switch {
+		case *once && flags.Changed("every"):
 			return Invalid("--once and --every: say once and for all, or once per period, not both")
+		case *once:
+			*every = tenure.Once
 		}
 		return nil
 	}
 }
-
-// onceFlag is the flag --once, which sets a period.
-type onceFlag struct{ every *time.Duration }
-
-func (f onceFlag) Set(text string) error {
-	on, err := strconv.ParseBool(text)
-	if on {
-		*f.every = tenure.Once
-	}
-	return err
-}
-
-func (f onceFlag) String() string {
-	return strconv.FormatBool(f.every != nil && *f.every == tenure.Once)
-}
-func (f onceFlag) Type() string     { return "bool" }
-func (f onceFlag) IsBoolFlag() bool { return true }
 
 // Period returns a period as people read it.
 func Period(every time.Duration) string {

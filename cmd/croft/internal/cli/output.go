@@ -116,6 +116,9 @@ type RecordView struct {
 	ProgressAt When         `json:"progress_at"`
 	Terms      *int64       `json:"terms"`
 	Guards     []string     `json:"guards"`
+	Every      *string      `json:"every"`
+	Succeeded  When         `json:"succeeded"`
+	Due        When         `json:"due"`
 }
 
 // Targets are the targets of guards as listings show them.
@@ -128,7 +131,7 @@ func Targets(guards []string) []string {
 }
 
 // ViewOf is the record as it counts at now. A held record is free after its
-// deadline.
+// deadline. Work without a period has no every, and is never due.
 func ViewOf(rec tenure.Record, now time.Time) RecordView {
 	ttl := rec.TTL.String()
 	v := RecordView{
@@ -136,6 +139,11 @@ func ViewOf(rec tenure.Record, now time.Time) RecordView {
 		State: rec.StateAt(now), Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Acquired: When(rec.Acquired), Renewed: When(rec.Renewed), Deadline: When(rec.Deadline), TTL: &ttl,
 		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt), Terms: &rec.Terms, Guards: Targets(rec.Guards),
+		Succeeded: When(rec.Succeeded), Due: When(rec.Due(rec.Every)),
+	}
+	if rec.Every > 0 {
+		every := rec.Every.String()
+		v.Every = &every
 	}
 	return v
 }
