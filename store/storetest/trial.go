@@ -46,7 +46,8 @@ func newTrial(tb testing.TB, h Harness) *trial {
 	if h.Patience <= 0 {
 		h.Patience = 30 * time.Second
 		// A batch of many requests is one answer, and a busy machine is slow.
-		hangs = 10 * time.Minute
+		// go test gives up after 10 minutes, and says less.
+		hangs = 5 * time.Minute
 	}
 	ctx, alive := suite.Watch(tb, hangs)
 	t := &trial{TB: tb, Harness: h, ctx: ctx, alive: alive, rand: suite.Random(tb, "STORETEST_SEED")}
