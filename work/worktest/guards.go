@@ -14,7 +14,7 @@ import (
 // guarded returns a request for a new item that names guards.
 func guarded(queue string) work.Request {
 	req := added(queue)
-	req.Guards = []string{"/srv/out/{id}.json", "postgres://db.example.com/app#{key}"}
+	req.Guards = []string{"s3://bucket/out/{id}.json", "postgres://db.example.com/app#{key}"}
 	return req
 }
 
@@ -24,7 +24,7 @@ func guards() []check {
 			req := guarded("q ?#%/ü")
 			t.must(req)
 			want := []string{
-				"/srv/out/" + string(req.ID) + ".json",
+				"s3://bucket/out/" + string(req.ID) + ".json",
 				"postgres://db.example.com/app#q%20%3F%23%25/%C3%BC/" + string(req.ID),
 			}
 			if it := t.get(req.ID); !slices.Equal(it.Guards, want) {
@@ -64,7 +64,7 @@ func guards() []check {
 		}},
 		{"a batch keeps the guards of each item", func(t *trial) {
 			requests := []work.Request{guarded("q"), added("q"), guarded("r"), guarded("q")}
-			requests[2].Guards = []string{"/srv/{queue}"}
+			requests[2].Guards = []string{"s3://bucket/{queue}"}
 			for i, a := range t.steps(requests...) {
 				if a.Err != nil || !slices.Equal(t.get(a.Item.ID).Guards, requests[i].Named()) {
 					t.Fatalf("request %d: kept %q, %v", i, t.get(a.Item.ID).Guards, a.Err)
@@ -74,15 +74,17 @@ func guards() []check {
 		{"too many guards, and those that nobody could open, are refused", func(t *trial) {
 			many := make([]string, tenure.MaxGuards+1)
 			for i := range many {
-				many[i] = fmt.Sprintf("/srv/%d", i)
+				many[i] = fmt.Sprintf("s3://bucket/%d", i)
 			}
-			long := "/" + strings.Repeat("x", tenure.MaxText-1-len("{id}")) + "{id}" // only once it is expanded
+			full := "s3://bucket/"
+			full += strings.Repeat("x", tenure.MaxText-len(full))
+			long := full[:len(full)-len("{id}")] + "{id}" // only once it is expanded
 			for _, targets := range [][]string{
 				many,
 				{long},
 				{""},
-				{"/srv/a\nb"},
-				{"/srv/\xff"},
+				{"s3://bucket/a\nb"},
+				{"s3://bucket/\xff"},
 				{"out/{id}.json"},
 				{"/srv/../etc/{id}"},
 				{"postgres://ann:secret@db.example.com/app#x"},
@@ -98,7 +100,7 @@ func guards() []check {
 			}
 			req := added("q")
 			req.Guards = many[1:]
-			req.Guards[0] = "/" + strings.Repeat("x", tenure.MaxText-1)
+			req.Guards[0] = full
 			t.must(req)
 		}},
 		{"every act has a stamp above the old owner's and below the next one's", func(t *trial) {
