@@ -44,7 +44,7 @@ inventory --refusals" lists those.`,
 	}
 }
 
-// guardView is a guarded resource in JSON. What is not known is left out.
+// guardView is a guarded resource in JSON. Unknown facts are left out.
 type guardView struct {
 	markView
 	*countsView
