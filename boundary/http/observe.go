@@ -53,16 +53,11 @@ func (g *Gate) judgeByMark(ctx context.Context, w write) error {
 		return err
 	}
 	defer s.leave()
-	done, err := s.useMarks(ctx)
+	mark, done, err := s.look(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	mark, err := s.marks.Mark(ctx)
-	if err != nil {
-		return s.unreachable(err)
-	}
-	s.see(mark)
 	next, err := mark.Admit(w.stamp)
 	if err != nil || next == mark {
 		return err

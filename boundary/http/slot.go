@@ -121,17 +121,26 @@ func (a *arrival) refuseEarly(ctx context.Context) error {
 	defer s.turn.pass()
 	ctx, cancel = context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	done, err := s.useMarks(ctx)
+	mark, done, err := s.look(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	mark, err := s.marks.Mark(ctx)
-	if err != nil {
-		return s.unreachable(err)
+	done()
+	return shutOut(mark, stamp)
+}
+
+// look reads the mark from its guard. The caller has the turn. Call done when
+// the guard is no longer used.
+func (s *slot) look(ctx context.Context) (mark fence.Mark, done func(), err error) {
+	if done, err = s.useMarks(ctx); err != nil {
+		return mark, nil, err
+	}
+	if mark, err = s.marks.Mark(ctx); err != nil {
+		done()
+		return mark, nil, s.unreachable(err)
 	}
 	s.see(mark)
-	return shutOut(mark, stamp)
+	return mark, done, nil
 }
 
 // see remembers a mark that was read from its guard.

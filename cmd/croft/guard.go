@@ -214,26 +214,21 @@ type sweepView struct {
 // sweep removes the leftovers of dead writes. A guard that is no Sweeper has
 // none.
 func (a *app) sweep(ctx context.Context, target string) error {
-	ctx, stop := cli.Interruptible(ctx)
-	defer stop()
-	g, err := cli.OpenGuard(ctx, target)
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	removed := 0
-	if s, ok := g.(guard.Sweeper); ok {
-		if removed, err = s.Sweep(ctx); err != nil {
-			return err
+	return onGuard(ctx, target, func(ctx context.Context, g guard.Guard) (err error) {
+		removed := 0
+		if s, ok := g.(guard.Sweeper); ok {
+			if removed, err = s.Sweep(ctx); err != nil {
+				return err
+			}
 		}
-	}
-	shown := store.Redact(g.Target())
-	if a.JSON {
-		a.Print(sweepView{Target: shown, Removed: removed})
+		shown := store.Redact(g.Target())
+		if a.JSON {
+			a.Print(sweepView{Target: shown, Removed: removed})
+			return nil
+		}
+		fmt.Fprintf(a.Stdout, "%s: removed %d\n", cli.Word(shown), removed)
 		return nil
-	}
-	fmt.Fprintf(a.Stdout, "%s: removed %d\n", cli.Word(shown), removed)
-	return nil
+	})
 }
 
 // markView is a mark in JSON.
@@ -246,6 +241,23 @@ type markView struct {
 func (a *app) withGuard(
 	ctx context.Context, target string, do func(context.Context, guard.Guard) (fence.Mark, error),
 ) error {
+	return onGuard(ctx, target, func(ctx context.Context, g guard.Guard) error {
+		mark, err := do(ctx, g)
+		if err != nil {
+			return err
+		}
+		shown := store.Redact(g.Target())
+		if a.JSON {
+			a.Print(markView{Target: shown, Mark: mark})
+			return nil
+		}
+		a.printMark(shown, mark)
+		return nil
+	})
+}
+
+// onGuard opens a resource, calls do, and closes it.
+func onGuard(ctx context.Context, target string, do func(context.Context, guard.Guard) error) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	g, err := cli.OpenGuard(ctx, target)
@@ -253,17 +265,7 @@ func (a *app) withGuard(
 		return err
 	}
 	defer g.Close()
-	mark, err := do(ctx, g)
-	if err != nil {
-		return err
-	}
-	shown := store.Redact(g.Target())
-	if a.JSON {
-		a.Print(markView{Target: shown, Mark: mark})
-		return nil
-	}
-	a.printMark(shown, mark)
-	return nil
+	return do(ctx, g)
 }
 
 // printMark prints a mark for people.

@@ -38,11 +38,13 @@ proxy notes its refusals under the name of its resource, not of its mark: "croft
 inventory --refusals" lists those.`,
 		Example: "  croft guard show out/today.json\n  croft guard show out/today.json --json",
 		Args:    cli.Takes("TARGET"),
-		RunE:    func(c *cobra.Command, args []string) error { return a.guardShow(c.Context(), args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return onGuard(c.Context(), args[0], a.guardShow)
+		},
 	}
 }
 
-// guardView is a guarded resource in JSON. What is not known is left out.
+// guardView is a guarded resource in JSON. Unknown facts are left out.
 type guardView struct {
 	markView
 	*countsView
@@ -73,14 +75,7 @@ type knownView struct {
 	now time.Time // on the store's clock
 }
 
-func (a *app) guardShow(ctx context.Context, target string) error {
-	ctx, stop := cli.Interruptible(ctx)
-	defer stop()
-	g, err := cli.OpenGuard(ctx, target)
-	if err != nil {
-		return err
-	}
-	defer g.Close()
+func (a *app) guardShow(ctx context.Context, g guard.Guard) error {
 	mark, err := g.Mark(ctx)
 	if err != nil {
 		return err

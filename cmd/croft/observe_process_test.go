@@ -68,7 +68,8 @@ func TestAnOwnerThatSleptPastItsLeaseIsRefusedOrObserved(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	out, recent := filepath.Join(s.dir, "out"), s.file("new", "of the successor")
-	sleeper := s.acquired("jobs/nightly", "--ttl", ttl, "--owner", "ann@one")
+	// Both writes must have begun before the lease ends, on a busy machine, too.
+	sleeper := s.acquired("jobs/nightly", "--ttl", "15s", "--owner", "ann@one")
 	strict := s.frozenWrite("of the sleeper", out, "--stamp", sleeper.String())
 	observed := s.frozenWrite("of the sleeper", out, "--stamp", sleeper.String(), "--observe", "--json")
 	newer := s.acquired("jobs/nightly", "--ttl", "10m", "--wait", "1m", "--owner", "bob@two")
