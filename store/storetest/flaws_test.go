@@ -328,6 +328,14 @@ func keepingFlaws() []flaw {
 		{"drops what is free at once", "retention", func(p *plain) {
 			p.due = func(rec tenure.Record, now time.Time, _ time.Duration) bool { return !now.Before(rec.Quiet()) }
 		}},
+		{"drops work that is done once", "retention", func(p *plain) {
+			p.due = func(rec tenure.Record, now time.Time, retention time.Duration) bool {
+				if rec.Every == tenure.Once {
+					rec.Every = 0
+				}
+				return rec.Droppable(now, retention)
+			}
+		}},
 		{"drops what was taken since it looked", "retention", func(p *plain) {
 			p.sweep = func(p *plain, now time.Time, retention time.Duration) int {
 				p.mu.Lock()

@@ -157,6 +157,7 @@ func doneOnce(t *trial) {
 		return
 	}
 	t.pass(t.now().Add(10 * tenure.MaxPeriod))
+	t.sweep(t.store)
 	t.refused(t.step(again), tenure.WhyPeriod)
 }
 

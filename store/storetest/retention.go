@@ -108,13 +108,13 @@ func keptWhileItMatters(t *trial) {
 	held, periodic := acquire("retention/held", "ann"), acquire("retention/period", "ann")
 	holding := acquire("retention/hold", "ann")
 	reserved, taken := reserve("retention/reserved", "bob"), takeover("retention/taken")
-	quiet := acquire("retention/quiet", "ann")
+	once, quiet := acquire("retention/once", "ann"), acquire("retention/quiet", "ann")
 	for _, req := range []*tenure.Request{&held, &reserved, &taken} {
 		req.TTL = tenure.MaxTTL
 	}
-	periodic.Every, holding.HoldFor = lasting, lasting
-	kept := []tenure.Request{held, periodic, holding, reserved, taken}
-	for _, req := range append(kept, release(periodic), release(holding), quiet, release(quiet)) {
+	periodic.Every, holding.HoldFor, once.Every = lasting, lasting, tenure.Once
+	kept := []tenure.Request{held, periodic, holding, once, reserved, taken}
+	for _, req := range append(kept, release(periodic), release(holding), release(once), quiet, release(quiet)) {
 		t.must(req)
 	}
 	var before []tenure.Record
@@ -130,6 +130,9 @@ func keptWhileItMatters(t *trial) {
 	t.must(renew(held))
 	other := acquire(periodic.Key, "bob")
 	other.Every = lasting
+	t.refused(t.step(other), tenure.WhyPeriod)
+	other = acquire(once.Key, "bob")
+	other.Every = tenure.Once
 	t.refused(t.step(other), tenure.WhyPeriod)
 	t.refused(t.step(acquire(holding.Key, "bob")), tenure.WhyHold)
 	t.refused(t.step(acquire(reserved.Key, "ann")), tenure.WhyReserved)
