@@ -262,7 +262,9 @@ func (d *drama) observe(e gate.Event) {
 	defer d.mu.Unlock()
 	switch e.Kind {
 	case gate.Unsure:
-		d.unsure = e.Token
+		if e.Status == 0 { // it was not refused for that
+			d.unsure = e.Token
+		}
 	case gate.Admitted:
 		d.admitted = append(d.admitted, admission{e.Token, time.Now(), d.unsure == e.Token})
 		d.unsure = 0
