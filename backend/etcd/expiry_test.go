@@ -3,7 +3,6 @@ package etcd
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +24,9 @@ func claimFor(key, owner string, ttl time.Duration) tenure.Request {
 	req.TTL = ttl
 	return req
 }
+
+// longClaim is for tests in which no lease may lapse.
+func longClaim(key, owner string) tenure.Request { return claimFor(key, owner, time.Hour) }
 
 // untilInTime repeats try until it reports true: until the machine did not
 // stall so long that leases lapsed which were to be renewed.
@@ -303,49 +305,5 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 		if a := resolve(t.Context(), there, claim(mine.Key, "bob")); !errors.As(a.Err, &held) || held.Remaining() <= 0 || held.Remaining() > mine.TTL+mine.TTL/10 {
 			t.Errorf("on a clock that is %s, a refusal says %v", name, a.Err)
 		}
-	}
-}
-
-// TestAStalledAwardEndsAlone: an award ends at its deadline also for stores
-// that see it for the first time then, whichever clock the grant is on.
-func TestAStalledAwardEndsAlone(t *testing.T) {
-	t.Parallel()
-	for name, ahead := range map[string]time.Duration{"one clock": 0, "ahead": time.Hour, "behind": -time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := testenv.Etcd(t)
-			key := "stall/award/" + name
-			holder, bidder := otherMachine(t, c, ahead), otherMachine(t, c, 0)
-			if ahead == 0 {
-				holder.domain = bidder.domain
-			}
-			var passed atomic.Int64
-			bidder.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
-			waitedBefore(t, holder, key)
-			waitedBefore(t, bidder, key)
-			next := longClaim(key, "bidder")
-			own := holdByBid(t, holder, bidder, next)
-			must(t, bidder, next)
-			if a := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
-				t.Fatalf("it is held: %v", a.Err)
-			}
-			told := bidder.cached(key).stored.rec.Deadline
-			bidder.mu.Lock()
-			ends := own.page.members[own.slot].deadline
-			bidder.mu.Unlock()
-			if ahead == 0 && ends.Before(told) {
-				t.Errorf("its page would say that it is over at %s, and others reckon with %s", ends, told)
-			}
-			// Its etcd lease lives on, because it carries other leases.
-			passed.Store(int64(next.TTL + time.Minute))
-			bidder.writeLapsed(t.Context(), own.page)
-			late := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "late"))
-			if late.Err != nil || late.Record.Cause != tenure.Expired {
-				t.Errorf("who comes by later is answered %v, %s", late.Err, late.Record.Cause)
-			}
-			if a := resolve(t.Context(), bidder, then(tenure.Renew, next)); !errors.Is(a.Err, tenure.ErrNotOwned) {
-				t.Errorf("the bidder's renewal: %v", a.Err)
-			}
-		})
 	}
 }

@@ -195,7 +195,7 @@ func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	for range wake { // until it is closed
 	}
 	testenv.Eventually(t, "the queue is empty", func() error {
-		resp, err := st.client.Get(t.Context(), st.names.queues(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		resp, err := st.client.Get(t.Context(), string(st.names)+"q/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err == nil && resp.Count > 0 {
 			err = fmt.Errorf("%d are in it", resp.Count)
 		}
@@ -203,9 +203,8 @@ func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	})
 }
 
-// TestAnAcquireThatDoesNotWaitBlocksNobody: a store that has waited for a key
-// lately joins the queue when it is refused. If no caller waits, it leaves, and
-// passes on offers that it gets meanwhile.
+// TestAnAcquireThatDoesNotWaitBlocksNobody, although its store has waited for
+// the key lately.
 func TestAnAcquireThatDoesNotWaitBlocksNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
