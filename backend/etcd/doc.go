@@ -12,7 +12,7 @@
 // # How a request is carried out
 //
 // etcd cannot run the law of package tenure, so this store applies it. It
-// decides on a view: what it knows of the key at one revision. One transaction
+// decides on a view: its knowledge of the key at one revision. One transaction
 // then writes the result, on the condition that nothing has changed that the
 // decision rests on. If something has changed, the same transaction reads the
 // key instead, and the store decides again. A refusal counts only if the key
