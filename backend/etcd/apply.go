@@ -146,11 +146,11 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 	}
 }
 
-// An acquire leaves a freed key to the store that is named in its record, for
-// headStart at a time.
+// An acquire leaves a freed key to the store that is named in its record: for
+// headStart, then for twice as long, and so on.
 const (
-	headStart = 4 * time.Millisecond
-	maxYields = 5
+	headStart = 2 * time.Millisecond
+	maxYields = 3
 )
 
 // pause waits before a round. There is no pause before the first four rounds.
@@ -219,9 +219,7 @@ func (s *Store) decide(g *group) {
 // isNew reports whether a record was written since its key was first read for
 // these requests. Then its page existed meanwhile, which is enough to refuse an
 // acquire. A key may change faster than its record and page can be read.
-func (g *group) isNew(v *view) bool {
-	return g.firstRead > 0 && v.mod > g.firstRead && carried(&v.stored.rec)
-}
+func (g *group) isNew(v *view) bool { return g.fresh && v.mod > g.firstRead && carried(&v.stored.rec) }
 
 // willLook makes an acquire enter the key's queue when it reads the key, if
 // callers of this store wait for the key.
@@ -238,22 +236,22 @@ func (s *Store) isNamedElsewhere(g *group, v *view) bool {
 		v.stored.named != 0 && v.stored.named != s.id && v.mod != g.yielded
 }
 
-// yield waits for a moment if a key was read for an acquire, and another store
-// is about to take it.
+// yield waits for a moment if another store is about to take a key.
 func (s *Store) yield(ctx context.Context, groups []*group) error {
-	yields := false
+	pause := time.Duration(0)
 	for _, g := range groups {
-		if g.fresh && s.isNamedElsewhere(g, g.view) {
-			if g.yields++; g.yields >= maxYields {
-				g.yields, g.yielded = 0, g.view.mod
-			}
-			yields = true
+		if g.step != looking || g.view == nil || !s.isNamedElsewhere(g, g.view) {
+			continue
+		}
+		pause = max(pause, headStart<<g.yields)
+		if g.yields++; g.yields == maxYields {
+			g.yields, g.yielded = 0, g.view.mod
 		}
 	}
-	if !yields {
+	if pause == 0 {
 		return nil
 	}
-	return clock.Sleep(ctx, headStart)
+	return clock.Sleep(ctx, pause)
 }
 
 // keepLease leaves the lease of another store on its page and its clock. A

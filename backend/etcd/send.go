@@ -334,7 +334,7 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 		fail([]*group{g}, err)
 		return
 	}
-	if g.firstRead == 0 {
+	if !g.fresh {
 		g.firstRead = revision
 	}
 	s.mu.Lock()
