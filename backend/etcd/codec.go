@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,7 +23,7 @@ type storedRecord struct {
 	written time.Time
 	// page is the page with which a held or reserved key lives.
 	page pageID
-	// named is the first store in the queue of a freed key: a hint.
+	// named is the store that is offered a freed key: a hint.
 	named identity
 }
 
@@ -46,255 +47,200 @@ const (
 
 var errFormat = errors.New("it was not written by this version of the program")
 
-// writer packs values. Numbers are varints. Times are microseconds from a base.
-// A text is written once and then referred to by number.
-type writer struct {
-	out   []byte
-	base  int64
-	texts []string
+// packer packs values, or unpacks them in the same order. Numbers are varints.
+// Times are microseconds from a base. A text is packed once and then referred
+// to by number. After the first misfit, unpacking leaves values as they are,
+// and err is set.
+type packer struct {
+	unpacks bool
+	bytes   []byte // the packed values, or those that are left to unpack
+	base    time.Time
+	texts   []string
+	err     error
 }
 
-func (w *writer) number(n int64)       { w.out = binary.AppendVarint(w.out, n) }
-func (w *writer) unsigned(n uint64)    { w.out = binary.AppendUvarint(w.out, n) }
-func (w *writer) id(i identity)        { w.out = binary.BigEndian.AppendUint64(w.out, uint64(i)) }
-func (w *writer) span(d time.Duration) { w.number(d.Microseconds()) }
+func (p *packer) fail() { p.bytes, p.err = nil, errFormat }
 
-func (w *writer) time(t time.Time) {
-	if t.IsZero() {
-		w.out = append(w.out, 0)
+func number[T ~int64 | ~uint64 | ~uint32](p *packer, n *T) {
+	if !p.unpacks {
+		p.bytes = binary.AppendVarint(p.bytes, int64(*n))
 		return
 	}
-	w.out = append(w.out, 1)
-	w.number(t.UnixMicro() - w.base)
+	got, size := binary.Varint(p.bytes)
+	if size <= 0 {
+		p.fail()
+		return
+	}
+	*n, p.bytes = T(got), p.bytes[size:]
 }
 
-func (w *writer) text(s string) {
-	for i, known := range w.texts { // they are few, and the first ones occur most
-		if known == s {
-			w.unsigned(uint64(i) + 1)
-			return
-		}
+// time packs a time as twice its distance from the base, and one. 0 stands for
+// the zero time.
+func (p *packer) time(t *time.Time) {
+	n := int64(0)
+	if !t.IsZero() {
+		n = (t.UnixMicro()-p.base.UnixMicro())<<1 | 1
 	}
-	w.out = append(w.out, 0)
-	w.unsigned(uint64(len(s)))
-	w.out = append(w.out, s...)
-	w.texts = append(w.texts, s)
-}
-
-func (w *writer) grant(g fence.Grant) {
-	var raw [16]byte // stays zero if g is not one of the law's grants
-	if len(g) == 32 {
-		_, _ = hex.Decode(raw[:], []byte(g))
-	}
-	w.out = append(w.out, raw[:]...)
-}
-
-// encode packs a stored record. It leaves out the key, which is in the name.
-func (d *storedRecord) encode() string {
-	r := &d.rec
-	w := &writer{out: make([]byte, 0, 256+48*len(r.History)), base: d.written.UnixMicro()}
-	w.out = append(w.out, recordFormat)
-	w.number(w.base)
-	w.id(d.clock)
-	w.id(d.page.store)
-	w.unsigned(uint64(d.page.number))
-	w.id(d.named)
-	w.number(int64(r.Token))
-	w.grant(r.Grant)
-	for _, s := range []string{
-		r.Owner, r.Instance, string(r.State), string(r.Cause), string(r.Ended), r.Actor, r.Note, r.Progress,
-	} {
-		w.text(s)
-	}
-	for _, t := range []time.Time{r.Acquired, r.Renewed, r.Deadline, r.Succeeded, r.HoldUntil, r.ProgressAt} {
-		w.time(t)
-	}
-	w.span(r.TTL)
-	w.span(r.Every)
-	w.number(r.Terms)
-	w.unsigned(uint64(len(r.Guards)))
-	for _, g := range r.Guards {
-		w.text(g)
-	}
-	w.unsigned(uint64(len(r.History)))
-	for i := range r.History {
-		t := &r.History[i]
-		for _, s := range []string{
-			t.Owner, t.Instance, string(t.State), string(t.Cause), string(t.Ended), t.Actor, t.Note,
-		} {
-			w.text(s)
-		}
-		w.grant(t.Grant)
-		w.time(t.Acquired)
-		w.base = t.Acquired.UnixMicro() // the next times and the token are near it
-		w.number(int64(t.Token) - w.base)
-		w.time(t.Finished)
-	}
-	return string(w.out)
-}
-
-// reader unpacks the values of a writer. After the first misfit it returns zero
-// values, and err is set.
-type reader struct {
-	rest  []byte
-	base  int64
-	texts []string
-	err   error
-}
-
-func (r *reader) fail() {
-	r.rest = nil
-	if r.err == nil {
-		r.err = errFormat
+	if number(p, &n); p.unpacks && n != 0 {
+		*t = time.UnixMicro(p.base.UnixMicro() + n>>1).UTC()
 	}
 }
 
-func (r *reader) take(n uint64) []byte {
-	if n > uint64(len(r.rest)) {
-		r.fail()
-		return make([]byte, min(n, 16))
-	}
-	b := r.rest[:n]
-	r.rest = r.rest[n:]
-	return b
-}
-
-func (r *reader) number() int64 {
-	n, size := binary.Varint(r.rest)
-	r.take(uint64(size)) // a negative size is more than there is
-	if size == 0 {
-		r.fail()
-	}
-	return n
-}
-
-func (r *reader) unsigned() uint64 {
-	n, size := binary.Uvarint(r.rest)
-	r.take(uint64(size))
-	if size == 0 {
-		r.fail()
-	}
-	return n
-}
-
-func (r *reader) id() identity        { return identity(binary.BigEndian.Uint64(r.take(8))) }
-func (r *reader) span() time.Duration { return time.Duration(r.number()) * time.Microsecond }
-func (r *reader) grant() fence.Grant  { return fence.Grant(hex.EncodeToString(r.take(16))) }
-
-func (r *reader) time() time.Time {
-	if r.take(1)[0] == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(r.base + r.number()).UTC()
-}
-
-func (r *reader) text() string {
-	n := r.unsigned()
+// text packs the number of a known text, or 0, a length and a new text.
+func text[T ~string](p *packer, s *T) {
+	known := int64(slices.Index(p.texts, string(*s)) + 1) // they are few
+	number(p, &known)
 	switch {
-	case n > uint64(len(r.texts)):
-		r.fail()
-		return ""
-	case n > 0:
-		return r.texts[n-1]
+	case known < 0 || known > int64(len(p.texts)):
+		p.fail()
+	case known > 0:
+		*s = T(p.texts[known-1])
+	default:
+		size := int64(len(*s))
+		if number(p, &size); !p.unpacks {
+			p.bytes = append(p.bytes, *s...)
+		} else if size < 0 || size > int64(len(p.bytes)) {
+			p.fail()
+			return
+		} else {
+			*s, p.bytes = T(p.bytes[:size]), p.bytes[size:]
+		}
+		p.texts = append(p.texts, string(*s))
 	}
-	size := r.unsigned()
-	if size > uint64(len(r.rest)) {
-		r.fail()
-		return ""
-	}
-	s := string(r.take(size))
-	r.texts = append(r.texts, s)
-	return s
 }
 
-// count reads how many items follow. More than most are an error: an item takes
-// far more room in memory than in etcd, and others may have written it.
-func (r *reader) count(most int) int {
-	n := r.unsigned()
-	if n > uint64(most) {
-		r.fail()
-		return 0
+func (p *packer) grant(g *fence.Grant) {
+	const size = 16
+	switch raw, err := hex.DecodeString(string(*g)); {
+	case !p.unpacks && err == nil && len(raw) == size:
+		p.bytes = append(p.bytes, raw...)
+	case !p.unpacks: // not one of the law's grants
+		p.bytes = append(p.bytes, make([]byte, size)...)
+	case len(p.bytes) < size:
+		p.fail()
+	default:
+		*g, p.bytes = fence.Grant(hex.EncodeToString(p.bytes[:size])), p.bytes[size:]
 	}
-	return int(n)
+}
+
+// list packs a list. More than most items are an error: an item takes far more
+// room in memory than in etcd, and others may have written it.
+func list[T any](p *packer, items *[]T, most int, item func(*T)) {
+	n := int64(len(*items))
+	if number(p, &n); n < 0 || n > int64(most) {
+		p.fail()
+		return
+	}
+	if p.unpacks && n > 0 {
+		*items = make([]T, n)
+	}
+	for i := range *items {
+		item(&(*items)[i])
+	}
+}
+
+// pack packs a stored record, or unpacks it. It leaves out the key, which is in
+// the name.
+func (d *storedRecord) pack(p *packer) {
+	p.time(&d.written)
+	p.base = d.written
+	number(p, &d.clock)
+	number(p, &d.page.store)
+	number(p, &d.page.number)
+	number(p, &d.named)
+	r := &d.rec
+	number(p, &r.Token)
+	p.grant(&r.Grant)
+	for _, s := range []*string{&r.Owner, &r.Instance, &r.Actor, &r.Note, &r.Progress} {
+		text(p, s)
+	}
+	text(p, &r.State)
+	text(p, &r.Cause)
+	text(p, &r.Ended)
+	for _, t := range []*time.Time{&r.Acquired, &r.Renewed, &r.Deadline, &r.Succeeded, &r.HoldUntil, &r.ProgressAt} {
+		p.time(t)
+	}
+	number(p, &r.TTL)
+	number(p, &r.Every)
+	number(p, &r.Terms)
+	list(p, &r.Guards, tenure.MaxGuards, func(g *string) { text(p, g) })
+	list(p, &r.History, tenure.HistoryLen, func(t *tenure.Term) {
+		p.time(&t.Acquired)
+		p.base = t.Acquired
+		ahead := int64(t.Token) - t.Acquired.UnixMicro() // mostly small
+		number(p, &ahead)
+		t.Token = fence.Token(t.Acquired.UnixMicro() + ahead)
+		p.grant(&t.Grant)
+		for _, s := range []*string{&t.Owner, &t.Instance, &t.Actor, &t.Note} {
+			text(p, s)
+		}
+		text(p, &t.State)
+		text(p, &t.Cause)
+		text(p, &t.Ended)
+		p.time(&t.Finished)
+	})
+}
+
+func (d *storedRecord) encode() string {
+	p := &packer{bytes: append(make([]byte, 0, 256+48*len(d.rec.History)), recordFormat)}
+	d.pack(p)
+	return string(p.bytes)
 }
 
 // decodeRecord unpacks the record of a key. Its error matches [ErrDamaged].
 func decodeRecord(key string, value []byte) (*storedRecord, error) {
-	r := &reader{rest: value}
-	if r.take(1)[0] != recordFormat {
+	if len(value) == 0 || value[0] != recordFormat {
 		return nil, damaged(key, errFormat)
 	}
-	r.base = r.number()
-	d := &storedRecord{written: time.UnixMicro(r.base).UTC(), clock: r.id()}
-	d.page = pageID{store: r.id(), number: uint32(r.unsigned())}
-	d.named = r.id()
-	rec := &d.rec
-	rec.Key, rec.Token, rec.Grant = key, fence.Token(r.number()), r.grant()
-	rec.Owner, rec.Instance = r.text(), r.text()
-	rec.State, rec.Cause, rec.Ended = tenure.State(r.text()), tenure.Cause(r.text()), tenure.End(r.text())
-	rec.Actor, rec.Note, rec.Progress = r.text(), r.text(), r.text()
-	rec.Acquired, rec.Renewed, rec.Deadline = r.time(), r.time(), r.time()
-	rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time()
-	rec.TTL, rec.Every, rec.Terms = r.span(), r.span(), r.number()
-	for range r.count(tenure.MaxGuards) {
-		rec.Guards = append(rec.Guards, r.text())
+	p, d := &packer{unpacks: true, bytes: value[1:]}, &storedRecord{}
+	d.rec.Key = key
+	d.pack(p)
+	if p.err == nil && (len(p.bytes) > 0 || carried(&d.rec) && d.page.store == 0) {
+		p.err = errFormat
 	}
-	if n := r.count(tenure.HistoryLen); n > 0 {
-		rec.History = make([]tenure.Term, n)
+	if p.err == nil {
+		p.err = d.rec.Check()
 	}
-	for i := range rec.History {
-		t := &rec.History[i]
-		t.Owner, t.Instance, t.State, t.Cause = r.text(), r.text(), tenure.State(r.text()), tenure.Cause(r.text())
-		t.Ended, t.Actor, t.Note, t.Grant = tenure.End(r.text()), r.text(), r.text(), r.grant()
-		t.Acquired = r.time()
-		r.base = t.Acquired.UnixMicro()
-		t.Token, t.Finished = fence.Token(r.base+r.number()), r.time()
-	}
-	if r.err == nil && len(r.rest) > 0 {
-		r.err = errFormat
-	}
-	if r.err == nil {
-		r.err = rec.Check()
-	}
-	if r.err == nil && rec.State != tenure.Free && d.page.store == 0 {
-		r.err = errFormat
-	}
-	if r.err != nil {
-		return nil, damaged(key, r.err)
+	if p.err != nil {
+		return nil, damaged(key, p.err)
 	}
 	return d, nil
 }
 
-// encode packs a page.
-func (p *page) encode() string {
-	w := &writer{out: make([]byte, 0, 16+16*len(p.renewed)), base: p.written.UnixMicro()}
-	w.out = append(w.out, pageFormat)
-	w.number(w.base)
-	for grant, t := range p.renewed {
-		w.id(identity(grant))
-		w.number(t.UnixMicro() - w.base)
+func (pg *page) encode() string {
+	p := &packer{bytes: append(make([]byte, 0, 16+16*len(pg.renewed)), pageFormat)}
+	p.time(&pg.written)
+	p.base = pg.written
+	for grant, t := range pg.renewed {
+		number(p, &grant)
+		p.time(&t)
 	}
-	return string(w.out)
+	return string(p.bytes)
 }
 
-// maxPageBytes is more than a page has: 96 leases take at most 1,739 bytes.
+// maxPageBytes is more than a page has: 96 leases take at most 1,931 bytes.
 const maxPageBytes = 2048
 
 func decodePage(name string, value []byte) (*page, error) {
-	r := &reader{rest: value}
-	if len(value) > maxPageBytes || r.take(1)[0] != pageFormat {
-		r.fail()
+	p, pg := &packer{unpacks: true}, &page{renewed: map[uint64]time.Time{}}
+	if len(value) == 0 || len(value) > maxPageBytes || value[0] != pageFormat {
+		p.fail()
+	} else {
+		p.bytes = value[1:]
 	}
-	r.base = r.number()
-	p := &page{written: time.UnixMicro(r.base).UTC(), renewed: map[uint64]time.Time{}}
-	for len(r.rest) > 0 {
-		grant := uint64(r.id())
-		p.renewed[grant] = time.UnixMicro(r.base + r.number()).UTC()
+	p.time(&pg.written)
+	p.base = pg.written
+	for len(p.bytes) > 0 {
+		var grant uint64
+		var t time.Time
+		number(p, &grant)
+		p.time(&t)
+		pg.renewed[grant] = t
 	}
-	if r.err != nil {
-		return nil, fmt.Errorf("%w: page %.200q: %w", ErrDamaged, name, r.err)
+	if p.err != nil {
+		return nil, fmt.Errorf("%w: page %.200q: %w", ErrDamaged, name, p.err)
 	}
-	return p, nil
+	return pg, nil
 }
 
 // ErrDamaged is matched by errors about a record that the law cannot have made.
