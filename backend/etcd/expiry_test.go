@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -306,4 +307,35 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 			t.Errorf("on a clock that is %s, a refusal says %v", name, a.Err)
 		}
 	}
+}
+
+// TestALapsedLeaseIsForgotten by its store when another store has taken its
+// key.
+func TestALapsedLeaseIsForgotten(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	here, there := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	var passed atomic.Int64
+	clock := func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	here.domain, here.clock = newIdentity(), clock
+	there.domain, there.clock = here.domain, clock
+	left, kept := longClaim("forgotten/left", "ann"), longClaim("forgotten/kept", "ann")
+	must(t, here, left, kept)
+	passed.Store(int64(2 * time.Hour))
+	must(t, there, longClaim(left.Key, "bob"))
+	here.mu.Lock()
+	p := here.held[left.Key].page
+	here.mu.Unlock()
+	testenv.Eventually(t, "only the key that nobody took is remembered", func() error {
+		here.writeLapsed(t.Context(), p)
+		if _, err := here.Sweep(t.Context()); err != nil {
+			return err
+		}
+		here.mu.Lock()
+		defer here.mu.Unlock()
+		if len(here.held) != 1 || here.held[kept.Key] == nil || len(p.members) != 1 {
+			return fmt.Errorf("%d leases are", len(here.held))
+		}
+		return nil
+	})
 }

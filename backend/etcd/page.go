@@ -26,7 +26,7 @@ type ownPage struct {
 	alarm   *time.Timer        // runs until the first deadline
 }
 
-// member is a lease on an own page, or one that is being written there.
+// member is a lease on an own page, perhaps before its record is written.
 type member struct {
 	page     *ownPage
 	key      string

@@ -178,6 +178,32 @@ func TestAnOfferToADeadStoreStallsNobody(t *testing.T) {
 	}
 }
 
+// TestStoresThatOnlyWatchStallNobody: the first two in the queue are told of a
+// freed key, and do not want it. The third gets it.
+func TestStoresThatOnlyWatchStallNobody(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "queue/watched"
+	holder := open(t, dial(t, c), c.Prefix())
+	mine := claim(key, "holder")
+	must(t, holder, mine)
+	for n := range int64(2) {
+		newWaiter(t, open(t, dial(t, c), c.Prefix()), key, int(n))
+		queued(t, holder, key, n+1)
+	}
+	third := newWaiter(t, open(t, dial(t, c), c.Prefix()), key, 3)
+	queued(t, holder, key, 3)
+	if a := resolve(t.Context(), third.st, third.mine); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Fatalf("the key is held: %v", a.Err)
+	}
+	must(t, holder, then(tenure.Release, mine))
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if err := third.wait(ctx, true); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNoQueueEntryIsLeftBehind by a store that no longer waits.
 func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	t.Parallel()

@@ -162,7 +162,8 @@ func (s *Store) readPages(ctx context.Context, revision int64) (map[string]*mvcc
 
 // Sweep drops the records that have not mattered for the retention. A record
 // that changes meanwhile stays. Damaged records stay, too. They are reported
-// after the others have been dropped.
+// after the others have been dropped. Sweep also forgets the lapsed leases of
+// this store whose keys others have taken or dropped.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
@@ -172,6 +173,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	now := s.now()
 	var failed failures.List
 	var drops []clientv3.Op
+	own := map[*member]bool{} // that records still name
 	flush := func() error {
 		if len(drops) == 0 {
 			return nil
@@ -189,6 +191,9 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		return nil
 	}
 	for e, err := range s.scan(ctx, "") {
+		s.mu.Lock()
+		own[s.memberOf(e.view.stored)] = true
+		s.mu.Unlock()
 		switch {
 		case errors.Is(err, ErrDamaged):
 			failed.Add(err)
@@ -207,6 +212,14 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	}
 	if err = errors.Join(flush(), failed.Err()); err != nil {
 		return dropped, store.Unknown(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, m := range s.held {
+		if m.lapsed && !own[m] {
+			s.removeMember(m)
+			delete(s.views, key)
+		}
 	}
 	return dropped, nil
 }

@@ -227,15 +227,14 @@ func (s *Store) send(ctx context.Context, b *batch) {
 			return
 		}
 	}
-	ops := s.pageOps(b)
-	pages := len(ops)
+	parts := s.pageOps(b)
 	for _, g := range b.groups {
 		if g.step == renewing {
 			s.renewOps(g)
 		}
-		ops = append(ops, clientv3.OpTxn(g.ops.compares, g.ops.then, g.ops.otherwise))
+		parts = append(parts, g.ops)
 	}
-	resp, err := s.txn(ctx, nil, ops, nil)
+	answers, revision, err := s.transact(ctx, parts)
 	switch {
 	case leaseGone(err): // of a page or of a queue entry: nothing was done
 		s.checkLeases(ctx, b)
@@ -246,28 +245,53 @@ func (s *Store) send(ctx context.Context, b *batch) {
 		fail(b.groups, err)
 		return
 	}
-	revision := resp.Header.Revision
 	s.mu.Lock()
-	for i, p := range slices.Concat(b.created, b.renewed) {
-		if resp.Responses[i].GetResponseTxn().Succeeded {
+	pages := slices.Concat(b.created, b.renewed)
+	for i, p := range pages {
+		if answers[i].Succeeded {
 			p.mod = revision
 			s.setAlarm(p)
 		}
 	}
 	s.mu.Unlock()
 	for i, g := range b.groups {
-		s.takeAnswer(g, revision, resp.Responses[pages+i].GetResponseTxn())
+		s.takeAnswer(g, revision, answers[len(pages)+i])
 	}
 }
 
+// transact makes one transaction of several. It returns an answer for each.
+func (s *Store) transact(ctx context.Context, parts []operations) ([]*etcdserverpb.TxnResponse, int64, error) {
+	if len(parts) == 1 { // a transaction within another costs etcd more
+		resp, err := s.txn(ctx, parts[0].compares, parts[0].then, parts[0].otherwise)
+		if err != nil {
+			return nil, 0, err
+		}
+		return []*etcdserverpb.TxnResponse{(*etcdserverpb.TxnResponse)(resp)}, resp.Header.Revision, nil
+	}
+	ops := make([]clientv3.Op, len(parts))
+	for i, o := range parts {
+		ops[i] = clientv3.OpTxn(o.compares, o.then, o.otherwise)
+	}
+	resp, err := s.txn(ctx, nil, ops, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	answers := make([]*etcdserverpb.TxnResponse, len(parts))
+	for i := range answers {
+		answers[i] = resp.Responses[i].GetResponseTxn()
+	}
+	return answers, resp.Header.Revision, nil
+}
+
 // pageOps makes the operations that create and renew the pages of a batch.
-func (s *Store) pageOps(b *batch) (ops []clientv3.Op) {
+func (s *Store) pageOps(b *batch) (parts []operations) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	for _, p := range b.created {
 		missing := clientv3.Compare(clientv3.CreateRevision(s.names.page(p.id)), "=", 0)
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{missing}, []clientv3.Op{s.put(p, p.content(now, nil))}, nil))
+		put := s.put(p, p.content(now, nil))
+		parts = append(parts, operations{compares: []clientv3.Cmp{missing}, then: []clientv3.Op{put}})
 	}
 	for _, p := range b.renewed {
 		renewed := map[uint64]time.Time{}
@@ -277,9 +301,9 @@ func (s *Store) pageOps(b *batch) (ops []clientv3.Op) {
 			}
 		}
 		put := s.put(p, p.content(now, renewed))
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{s.unchanged(p)}, []clientv3.Op{put}, nil))
+		parts = append(parts, operations{compares: []clientv3.Cmp{s.unchanged(p)}, then: []clientv3.Op{put}})
 	}
-	return ops
+	return parts
 }
 
 // checkLeases finds out which etcd lease of a batch is gone.
@@ -359,7 +383,7 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 	g.view, g.fresh = v, true
 }
 
-// readQueue takes from the answers to a write who waits for the key.
+// readQueue finds the waiting stores in the answers to a write.
 func (s *Store) readQueue(g *group, answers []*etcdserverpb.ResponseOp, revision int64) {
 	if g.ops.head < 0 {
 		return

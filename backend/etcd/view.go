@@ -15,8 +15,8 @@ import (
 type view struct {
 	mod    int64         // mod_revision of the record; 0 if there is none
 	stored *storedRecord // nil if there is none
-	// pageRead says that the page that the record names was read with it. Then
-	// page and pageMod say what was there. page is nil if the page is gone.
+	// pageRead says that the page that the record names was read with it, as
+	// page and pageMod. page is nil if the page is gone.
 	pageRead bool
 	page     *page
 	pageMod  int64
@@ -84,8 +84,8 @@ func (s *Store) reads(key string, v *view) (ops []clientv3.Op, expected pageID) 
 	return ops, expected
 }
 
-// parse makes a view of the answers to reads. If the record names another page
-// than the one that was read, the view has no page.
+// parse makes a view of the answers to reads. If the record does not name the
+// expected page, the view has no page.
 func (s *Store) parse(key string, expected pageID, answers []*etcdserverpb.ResponseOp, revision int64) (*view, error) {
 	v := &view{asOf: revision}
 	kvs := answers[0].GetResponseRange().Kvs

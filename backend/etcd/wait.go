@@ -214,20 +214,30 @@ func (s *Store) enterOp(key string, a *etcdLease) clientv3.Op {
 	return clientv3.OpPut(s.names.entry(key, s.id), "", clientv3.WithLease(a.id))
 }
 
-// Enter puts this store into the queue of a key, or keeps its place there.
+// Enter puts this store into the queue of a key, or keeps its place there. If
+// it finds the key free, it wakes the waiters: the stores that were told of that
+// may not want the key any more.
 func (l *listener) Enter(ctx context.Context, key string) (placed bool, err error) {
 	s := l.s
 	a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))
 	if err := s.extendLease(ctx, a, s.queueTTL); err != nil {
 		return false, err
 	}
-	_, err = repeated(ctx, requestTimeout, func(ctx context.Context) (clientv3.OpResponse, error) {
-		return s.client.Do(ctx, s.enterOp(key, a))
+	// Repeating is safe: a store has only one entry.
+	resp, err := repeated(ctx, requestTimeout, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.client.Txn(ctx).Then(clientv3.OpGet(s.names.record(key)), s.enterOp(key, a)).Commit()
 	})
 	if leaseGone(err) {
 		s.leaseLost(a)
 	}
-	return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	v, err := s.parse(key, pageID{}, resp.Responses, resp.Header.Revision)
+	if err != nil || v.stored == nil || !carried(&v.stored.rec) {
+		s.hub.Changed(key) // if it is damaged, the next request reports that
+	}
+	return true, nil
 }
 
 // StepOut takes this store out of the queues of keys. If that fails, the
