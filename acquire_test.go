@@ -11,9 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
@@ -171,62 +169,6 @@ func TestHintsThatEndedAreTriedAgain(t *testing.T) {
 			both.Wait()
 		})
 	}
-}
-
-// TestAStoreThatSeesEarlierChangesIsNotAskedTwice: after the refusal a caller
-// only waits for a hint. A hint that came just as the watch began counts.
-func TestAStoreThatSeesEarlierChangesIsNotAskedTwice(t *testing.T) {
-	for _, early := range []bool{false, true} {
-		inBubble(t, func(r *rig) {
-			holder := r.acquire(r.client(nil, nil), "jobs/one", nil)
-			seeing := &seeingStore{Store: r.st, early: early}
-			c := r.client(seeing, nil)
-			got := make(chan *Lease, 1)
-			go func() { got <- r.acquire(c, "jobs/one", &LeaseOptions{WaitFor: Forever}) }()
-			time.Sleep(engine.PollHinted / 2)
-			synctest.Wait()
-			if n := seeing.asked.Load(); !early && n != 1 || early && n < 2 {
-				r.Errorf("a hint came with the watch: %t; the store was asked %d times", early, n)
-			}
-			start := time.Now()
-			if err := holder.Release(r.Context()); err != nil {
-				r.Fatal(err)
-			}
-			<-got
-			wantAfter(r, start, 0, 0)
-		})
-	}
-}
-
-// seeingStore is a store whose watches also tell of changes before they began.
-// With early, there is such a change.
-type seeingStore struct {
-	*mem.Store
-	asked atomic.Int64
-	early bool
-}
-
-func (s *seeingStore) Sees() bool { return true }
-
-func (s *seeingStore) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
-	s.asked.Add(1)
-	return s.Store.Apply(ctx, requests)
-}
-
-func (s *seeingStore) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
-	hints, err := s.Store.Watch(ctx, key)
-	if err != nil || !s.early {
-		return hints, err
-	}
-	all := make(chan struct{}, 1)
-	all <- struct{}{}
-	go func() {
-		defer close(all)
-		for range hints {
-			all <- struct{}{}
-		}
-	}()
-	return all, nil
 }
 
 // shortWatch is a store whose hints end after a second.

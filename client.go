@@ -81,9 +81,6 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	}
 	_, options.Watches = st.(store.Watcher)
 	_, options.Acts = st.(store.Announcer)
-	if p, is := st.(store.Pipelined); is {
-		options.Pipelines = p.Pipelines()
-	}
 	c.engine = engine.New(options)
 	c.alarm = clock.NewAlarm(clk, c.tick)
 	c.refusals = refusals.NewRecorder(st, clk, c.o.CallTimeout)

@@ -292,15 +292,11 @@ func (c *Client) startWatch(key string) {
 // watchKey passes on hints about a key until they end.
 func (c *Client) watchKey(ctx context.Context, key string) error {
 	watcher := c.st.(store.Watcher)
-	opened := engine.Watched
-	if lookout, is := watcher.(store.Lookout); is && lookout.Sees() {
-		opened = engine.WatchedSince
-	}
 	hints, err := watcher.Watch(ctx, key)
 	if err != nil {
 		return err
 	}
-	c.hint(ctx, key, opened, nil)
+	c.hint(ctx, key, engine.Watched, nil)
 	for range hints {
 		c.hint(ctx, key, engine.Changed, nil)
 	}

@@ -19,11 +19,8 @@ import (
 // random that other clients wait.
 type stormy struct {
 	*mem.Store
-	pipelines bool
-	calm      atomic.Bool
+	calm atomic.Bool
 }
-
-func (s *stormy) Pipelines() bool { return s.pipelines }
 
 func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answer {
 	if s.calm.Load() {
@@ -73,13 +70,12 @@ func (s *stormy) Apply(ctx context.Context, batch []tenure.Request) []store.Answ
 // tokens rise. When the storm is over, every key can be had, and nothing is
 // left in the clients.
 func TestAStormLeavesOneTruth(t *testing.T) {
-	t.Run("one batch at a time", func(t *testing.T) { inBubble(t, func(r *rig) { storm(r, false) }) })
-	t.Run("two", func(t *testing.T) { inBubble(t, func(r *rig) { storm(r, true) }) })
+	inBubble(t, storm)
 }
 
-func storm(r *rig, pipelines bool) {
+func storm(r *rig) {
 	const keys, contenders, lasts = 3, 24, 20 * time.Second
-	st := &stormy{Store: r.st, pipelines: pipelines}
+	st := &stormy{Store: r.st}
 	var clients [3]*Client
 	for i := range clients {
 		clients[i] = r.client(st, &Options{Observe: func(Event) {}, CallTimeout: 2 * time.Second})

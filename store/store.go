@@ -11,11 +11,10 @@
 //
 // [Store] is all that a client needs. The other interfaces are optional:
 //
-//   - [Watcher] wakes waiters, and [Lookout] does so for earlier changes.
+//   - [Watcher] wakes waiters.
 //   - [Announcer] tells holders of operators' acts.
 //   - [Sweeper] forgets old records on demand.
 //   - [Examiner] answers `croft doctor`.
-//   - [Pipelined] asks for two batches in flight.
 //
 // A backend calls [Register] from init, with the scheme of its URLs. A program
 // then needs only a blank import of the backend to [Open] such a URL. The steps
@@ -127,22 +126,7 @@ type Watcher interface {
 	// changed. Several changes may be one wake-up. A wake-up is a hint: only
 	// the next request tells the truth. The store closes the channel when ctx
 	// ends or the watch breaks. The caller then goes on by polling.
-	//
-	// A store may keep a refused Acquire for the next watch of the key, and
-	// grant it when its turn comes. The caller learns of the grant by sending
-	// the same request again as soon as it is woken. If nobody asks for the
-	// grant, the store gives it back when the watch ends or after a moment.
 	Watch(ctx context.Context, key string) (<-chan struct{}, error)
-}
-
-// Lookout is a Watcher whose watches also report earlier changes: a new watch
-// wakes its caller soon if the key has changed since this store last refused
-// it. A caller that was refused, and then watches, need not ask again when the
-// watch begins.
-type Lookout interface {
-	Watcher
-	// Sees reports whether this store's watches do so.
-	Sees() bool
 }
 
 // Announcer is a store that announces operators' acts, so that the holder of a
@@ -156,16 +140,6 @@ type Announcer interface {
 	// act. The store closes the channel when ctx ends, or when it can no longer
 	// announce.
 	Acts(ctx context.Context) (<-chan string, error)
-}
-
-// Pipelined is a store that gets more done with two batches in flight than with
-// one. This is so where most of a call is spent on the network or in a server.
-// The client then keeps two batches in flight instead of one. A store that
-// spends its time on the disk or on its own work gains more from larger
-// batches.
-type Pipelined interface {
-	// Pipelines reports whether two batches in flight are better than one.
-	Pipelines() bool
 }
 
 // Sweeper is a store that forgets records after their retention. Stores sweep

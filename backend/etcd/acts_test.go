@@ -54,6 +54,13 @@ func expectClosed(t *testing.T, keys <-chan string) {
 	}
 }
 
+// hearing returns the watch of acts, or nil.
+func hearing(st *Store) *watch {
+	st.listener.mu.Lock()
+	defer st.listener.mu.Unlock()
+	return st.listener.watches[acts]
+}
+
 func revoke(key string) tenure.Request {
 	return tenure.Request{
 		Verb: tenure.Revoke, Key: key, Secret: tenure.NewSecret(), Actor: "op", Note: "stuck",
@@ -75,15 +82,12 @@ func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the holder listens", func() error {
-		st.mu.Lock()
-		h := st.actWatch
-		st.mu.Unlock()
-		if h == nil {
+		if hearing(st) == nil {
 			return errors.New("not yet")
 		}
-		<-h.ready
 		return nil
 	})
+	listen(t, st) // returns when the watch has begun
 	began := time.Now()
 	if _, err := operator.Takeover(t.Context(), l.Key(), croft.ByHand{Note: "stuck"}); err != nil {
 		t.Fatal(err)
@@ -101,15 +105,15 @@ func TestATakeoverEndsTheHoldersContextLongBeforeItsRenewal(t *testing.T) {
 	}
 }
 
-// TestActsOfOneBatchHaveNoticesOfTheirOwn, in joint and in nested batches. The
-// number of notices is bounded, and they are not taken for records.
+// TestActsOfOneBatchHaveNoticesOfTheirOwn. The number of notices is bounded,
+// and they are not taken for records.
 func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client := dial(t, c)
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
 	const most = 250
-	for name, wary := range map[string]int64{"joint": 0, "nested": nestedFor} {
+	for _, name := range []string{"first", "again"} {
 		var claims, acts []tenure.Request
 		missing := map[string]bool{}
 		for n := range most {
@@ -125,7 +129,6 @@ func TestActsOfOneBatchHaveNoticesOfTheirOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st.nestedLeft.Store(wary)
 		must(t, st, append(acts, claim("batch/quiet/"+name, "ann"))...)
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		for resp := range client.Watch(ctx, st.names.notices(), clientv3.WithPrefix(),
@@ -202,11 +205,7 @@ func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	client, w := wired(t, c)
 	st := New(client, &Options{Prefix: c.Prefix(), SweepEvery: -1})
 	defer st.Close()
-	hearing := func() *actWatch {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		return st.actWatch
-	}
+	st.hub.Kept = 0
 	one, endOne := context.WithCancel(t.Context())
 	two, endTwo := context.WithCancel(t.Context())
 	defer endTwo()
@@ -223,7 +222,7 @@ func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	if opened["Watch"] != 1 || len(opened) != 1 {
 		t.Errorf("three listeners make calls %v, want one watch", opened)
 	}
-	first := hearing()
+	first := hearing(st)
 	endOne()
 	expectClosed(t, channels[0])
 	must(t, st, revoke("acts/one"))
@@ -233,13 +232,13 @@ func TestTheWatchOfActsEndsWithItsListeners(t *testing.T) {
 	expectClosed(t, channels[1])
 	expectClosed(t, channels[2])
 	testenv.Eventually(t, "the watch ends", func() error {
-		if hearing() != nil {
+		if hearing(st) != nil {
 			return errors.New("it is open")
 		}
 		return nil
 	})
 	again := listen(t, st)
-	if hearing() == first {
+	if hearing(st) == first {
 		t.Error("a watch that has ended is used again")
 	}
 	must(t, st, revoke("acts/two"))

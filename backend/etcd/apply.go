@@ -8,9 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
@@ -35,9 +32,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	s.calls.Add(1)
 	defer s.calls.Add(-1)
 	if err := s.usable(ctx); err != nil {
-		for _, g := range groups {
-			g.fail(err)
-		}
+		fail(groups, err)
 	} else {
 		s.carryOut(ctx, groups)
 	}
@@ -49,29 +44,66 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	return answers
 }
 
+// step is what a group does next.
+type step int
+
+const (
+	looking  step = iota // read the key
+	writing              // replace the record, if it is unchanged
+	renewing             // note a renewal on the page, if the record is unchanged
+	finished
+)
+
+// group is the requests of one call on one key, in their order, and their
+// answers. They take effect together or not at all.
+type group struct {
+	key      string
+	requests []tenure.Request
+	indexes  []int // in the call
+	answers  []store.Answer
+
+	view  *view // nil if nothing is known of the key
+	fresh bool  // the view was read for these requests, so a refusal counts
+	// firstRead is the revision at which the key was first read for these
+	// requests.
+	firstRead int64
+	enters    bool  // reading the key also puts this store into its queue
+	entered   bool  // it has done so
+	yields    int   // how often it has left the key to another store,
+	yielded   int64 // and the revision of the record that it leaves no longer
+
+	// The rest is what decide and later steps have decided.
+	step      step
+	now       time.Time
+	granted   bool          // a new term begins
+	next      *storedRecord // the record to write,
+	etcdLease *etcdLease    // and the etcd lease that will carry it
+	// expired says that by the law the lease is over, though its page may
+	// exist. The write has the condition that the page is unchanged.
+	expired bool
+	member  *member  // the place on a page that was reserved for the write
+	creates *ownPage // that page, if it does not exist yet
+	renewed *member  // the lease to renew
+	ops     operations
+}
+
 // split divides requests into groups by key. It answers invalid requests.
-func split(requests []tenure.Request, answers []store.Answer) []*group {
-	groups := make([]*group, 0, len(requests))
+func split(requests []tenure.Request, answers []store.Answer) (groups []*group) {
 	byKey := make(map[string]*group, len(requests))
-	room, indexes := make([]group, len(requests)), make([]int, len(requests))
 	for i := range requests {
 		req := &requests[i]
 		if err := req.Check(); err != nil {
 			answers[i].Err = err
 			continue
 		}
-		indexes[i] = i
-		if g := byKey[req.Key]; g != nil {
-			g.requests, g.indexes = append(g.requests, *req), append(g.indexes, i)
-			g.answers = append(g.answers, store.Answer{})
-			continue
+		g := byKey[req.Key]
+		if g == nil {
+			g = &group{key: req.Key}
+			byKey[req.Key] = g
+			groups = append(groups, g)
 		}
-		g := &room[i]
-		g.key = req.Key
-		// Their capacity is 1, so appending does not overwrite the neighbours.
-		g.requests, g.indexes, g.answers = requests[i:i+1:i+1], indexes[i:i+1:i+1], answers[i:i+1:i+1]
-		byKey[req.Key] = g
-		groups = append(groups, g)
+		g.requests, g.indexes = append(g.requests, *req), append(g.indexes, i)
+		g.answers = append(g.answers, store.Answer{})
 	}
 	return groups
 }
@@ -82,54 +114,49 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 	for _, g := range groups {
 		g.view = s.cached(g.key)
 	}
-	if len(groups) == 1 {
-		s.awaitQueueRead(ctx, groups[0])
-	}
-	for round := 0; len(groups) > 0; round++ {
-		if err := pause(ctx, round); err != nil {
-			for _, g := range groups {
-				g.fail(err)
-			}
-			return
-		}
+	for round := 0; ; round++ {
 		for _, g := range groups {
 			s.decide(g)
-			if g.step != finished {
-				continue
-			}
-			if err := s.ensureHeld(ctx, g); err != nil {
-				g.fail(err)
-				continue
-			}
-			g.finish()
-			if g.requests[0].Verb == tenure.Acquire && errors.Is(g.answers[0].Err, tenure.ErrHeld) {
-				s.requeue(&g.requests[0])
+			if g.step == finished {
+				if err := s.ensureHeld(ctx, g); err != nil {
+					fail([]*group{g}, err)
+					continue
+				}
+				s.finish(g)
 			}
 		}
 		groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == finished })
 		if len(groups) == 0 {
 			return
 		}
-		// The key is offered to another store. Let that store ask first.
-		if len(groups) == 1 && groups[0].yields == maxYields && groups[0].step == looking && groups[0].confirmed {
-			if err := clock.Sleep(ctx, headStart); err != nil {
-				groups[0].fail(err)
-				return
-			}
+		if err := pause(ctx, round); err != nil {
+			fail(groups, err)
+			return
 		}
-		batches := s.batches(s.grantMissing(ctx, groups))
-		if len(batches) == 1 {
-			s.send(ctx, batches[0])
-		} else {
-			var all sync.WaitGroup
-			for _, b := range batches {
+		if err := s.yield(ctx, groups); err != nil {
+			fail(groups, err)
+			return
+		}
+		var all sync.WaitGroup
+		batches := s.batches(s.extendAll(ctx, groups))
+		for i, b := range batches {
+			if i == len(batches)-1 {
+				s.send(ctx, b)
+			} else {
 				all.Go(func() { s.send(ctx, b) })
 			}
-			all.Wait()
 		}
+		all.Wait()
 		groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == finished })
 	}
 }
+
+// An acquire leaves a freed key to the store that is named in its record: for
+// headStart, then for twice as long, and so on.
+const (
+	headStart = 2 * time.Millisecond
+	maxYields = 3
+)
 
 // pause waits before a round. There is no pause before the first four rounds.
 // Later pauses are short and random, so that contenders do not meet again and
@@ -144,68 +171,258 @@ func pause(ctx context.Context, round int) error {
 	return clock.Sleep(ctx, rand.N(min(time.Millisecond<<min(round-4, 6), 50*time.Millisecond)))
 }
 
-// grantMissing finds the etcd leases for the records to write, and has etcd
-// grant those that are missing. Meanwhile it reads the keys of which nothing is
-// known. That saves a round trip if they have a record. It returns the groups
-// that can go on at once.
-func (s *Store) grantMissing(ctx context.Context, groups []*group) []*group {
-	granting := map[*etcdLease][]*group{}
-	var ready, unknown []*group
-	for _, g := range groups {
-		if g.step != writing || g.next.rec.State == tenure.Free || g.keepsLease || g.awardTo != nil {
-			ready = append(ready, g)
+// decide applies the law to the view, fills in the answers, and sets the
+// group's next step. The answers count once that step has succeeded.
+func (s *Store) decide(g *group) {
+	g.step, g.next, g.etcdLease, g.member, g.creates, g.renewed = looking, nil, nil, nil, nil, nil
+	g.enters = false
+	v := g.view
+	if v == nil && g.requests[0].Verb == tenure.Acquire {
+		v = &view{} // most likely the key has no record
+	}
+	if v == nil || !s.isComplete(v) && !g.isNew(v) || s.isNamedElsewhere(g, v) {
+		s.willLook(g)
+		return
+	}
+	g.now = s.now()
+	rec := s.record(v, g.now)
+	cur, changed, renewals, reports := rec, false, true, true
+	g.granted = false
+	for i, req := range g.requests {
+		next, did, err := tenure.Apply(cur, req, g.now)
+		g.answers[i] = store.Answer{Record: next, Now: g.now, Err: err}
+		if !did {
 			continue
 		}
-		g.etcdLease = s.etcdLeaseFor(leaseSeconds(max(g.next.rec.TTL, g.next.rec.Deadline.Sub(g.now))))
-		switch {
-		case s.isGranted(g.etcdLease):
-			ready = append(ready, g)
-		case g.view.mod == 0 && !g.confirmed:
-			granting[g.etcdLease] = append(granting[g.etcdLease], g)
-			unknown = append(unknown, g)
-		default:
-			granting[g.etcdLease] = append(granting[g.etcdLease], g)
-			ready = append(ready, g)
+		changed = true
+		renewals = renewals && req.Verb == tenure.Renew && next.TTL == cur.TTL
+		reports = reports && req.Verb == tenure.Report
+		g.granted = g.granted || next.Token != cur.Token
+		cur = next
+	}
+	switch {
+	case !changed && g.fresh:
+		g.step = finished
+		return
+	case !changed, !s.isComplete(v):
+		s.willLook(g)
+		return
+	case renewals && rec.Alive(g.now) && s.canNoteRenewal(g, v, cur):
+		g.step = renewing
+		return
+	}
+	g.step, g.view = writing, v
+	g.next = &storedRecord{rec: cur, clock: s.domain, written: g.now}
+	g.expired = carried(&rec) && !g.now.Before(rec.Deadline) && !(v.pageRead && v.page == nil)
+	if reports && !s.isOwn(v.stored) {
+		g.keepLease()
+	} else if carried(&cur) {
+		g.etcdLease = s.etcdLeaseFor(leaseSeconds(max(cur.TTL, cur.Deadline.Sub(g.now))))
+	}
+}
+
+// isNew reports whether a record was written since its key was first read for
+// these requests. Then its page existed meanwhile, which is enough to refuse an
+// acquire. A key may change faster than its record and page can be read.
+func (g *group) isNew(v *view) bool { return g.fresh && v.mod > g.firstRead && carried(&v.stored.rec) }
+
+// willLook makes an acquire enter the key's queue when it reads the key, if
+// callers of this store wait for the key.
+func (s *Store) willLook(g *group) {
+	if g.requests[0].Verb == tenure.Acquire && !g.entered && s.hub.Watches(g.key) && !s.hub.Placed(g.key) {
+		g.enters, g.etcdLease = true, s.etcdLeaseFor(leaseSeconds(s.queueTTL))
+	}
+}
+
+// isNamedElsewhere reports whether an acquire finds a freed key that another
+// store is about to take. A write would only disturb it.
+func (s *Store) isNamedElsewhere(g *group, v *view) bool {
+	return g.requests[0].Verb == tenure.Acquire && v.stored != nil && v.stored.rec.State == tenure.Free &&
+		v.stored.named != 0 && v.stored.named != s.id && v.mod != g.yielded
+}
+
+// yield waits for a moment if another store is about to take a key.
+func (s *Store) yield(ctx context.Context, groups []*group) error {
+	pause := time.Duration(0)
+	for _, g := range groups {
+		if g.step != looking || g.view == nil || !s.isNamedElsewhere(g, g.view) {
+			continue
+		}
+		pause = max(pause, headStart<<g.yields)
+		if g.yields++; g.yields == maxYields {
+			g.yields, g.yielded = 0, g.view.mod
 		}
 	}
-	if len(granting) == 0 {
-		return ready
+	if pause == 0 {
+		return nil
 	}
-	var all sync.WaitGroup
-	errs := map[*etcdLease]error{}
-	var mu sync.Mutex
-	for a := range granting {
+	return clock.Sleep(ctx, pause)
+}
+
+// keepLease leaves the lease of another store on its page and its clock. A
+// progress report changes neither.
+func (g *group) keepLease() {
+	rec, v := g.next.rec, g.view
+	*g.next = *v.stored
+	if v.page != nil && v.pageMod > v.mod {
+		g.next.written = v.page.written // an older time would seem the clock's newest
+	}
+	rec.Renewed, rec.Deadline = v.stored.rec.Renewed, v.stored.rec.Deadline
+	g.next.rec = rec
+}
+
+// canNoteRenewal reports whether writing the page is enough for a renewal. If
+// so, it sets the group's lease and etcd lease.
+func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
+	if v.stored.clock != s.domain || next.Renewed.Before(v.stored.rec.Renewed) ||
+		!next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.memberOf(v.stored)
+	if m == nil || m.page.etcdLease.seconds != leaseSeconds(next.TTL) {
+		return false
+	}
+	g.renewed, g.etcdLease = m, m.page.etcdLease
+	return true
+}
+
+// extendAll extends the etcd leases of groups for as long as their answers will
+// promise. It returns the groups that can go on. It fails the others, or leaves
+// them to the next round if their etcd lease is gone.
+func (s *Store) extendAll(ctx context.Context, groups []*group) (ready []*group) {
+	need := map[*etcdLease]time.Duration{}
+	for _, g := range groups {
+		if g.etcdLease != nil {
+			need[g.etcdLease] = max(need[g.etcdLease], s.needed(g))
+		}
+	}
+	errs, mu, all := map[*etcdLease]error{}, sync.Mutex{}, sync.WaitGroup{}
+	for a, d := range need {
+		if lasts, _ := s.leaseLasts(a, d); lasts {
+			continue
+		}
 		all.Go(func() {
-			if err := s.extendLease(ctx, a, 0); err != nil {
+			if err := s.extendLease(ctx, a, d); err != nil {
 				mu.Lock()
+				defer mu.Unlock()
 				errs[a] = err
-				mu.Unlock()
 			}
 		})
 	}
-	for part := range slices.Chunk(unknown, maxGroups) {
-		for _, g := range part {
-			g.step, g.lookup = looking, lookup{key: g.key, shelf: true}
-		}
-		all.Go(func() { s.send(ctx, &batch{groups: part}) })
-	}
 	all.Wait()
-	for a, err := range errs {
-		for _, g := range granting[a] {
-			g.fail(err)
+	for _, g := range groups {
+		switch err := errs[g.etcdLease]; {
+		case g.etcdLease == nil || err == nil:
+			ready = append(ready, g)
+		case !errors.Is(err, errLeaseLost):
+			fail([]*group{g}, err)
 		}
 	}
 	return ready
 }
 
-// results returns what the reads of a transaction have found: one list of etcd
-// keys for each operation.
-func results(responses []*etcdserverpb.ResponseOp) [][]*mvccpb.KeyValue {
-	out := make([][]*mvccpb.KeyValue, len(responses))
-	for i, r := range responses {
-		if found := r.GetResponseRange(); found != nil {
-			out[i] = found.Kvs
+// reserve gives a record that is to be written its page. It keeps its old page
+// if that still fits.
+func (s *Store) reserve(g *group) {
+	if g.etcdLease == nil {
+		return
+	}
+	rec := &g.next.rec
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.member = &member{key: g.key, grant: rec.Grant, ttl: rec.TTL, deadline: rec.Deadline}
+	var except *ownPage
+	if old := s.memberOf(g.view.stored); old != nil && !g.granted {
+		setBack := rec.Renewed.Before(old.renewed) // the page has a later renewal
+		if old.page.etcdLease == g.etcdLease && !setBack {
+			g.member, g.next.page = nil, old.page.id
+			return
+		}
+		// It has another TTL or page now, but the queue is the same.
+		g.member.next, except = old.next, old.page
+	}
+	s.addMember(g.etcdLease, g.member, except)
+	if g.next.page = g.member.page.id; g.member.page.mod == 0 {
+		g.creates = g.member.page
+	}
+}
+
+// release gives up the place of a write that failed. If the write may have
+// happened, the record may be in etcd, on a page that nobody renews it on. Then
+// Close must not revoke the etcd lease.
+func (s *Store) release(g *group, unknown bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.member != nil {
+		s.removeMember(g.member)
+		g.etcdLease.doubtful = g.etcdLease.doubtful || unknown
+		g.member = nil
+	}
+}
+
+// wrote notes that a group's record is in etcd.
+func (s *Store) wrote(g *group, revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.held[g.key]; old != nil && g.member != nil && old != g.member {
+		s.removeMember(old)
+	}
+	if g.member != nil {
+		s.held[g.key] = g.member
+	}
+	if m := s.memberOf(g.next); m != nil {
+		m.ttl, m.deadline, m.lapsed = g.next.rec.TTL, g.next.rec.Deadline, false
+		s.setAlarm(m.page)
+	}
+	s.remember(g.key, &view{mod: revision, asOf: revision, stored: g.next})
+}
+
+// finish copies the records in the answers, so that the caller cannot change
+// the cache through them. It leaves out histories that the caller does not
+// need. It tells the hub of waiters how their acquires went.
+func (s *Store) finish(g *group) {
+	for i := range g.answers {
+		a := &g.answers[i]
+		switch err := a.Err.(type) { //nolint:errorlint // the law's own
+		case *tenure.NotOwnedError: // its history says who ended the term
+			err.Record = copied(err.Record)
+			a.Record = err.Record
+		case *tenure.HeldError:
+			err.Record = withoutHistory(err.Record)
+			a.Record = err.Record
+		default:
+			a.Record = withoutHistory(a.Record)
+		}
+		if g.requests[i].Verb != tenure.Acquire {
+			continue
+		}
+		if a.Err == nil {
+			s.hub.Granted(g.key)
+		} else {
+			s.hub.Refused(g.key, g.entered)
 		}
 	}
-	return out
+	g.step = finished
+}
+
+func copied(rec tenure.Record) tenure.Record {
+	rec.Guards, rec.History = slices.Clone(rec.Guards), slices.Clone(rec.History)
+	return rec
+}
+
+func withoutHistory(rec tenure.Record) tenure.Record {
+	rec.History, rec.Guards = nil, slices.Clone(rec.Guards)
+	return rec
+}
+
+// fail ends groups: the outcome of their requests is unknown because of err.
+func fail(groups []*group, err error) {
+	for _, g := range groups {
+		for i := range g.answers {
+			g.answers[i] = store.Answer{Err: store.Unknown(err)}
+		}
+		g.step = finished
+	}
 }

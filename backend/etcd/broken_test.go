@@ -26,10 +26,9 @@ var flaws = []struct {
 	{name: "a record that has changed is written over", group: "contention", compare: func(of string, _ *pb.Compare) bool { return of != "r" }},
 	{name: "records are not read", group: "history", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestRange() == nil }},
 	{name: "nobody is told of changes", group: "watch", deaf: true},
-	{name: "there is no live key", group: "transitions", operation: func(of string, op *pb.RequestOp) bool { return of != "l" || op.GetRequestPut() == nil }},
+	{name: "there are no pages", group: "transitions", operation: func(of string, op *pb.RequestOp) bool { return of != "p" || op.GetRequestPut() == nil }},
 	{name: "records are not written", group: "tokens", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestPut() == nil }},
-	{name: "renewals are not written", group: "handles", operation: func(of string, op *pb.RequestOp) bool { return of != "p" || op.GetRequestPut() == nil }},
-	{name: "shelves are not written", group: "history", operation: func(of string, op *pb.RequestOp) bool { return of != "h" || op.GetRequestPut() == nil }},
+	{name: "pages are not read", group: "handles", operation: func(of string, op *pb.RequestOp) bool { return of != "p" || op.GetRequestRange() == nil }},
 	{name: "nothing is dropped", group: "retention", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestDeleteRange() == nil }},
 }
 

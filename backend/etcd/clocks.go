@@ -1,14 +1,13 @@
 package etcd
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"sync"
 	"time"
 )
 
-// machineClock names this machine's clock in records and pages. All processes
+// machineClock names this machine's clock in records. All processes
 // of one boot share it, also in containers. If the system gives boots no name,
 // every process has a clock of its own.
 var machineClock = nameClock(bootName())
@@ -18,17 +17,7 @@ func nameClock(boot string) identity {
 		return newIdentity()
 	}
 	sum := sha256.Sum256([]byte("croft clock " + boot))
-	return identity(binary.BigEndian.Uint64(sum[:])) | unnamed<<1 // never 0 or unnamed
-}
-
-func newIdentity() identity {
-	var b [8]byte
-	for {
-		_, _ = rand.Read(b[:]) // never fails: crypto/rand aborts the program instead
-		if i := identity(binary.BigEndian.Uint64(b[:])); i > unnamed {
-			return i
-		}
-	}
+	return identity(binary.BigEndian.Uint64(sum[:])) | 1 // never 0
 }
 
 // clocks knows for each clock of other machines a time that it must have

@@ -103,11 +103,11 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	}
 	before := other.clocks.atLeast(mine.Key, holder.domain)
 	must(t, sameMachine(t, c, holder), report(mine))
-	record := lookup{key: mine.Key} // without the page
 	testenv.Eventually(t, "the record is read", func() error {
-		resp, err := other.txn(t.Context(), nil, record.ops(other.names), nil)
+		ops, none := other.reads(mine.Key, nil) // without the page
+		resp, err := other.txn(t.Context(), nil, ops, nil)
 		if err == nil {
-			_, err = other.parseView(record, results(resp.Responses))
+			_, err = other.parse(mine.Key, none, resp.Responses, resp.Header.Revision)
 		}
 		return err
 	})

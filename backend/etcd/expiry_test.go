@@ -26,6 +26,9 @@ func claimFor(key, owner string, ttl time.Duration) tenure.Request {
 	return req
 }
 
+// longClaim is for tests in which no lease may lapse.
+func longClaim(key, owner string) tenure.Request { return claimFor(key, owner, time.Hour) }
+
 // untilInTime repeats try until it reports true: until the machine did not
 // stall so long that leases lapsed which were to be renewed.
 func untilInTime(t *testing.T, try func(n int) bool) {
@@ -306,46 +309,33 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 	}
 }
 
-// TestAStalledAwardEndsAlone: an award ends at its deadline also for stores
-// that see it for the first time then, whichever clock the grant is on.
-func TestAStalledAwardEndsAlone(t *testing.T) {
+// TestALapsedLeaseIsForgotten by its store when another store has taken its
+// key.
+func TestALapsedLeaseIsForgotten(t *testing.T) {
 	t.Parallel()
-	for name, ahead := range map[string]time.Duration{"one clock": 0, "ahead": time.Hour, "behind": -time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := testenv.Etcd(t)
-			key := "stall/award/" + name
-			holder, bidder := otherMachine(t, c, ahead), otherMachine(t, c, 0)
-			if ahead == 0 {
-				holder.domain = bidder.domain
-			}
-			var passed atomic.Int64
-			bidder.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
-			waitedBefore(t, holder, key)
-			waitedBefore(t, bidder, key)
-			next := longClaim(key, "bidder")
-			own := holdByBid(t, holder, bidder, next)
-			must(t, bidder, next)
-			if a := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "early")); !errors.Is(a.Err, tenure.ErrHeld) {
-				t.Fatalf("it is held: %v", a.Err)
-			}
-			told := bidder.cached(key).stored.rec.Deadline
-			bidder.mu.Lock()
-			ends := own.page.members[own.slot].deadline
-			bidder.mu.Unlock()
-			if ahead == 0 && ends.Before(told) {
-				t.Errorf("its page would say that it is over at %s, and others reckon with %s", ends, told)
-			}
-			// Its etcd lease lives on, because it carries other leases.
-			passed.Store(int64(next.TTL + time.Minute))
-			bidder.writeLapsed(t.Context(), own.page)
-			late := resolve(t.Context(), otherMachine(t, c, 0), longClaim(key, "late"))
-			if late.Err != nil || late.Record.Cause != tenure.Expired {
-				t.Errorf("who comes by later is answered %v, %s", late.Err, late.Record.Cause)
-			}
-			if a := resolve(t.Context(), bidder, then(tenure.Renew, next)); !errors.Is(a.Err, tenure.ErrNotOwned) {
-				t.Errorf("the bidder's renewal: %v", a.Err)
-			}
-		})
-	}
+	c := testenv.Etcd(t)
+	here, there := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	var passed atomic.Int64
+	clock := func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	here.domain, here.clock = newIdentity(), clock
+	there.domain, there.clock = here.domain, clock
+	left, kept := longClaim("forgotten/left", "ann"), longClaim("forgotten/kept", "ann")
+	must(t, here, left, kept)
+	passed.Store(int64(2 * time.Hour))
+	must(t, there, longClaim(left.Key, "bob"))
+	here.mu.Lock()
+	p := here.held[left.Key].page
+	here.mu.Unlock()
+	testenv.Eventually(t, "only the key that nobody took is remembered", func() error {
+		here.writeLapsed(t.Context(), p)
+		if _, err := here.Sweep(t.Context()); err != nil {
+			return err
+		}
+		here.mu.Lock()
+		defer here.mu.Unlock()
+		if len(here.held) != 1 || here.held[kept.Key] == nil || len(p.members) != 1 {
+			return fmt.Errorf("%d leases are", len(here.held))
+		}
+		return nil
+	})
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -22,7 +21,7 @@ import (
 func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key, stores, terms = "award/crowd", 8, 120
+	const key, stores, terms = "handoff/crowd", 8, 120
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testenv.Patience)
 	defer cancel()
 	var (
@@ -94,99 +93,4 @@ func TestClientsThatComeAndGoLeaveNoKeyHeld(t *testing.T) {
 	if granted < terms || left > 1 {
 		t.Errorf("%d terms, and %d times the key was left to others by time alone", granted, left)
 	}
-}
-
-// TestABatchHandsOffAllItsKeys, in each form. A store that is late on a busy
-// machine hands nothing off. Then the test begins anew.
-func TestABatchHandsOffAllItsKeys(t *testing.T) {
-	t.Parallel()
-	c := testenv.Etcd(t)
-	for name, form := range map[string]batchForm{
-		"all or none": {30, 0}, "too many for that": {50, 0}, "each by itself": {maxGroups, nestedFor},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const quick = time.Second // a slower try may have been late
-			for tries, failed := 1, 0; ; tries++ {
-				began := time.Now()
-				err := handOffBatch(t, c, fmt.Sprintf("%s%s/%d/", c.Prefix(), name, tries), form)
-				if err == nil {
-					return
-				}
-				if time.Since(began) < quick {
-					failed++
-				}
-				if failed == 10 || tries == 100 {
-					t.Fatalf("not all keys were handed off in %d tries, of which %d were quick: %v", tries, failed, err)
-				}
-			}
-		})
-	}
-}
-
-// batchForm is how many keys are handed off, and how the batch is sent.
-type batchForm struct {
-	keys int
-	wary int64
-}
-
-// handOffBatch lets one store release keys in one batch, for which another
-// store has bid. It returns an error if a key was not handed off.
-func handOffBatch(t *testing.T, c *testenv.EtcdCluster, prefix string, form batchForm) error {
-	t.Helper()
-	holder, bidder := open(t, dial(t, c), prefix), open(t, dial(t, c), prefix)
-	holder.maxBidAge, bidder.idleInQueue, bidder.linger = time.Hour, time.Hour, time.Hour
-	// Makes the etcd lease that bids need.
-	must(t, bidder, longClaim("award/first", "bidder"))
-	var held, wanted, ends []tenure.Request
-	for n := range form.keys {
-		held = append(held, longClaim(fmt.Sprintf("award/batch/%d", n), "holder"))
-		wanted = append(wanted, longClaim(held[n].Key, "bidder"))
-		ends = append(ends, then(tenure.Release, held[n]))
-	}
-	must(t, holder, held...)
-	ctx, cancel := context.WithCancel(t.Context())
-	for _, q := range wanted {
-		if _, err := bidder.Watch(ctx, q.Key); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cancel()
-	testenv.Eventually(t, "it has left all queues", func() error {
-		bidder.mu.Lock()
-		defer bidder.mu.Unlock()
-		for key, t := range bidder.topics {
-			if t.queued || len(t.waiters) > 0 {
-				return fmt.Errorf("it is in that of %s", key)
-			}
-		}
-		return nil
-	})
-	testenv.Eventually(t, "it has left all its bids", func() error {
-		for _, a := range bidder.Apply(t.Context(), wanted) {
-			if !errors.Is(a.Err, tenure.ErrHeld) {
-				return a.Err
-			}
-		}
-		return nil
-	})
-	for _, q := range held {
-		v := holder.cached(q.Key)
-		holder.mu.Lock()
-		_, m := holder.ownMember(v.stored)
-		holder.mu.Unlock()
-		holder.readQueue(t.Context(), q.Key, m)
-	}
-	holder.nestedLeft.Store(form.wary)
-	must(t, holder, ends...)
-	for _, q := range wanted {
-		rec, err := holder.Get(t.Context(), q.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rec.History[len(rec.History)-1].Cause != tenure.Released {
-			return fmt.Errorf("%s was not: %+v", q.Key, rec)
-		}
-	}
-	return nil
 }

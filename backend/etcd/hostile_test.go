@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,9 +40,9 @@ func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 			t.Errorf("%s: %v, and it took %d bytes", what, err, took)
 		}
 	}
-	slots := []byte((&page{written: now, clock: newIdentity()}).encode())
+	slots := []byte((&page{written: now}).encode())
 	for slot := uint64(0); len(slots) < most; slot++ {
-		slots = append(binary.AppendUvarint(slots, slot), 0)
+		slots = append(binary.BigEndian.AppendUint64(slots, slot), 0)
 	}
 	took, err := allocated(func() error { _, err := decodePage("p", slots); return err })
 	if !errors.Is(err, ErrDamaged) || took > most {
@@ -60,8 +59,8 @@ func allocated(f func() error) (uint64, error) {
 	return after.TotalAlloc - before.TotalAlloc, err
 }
 
-// TestWhatIsPlantedAroundRecordsIsNotKept: a listing has all live keys and
-// pages in memory until it ends.
+// TestWhatIsPlantedAroundRecordsIsNotKept: a listing has all pages in memory
+// until it ends.
 func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -69,13 +68,12 @@ func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	long := strings.Repeat("x", 1<<20)
 	for name, value := range map[string]string{
-		st.names.live(1): long, st.names.page(pageID{store: 2, number: 1}): long,
-		st.names.lives() + long: "", st.names.pages() + long: "", st.names.record(long): "",
+		st.names.page(pageID{store: 2, number: 1}): long, st.names.pages() + long: "", st.names.record(long): "",
 	} {
 		testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, name, value); return err })
 	}
 	testenv.Eventually(t, "what is kept is short", func() error {
-		around, err := st.readLeaseKeys(ctx, 0)
+		around, err := st.readPages(ctx, 0)
 		if err != nil {
 			return err
 		}
@@ -83,7 +81,7 @@ func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
 		for name, kv := range around {
 			kept += len(name) + len(kv.Value)
 		}
-		if len(around) != 2 || kept > 1024 {
+		if len(around) != 1 || kept > 1024 {
 			t.Errorf("%d keys of %d bytes are kept", len(around), kept)
 		}
 		return nil
@@ -136,7 +134,7 @@ func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
 	}
 }
 
-// TestAPlantedRecordUnseatsNobody: it names the slot of another key.
+// TestAPlantedRecordUnseatsNobody: it names the page of another key.
 func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -147,7 +145,7 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	held := st.cached(mine.Key).stored
 	for n := range 2 {
 		planted := *held
-		planted.rec.Key, planted.slot = "seats/planted", held.slot+n*1000
+		planted.rec.Key, planted.page.number = "seats/planted", held.page.number+uint32(n)*1000
 		if _, err := client.Put(ctx, st.names.record(planted.rec.Key), planted.encode()); err != nil {
 			t.Fatal(err)
 		}
@@ -159,10 +157,10 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 		})
 	}
 	st.mu.Lock()
-	_, m := st.ownMember(held)
+	m := st.memberOf(held)
 	st.mu.Unlock()
 	if m == nil {
-		t.Error("the lease has lost its slot, and with it its renewals")
+		t.Error("the lease has lost its page, and with it its renewals")
 	}
 	must(t, st, then(tenure.Renew, mine), then(tenure.Release, mine))
 }
@@ -229,8 +227,8 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	must(t, st, good)
 	whole := st.cached(good.Key).stored.encode()
 	for _, name := range []string{
-		st.names.record("planted/../x"), st.names.record("planted/\x1b[2Jx"), st.names.record(""), st.names.record("planted/large"), st.names.shelf("planted/good"),
-		st.names.pages() + "x", st.names.lives() + "zz", st.names.queue("planted/good") + "x", st.names.queues() + "x",
+		st.names.record("planted/../x"), st.names.record("planted/\x1b[2Jx"), st.names.record(""), st.names.record("planted/large"),
+		st.names.pages() + "x", st.names.queue("planted/good") + "x", string(st.names) + "q/x",
 	} {
 		value := whole
 		if strings.HasSuffix(name, "large") {
@@ -255,51 +253,6 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	})
 	must(t, st, then(tenure.Renew, good), then(tenure.Release, good))
 	must(t, st, claim(good.Key, "bob"))
-}
-
-// TestAPlantedRecordKeepsNoPages of dead processes. It may name any other page.
-func TestAPlantedRecordKeepsNoPages(t *testing.T) {
-	t.Parallel()
-	c := testenv.Etcd(t)
-	client, ctx := dial(t, c), t.Context()
-	st := open(t, client, c.Prefix())
-	mine := claim("pages/mine", "ann")
-	must(t, st, mine)
-	long := time.Now().Add(-2 * st.retention)
-	pages := map[string]page{
-		"dead": {clock: newIdentity(), written: long, lease: 1},
-		"old":  {clock: newIdentity(), written: long, lease: st.cached(mine.Key).stored.lease},
-	}
-	name := func(what string) string { return st.names.pages() + what }
-	for what, p := range pages {
-		testenv.Eventually(t, "a page is left", func() error { _, err := client.Put(ctx, name(what), p.encode()); return err })
-	}
-	record := st.names.record("pages/planted")
-	testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, record, "x"); return err })
-	swept := func(left ...string) func() error {
-		return func() error {
-			if _, err := st.Sweep(ctx); err != nil && !errors.Is(err, ErrDamaged) {
-				return err
-			}
-			var there []string
-			for _, what := range []string{"dead", "old"} {
-				found, err := client.Get(ctx, name(what), clientv3.WithCountOnly())
-				if err != nil {
-					return err
-				}
-				if found.Count > 0 {
-					there = append(there, what)
-				}
-			}
-			if !slices.Equal(there, left) {
-				return fmt.Errorf("%q are there, want %q", there, left)
-			}
-			return nil
-		}
-	}
-	testenv.Eventually(t, "the dead page is dropped, the other stays", swept("old"))
-	testenv.Eventually(t, "the damage is deleted", func() error { _, err := client.Delete(ctx, record); return err })
-	testenv.Eventually(t, "both are dropped", swept())
 }
 
 func TestAPlantedMarkAdmitsNothing(t *testing.T) {
@@ -386,7 +339,7 @@ func TestUsersOfOneClusterKeepApart(t *testing.T) {
 			return nil
 		})
 	}
-	lease := owner.cached(mine.Key).stored.lease
+	lease := etcdLeaseOf(owner, mine.TTL)
 	for name, client := range map[string]*clientv3.Client{"reader": reader.client, "neighbour": neighbour} {
 		if _, err := client.Revoke(ctx, lease); err == nil {
 			t.Errorf("the %s has ended the etcd lease of another", name)
@@ -412,13 +365,13 @@ func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 		dead, next := otherMachine(t, c, 0), otherMachine(t, c, 0)
 		mine := claimFor(fmt.Sprintf("kept/key/%d", n), "ann", 2*time.Second)
 		must(t, dead, mine)
-		lease := dead.cached(mine.Key).stored.lease
+		lease := etcdLeaseOf(dead, mine.TTL)
 		if _, err := client.KeepAlive(t.Context(), lease); err != nil {
 			t.Fatal(err)
 		}
 		dead.Close() // no page says that the lease is over
 		rec, _ := grantedAt(t, next, mine.Key)
-		live, err := client.Get(t.Context(), next.names.live(lease))
+		live, err := client.Get(t.Context(), next.names.page(pageID{dead.id, 1}))
 		if err != nil || len(live.Kvs) == 0 {
 			return false // the machine has stalled, and the etcd lease is over
 		}

@@ -2,17 +2,21 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/tenure"
 )
 
+// errLeaseLost is the error of a request whose etcd lease expired meanwhile.
+var errLeaseLost = errors.New("etcd: the etcd lease expired while it was in use; ask again")
+
 // etcdLease is an etcd lease that carries all leases of one store with one TTL.
-// Its live key exists as long as the etcd lease does. If the live key is gone,
-// all those leases are over.
+// Its pages exist as long as it does.
 //
 // It lasts a little longer than the TTL. The store keeps it alive only when it
 // grants or renews a lease on it. So no answer has a deadline that is later
@@ -22,15 +26,12 @@ type etcdLease struct {
 	lock    chan struct{} // held while etcd grants it or keeps it alive
 
 	// The store's mutex protects the rest.
-	// id is 0 before etcd has granted it. Then it does not change, so the user
-	// of a granted etcd lease may read it without the mutex.
-	id            clientv3.LeaseID
-	goodUntil     time.Time // etcd keeps it until then, on the monotonic clock,
-	goodUntilWall time.Time // and on the clock that runs during suspend
-	hasLiveKey    bool
+	id            clientv3.LeaseID // 0 before etcd has granted it; then it does not change
+	goodUntil     time.Time        // etcd keeps it until then, on the monotonic clock,
+	goodUntilWall time.Time        // and on the clock that runs during suspend
 	gone          bool
-	page          *ownPage // the newest page, which may have free slots
-	users         int      // how many leases it carries
+	doubtful      bool // it may carry a lease that this store does not know of
+	pages         []*ownPage
 }
 
 // slack is how much longer an etcd lease lasts than the leases on it. Under
@@ -58,25 +59,26 @@ func (s *Store) etcdLeaseFor(seconds int64) *etcdLease {
 	return a
 }
 
-// dropLease forgets an etcd lease that is over, its pages, and the views of its
-// leases. The caller holds the mutex.
+// dropLease forgets an etcd lease that is over, its pages, and the leases on
+// them. The caller holds the mutex.
 func (s *Store) dropLease(a *etcdLease) {
 	a.gone = true
 	if s.etcdLeases[a.seconds] == a {
 		delete(s.etcdLeases, a.seconds)
 	}
-	for n, p := range s.pages {
-		if p.etcdLease == a {
-			p.stopAlarm()
-			delete(s.pages, n)
-			for _, m := range p.members {
-				s.cache.forget(m.key)
+	for _, p := range a.pages {
+		p.stopAlarm()
+		delete(s.pages, p.id.number)
+		for _, m := range p.members {
+			if s.held[m.key] == m {
+				delete(s.held, m.key)
+				delete(s.views, m.key)
 			}
 		}
 	}
 }
 
-// leaseLost notes that an etcd lease's live key is missing.
+// leaseLost notes that an etcd lease is gone.
 func (s *Store) leaseLost(a *etcdLease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,11 +86,11 @@ func (s *Store) leaseLost(a *etcdLease) {
 }
 
 // extendLease makes sure that etcd keeps an etcd lease for another d. It has
-// etcd grant it or keep it alive, unless it lasts that long already. An etcd
-// lease that has expired is no error here: its user finds the live key missing.
+// etcd grant it or keep it alive, unless it lasts that long already. It returns
+// errLeaseLost if the etcd lease has expired.
 func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) error {
-	if s.leaseLasts(a, d) {
-		return nil
+	if lasts, err := s.leaseLasts(a, d); lasts || err != nil {
+		return err
 	}
 	select {
 	case a.lock <- struct{}{}:
@@ -96,40 +98,36 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 		return wait.Ended(ctx)
 	}
 	defer func() { <-a.lock }()
-	if s.leaseLasts(a, d) {
-		return nil
+	if lasts, err := s.leaseLasts(a, d); lasts || err != nil {
+		return err
 	}
-	sent := time.Now()
-	s.mu.Lock()
-	id := a.id
-	s.mu.Unlock()
-	var seconds int64
+	sent, id, seconds := time.Now(), a.id, int64(0)
+	var err error
 	if id == 0 {
-		granted, err := once(ctx, s.timeout, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+		var granted *clientv3.LeaseGrantResponse
+		granted, err = once(ctx, s.timeout, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 			return s.client.Grant(ctx, a.seconds+s.extraSeconds)
 		})
-		if err != nil {
-			return err
+		if err == nil {
+			id, seconds = granted.ID, granted.TTL
 		}
-		id, seconds = granted.ID, granted.TTL
 	} else {
-		var err error
-		if seconds, err = repeated(ctx, s.timeout, func(ctx context.Context) (int64, error) {
+		seconds, err = repeated(ctx, s.timeout, func(ctx context.Context) (int64, error) {
 			return s.keepAliveOnce(ctx, id)
-		}); err != nil {
-			return err
-		}
+		})
+	}
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if seconds <= 0 { // it has expired
 		s.dropLease(a)
-		return nil
 	}
-	if a.id == 0 { // now it is granted
-		if a.gone { // it was dropped while etcd was asked
-			return errLeaseLost
-		}
+	if a.gone {
+		return errLeaseLost
+	}
+	if a.id == 0 { // users of a granted etcd lease read it without the mutex
 		a.id = id
 	}
 	a.goodUntil = sent.Add(time.Duration(seconds) * time.Second)
@@ -137,10 +135,13 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 	return nil
 }
 
-func (s *Store) leaseLasts(a *etcdLease, d time.Duration) bool {
+func (s *Store) leaseLasts(a *etcdLease, d time.Duration) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return a.id != 0 && (a.gone || a.remaining() >= d)
+	if a.gone {
+		return false, errLeaseLost
+	}
+	return a.id != 0 && a.remaining() >= d, nil
 }
 
 // remaining returns for how long etcd certainly keeps the etcd lease. The
@@ -153,13 +154,6 @@ func (a *etcdLease) remaining() time.Duration {
 // expired reports whether etcd may have let it expire. The caller holds the
 // mutex.
 func (a *etcdLease) expired() bool { return a.id != 0 && a.remaining() <= 0 }
-
-// isGranted reports whether etcd has granted an etcd lease.
-func (s *Store) isGranted(a *etcdLease) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return a.id != 0
-}
 
 // keepAliveOnce asks etcd once to keep an etcd lease alive. It returns the new
 // TTL. The client library's own call repeats without a pause while no member
@@ -184,57 +178,64 @@ func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (seconds
 
 // ensureHeld makes sure that etcd keeps the lease that an answer says is held.
 // If a request was sent again, the answer may be about an earlier write whose
-// etcd lease was not extended.
+// reply was lost, and whose etcd lease was not extended since.
 func (s *Store) ensureHeld(ctx context.Context, g *group) error {
-	if g.view == nil || g.view.stored == nil || g.view.stored.lease == 0 {
+	last := &g.answers[len(g.answers)-1]
+	if last.Err != nil || !last.Record.Alive(g.now) || g.view.stored.page.store != s.id {
 		return nil
 	}
-	rec := g.answers[len(g.answers)-1].Record
-	if g.answers[len(g.answers)-1].Err != nil || !rec.Alive(g.now) {
-		return nil
-	}
+	d := g.view.stored
 	s.mu.Lock()
-	var mine *etcdLease
-	for _, a := range s.etcdLeases {
-		if a.id == g.view.stored.lease {
-			mine = a
-		}
+	p := s.pages[d.page.number]
+	if p == nil || d.clock != s.domain {
+		s.mu.Unlock()
+		return errLeaseLost // soon the page is gone, or the deadline has passed
+	}
+	if s.memberOf(d) == nil {
+		m := &member{page: p, key: g.key, grant: d.rec.Grant, ttl: d.rec.TTL, deadline: last.Record.Deadline}
+		p.members[short(m.grant)], s.held[g.key] = m, m
+		s.setAlarm(p)
 	}
 	s.mu.Unlock()
-	if d := g.view.stored; d.page.store == s.id && (mine == nil || d.clock != s.domain && !s.isOwn(d)) {
-		// Soon the live key is gone, or the deadline has passed.
-		return errLeaseLost
-	}
-	if mine == nil {
-		return nil
-	}
-	if err := s.extendLease(ctx, mine, rec.Deadline.Sub(g.now)); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if mine.gone {
-		return errLeaseLost
-	}
-	return nil
+	return s.extendLease(ctx, p.etcdLease, last.Record.Deadline.Sub(g.now))
 }
 
 // revokeUnused revokes the etcd leases that carry nothing. Where that fails,
 // they expire.
 func (s *Store) revokeUnused() {
 	s.mu.Lock()
-	var free []clientv3.LeaseID
+	var unused []clientv3.LeaseID
 	for _, a := range s.etcdLeases {
-		if a.id != 0 && a.users == 0 && !a.gone {
-			free = append(free, a.id)
+		used := a.id == 0 || a.gone || a.doubtful
+		for _, p := range a.pages {
+			used = used || len(p.members) > 0
+		}
+		if !used {
+			unused = append(unused, a.id)
 		}
 	}
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
 	defer cancel()
-	for _, id := range free {
+	for _, id := range unused {
 		if _, err := s.client.Revoke(ctx, id); err != nil {
 			return
 		}
 	}
+}
+
+// needed returns for how long a group's etcd lease must last.
+func (s *Store) needed(g *group) time.Duration {
+	switch g.step {
+	case looking:
+		return s.queueTTL / 2
+	case renewing:
+		return g.view.stored.rec.TTL
+	}
+	return g.next.rec.Deadline.Sub(g.now)
+}
+
+// carried reports whether a record needs an etcd lease.
+func carried(rec *tenure.Record) bool {
+	return rec.State == tenure.Held || rec.State == tenure.Reserved
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TestNoAnswerRestsOnADroppedEtcdLease: the store dropped it as expired, while
-// its live key still exists. Nobody keeps it alive for as long as an answer
+// its page still exists. Nobody keeps it alive for as long as an answer
 // would promise.
 func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 	t.Parallel()
@@ -21,22 +21,22 @@ func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 	must(t, st, mine)
 	v := st.cached(mine.Key)
 	st.mu.Lock()
-	page, _ := st.ownMember(v.stored)
+	m := st.memberOf(v.stored)
 	st.mu.Unlock()
 	for name, g := range map[string]*group{
-		"a grant":   {step: writing, etcdLease: page.etcdLease, next: v.stored, now: v.stored.rec.Acquired},
-		"a renewal": {step: renewing, etcdLease: page.etcdLease, page: page, view: v},
+		"a grant":   {step: writing, etcdLease: m.page.etcdLease, next: v.stored, now: v.stored.rec.Acquired},
+		"a renewal": {step: renewing, etcdLease: m.page.etcdLease, renewed: m, view: v},
 	} {
-		if failed := st.extendAll(t.Context(), &batch{groups: []*group{g}})(); len(failed) != 0 {
-			t.Errorf("%s on what lives: %v", name, failed)
+		if ready := st.extendAll(t.Context(), []*group{g}); len(ready) != 1 {
+			t.Errorf("%s on what lives does not go on", name)
 		}
 		defer func() {
-			if failed := st.extendAll(t.Context(), &batch{groups: []*group{g}})(); !errors.Is(failed[page.etcdLease], errLeaseLost) {
-				t.Errorf("%s on what was given up: %v", name, failed)
+			if ready := st.extendAll(t.Context(), []*group{g}); len(ready) != 0 {
+				t.Errorf("%s on what was given up goes on", name)
 			}
 		}()
 	}
-	st.leaseLost(page.etcdLease)
+	st.leaseLost(m.page.etcdLease)
 }
 
 // TestADroppedEtcdLeaseIsNotUsedOnceGranted: it was dropped before etcd granted
@@ -51,8 +51,8 @@ func TestADroppedEtcdLeaseIsNotUsedOnceGranted(t *testing.T) {
 		t.Errorf("etcd lease %x, %v", a.id, err)
 	}
 	must(t, st, claim("gone/never", "ann"))
-	if d := st.cached("gone/never").stored; d.lease == 0 || d.rec.State != tenure.Held {
-		t.Errorf("it is %s and hangs on %x", d.rec.State, d.lease)
+	if d := st.cached("gone/never").stored; d.page.store != st.id || d.rec.State != tenure.Held {
+		t.Errorf("it is %s, on page %v", d.rec.State, d.page)
 	}
 }
 

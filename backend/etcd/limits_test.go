@@ -18,11 +18,11 @@ func TestBatchesFitIntoATransaction(t *testing.T) {
 	c := testenv.Etcd(t)
 	client := dial(t, c)
 
-	t.Run("the longest histories there are, all shelved at once", func(t *testing.T) {
+	t.Run("the longest histories there are", func(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+"long/")
 		long := func(n, size int) string { return fmt.Sprintf("%0*d", size, n) }
-		const mostTerms = maxInRecord + tenure.HistoryLen
+		const mostTerms = tenure.HistoryLen + 2
 		var acts, ends []tenure.Request
 		for k := range 40 {
 			key := long(k, 512)
@@ -98,10 +98,9 @@ func TestBatchesFitIntoATransaction(t *testing.T) {
 // holds.
 func fakeSuccessors(st *Store, held []tenure.Request) {
 	for _, req := range held {
-		v := st.cached(req.Key)
 		st.mu.Lock()
-		if _, m := st.ownMember(v.stored); m != nil {
-			m.next = successors{{id: newIdentity()}, {id: newIdentity()}}
+		if m := st.held[req.Key]; m != nil {
+			m.next = successors{newIdentity(), newIdentity()}
 		}
 		st.mu.Unlock()
 	}

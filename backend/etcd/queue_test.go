@@ -178,6 +178,32 @@ func TestAnOfferToADeadStoreStallsNobody(t *testing.T) {
 	}
 }
 
+// TestStoresThatOnlyWatchStallNobody: the first two in the queue are told of a
+// freed key, and do not want it. The third gets it.
+func TestStoresThatOnlyWatchStallNobody(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "queue/watched"
+	holder := open(t, dial(t, c), c.Prefix())
+	mine := claim(key, "holder")
+	must(t, holder, mine)
+	for n := range int64(2) {
+		newWaiter(t, open(t, dial(t, c), c.Prefix()), key, int(n))
+		queued(t, holder, key, n+1)
+	}
+	third := newWaiter(t, open(t, dial(t, c), c.Prefix()), key, 3)
+	queued(t, holder, key, 3)
+	if a := resolve(t.Context(), third.st, third.mine); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Fatalf("the key is held: %v", a.Err)
+	}
+	must(t, holder, then(tenure.Release, mine))
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if err := third.wait(ctx, true); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNoQueueEntryIsLeftBehind by a store that no longer waits.
 func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	t.Parallel()
@@ -195,7 +221,7 @@ func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	for range wake { // until it is closed
 	}
 	testenv.Eventually(t, "the queue is empty", func() error {
-		resp, err := st.client.Get(t.Context(), st.names.queues(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		resp, err := st.client.Get(t.Context(), string(st.names)+"q/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err == nil && resp.Count > 0 {
 			err = fmt.Errorf("%d are in it", resp.Count)
 		}
@@ -203,9 +229,8 @@ func TestNoQueueEntryIsLeftBehind(t *testing.T) {
 	})
 }
 
-// TestAnAcquireThatDoesNotWaitBlocksNobody: a store that has waited for a key
-// lately joins the queue when it is refused. If no caller waits, it leaves, and
-// passes on offers that it gets meanwhile.
+// TestAnAcquireThatDoesNotWaitBlocksNobody, although its store has waited for
+// the key lately.
 func TestAnAcquireThatDoesNotWaitBlocksNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

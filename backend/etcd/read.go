@@ -29,16 +29,16 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 		if err := pause(ctx, round); err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		l := s.lookupFor(key, v)
-		resp, err := s.txn(ctx, nil, l.ops(s.names), nil)
+		ops, expected := s.reads(key, v)
+		resp, err := s.txn(ctx, nil, ops, nil)
+		if err == nil {
+			v, err = s.parse(key, expected, resp.Responses, resp.Header.Revision)
+		}
 		if err != nil {
 			return tenure.Record{}, store.Unknown(err)
 		}
-		if v, err = s.parseView(l, results(resp.Responses)); err != nil {
-			return tenure.Record{}, store.Unknown(err)
-		}
-		if v.stored == nil || v.stored.lease == 0 || v.leaseRead {
-			return v.withHistory(s.record(v, s.now())), nil
+		if v.stored == nil || !carried(&v.stored.rec) || v.pageRead {
+			return copied(s.record(v, s.now())), nil
 		}
 	}
 }
@@ -60,7 +60,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 			case err != nil:
 				yield(tenure.Record{}, store.Unknown(err))
 				return
-			case !yield(withoutHistory(s.record(e.view, s.now())), nil):
+			case !yield(withoutHistory(s.record(&e.view, s.now())), nil):
 				return
 			}
 		}
@@ -73,17 +73,14 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 // scanned is one record of a scan.
 type scanned struct {
 	key  string
-	view *view
+	view view
 }
 
-// leaseKeys has all live keys and pages by name.
-type leaseKeys map[string]*mvccpb.KeyValue
-
-// scan reads all records with a prefix, and their live keys and pages, at one
-// revision. If etcd is compacted meanwhile, the rest is read at a newer one.
+// scan reads all records with a prefix, and all pages, at one revision. If etcd
+// is compacted meanwhile, the rest is read at a newer one.
 func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
-		var around leaseKeys
+		var pages map[string]*mvccpb.KeyValue
 		from, end := s.names.record(prefix), clientv3.GetPrefixRangeEnd(s.names.record(prefix))
 		revision := int64(0)
 		for {
@@ -92,24 +89,28 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, erro
 				return
 			}
 			resp, err := s.readPart(ctx, from, end, revision)
-			if errors.Is(err, rpctypes.ErrCompacted) {
-				revision, around = 0, nil
-				continue
-			}
-			if err == nil && around == nil {
+			if err == nil && pages == nil {
 				revision = resp.Header.Revision
-				around, err = s.readLeaseKeys(ctx, revision)
-				if errors.Is(err, rpctypes.ErrCompacted) {
-					revision, around = 0, nil
-					continue
-				}
+				pages, err = s.readPages(ctx, revision)
+			}
+			if errors.Is(err, rpctypes.ErrCompacted) {
+				revision, pages = 0, nil
+				continue
 			}
 			if err != nil {
 				yield(scanned{}, err)
 				return
 			}
 			for _, kv := range resp.Kvs {
-				e, err := s.viewOf(kv, around)
+				e := scanned{key: string(kv.Key)[len(s.names.records()):], view: view{asOf: revision}}
+				d, err := decodeRecord(e.key, kv.Value)
+				if err == nil {
+					var found []*mvccpb.KeyValue
+					if p := pages[s.names.page(d.page)]; p != nil {
+						found = append(found, p)
+					}
+					err = s.fill(&e.view, e.key, kv, d.page, found)
+				}
 				if !yield(e, err) {
 					return
 				}
@@ -123,75 +124,102 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, erro
 }
 
 // readPart reads one chunk of a range at a revision.
-func (s *Store) readPart(
-	ctx context.Context, from, end string, revision int64, options ...clientv3.OpOption,
-) (*clientv3.GetResponse, error) {
-	options = append(options, clientv3.WithRange(end), clientv3.WithLimit(listChunk), clientv3.WithRev(revision))
+func (s *Store) readPart(ctx context.Context, from, end string, revision int64) (*clientv3.GetResponse, error) {
 	return repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return s.client.Get(ctx, from, options...)
+		return s.client.Get(ctx, from,
+			clientv3.WithRange(end), clientv3.WithLimit(listChunk), clientv3.WithRev(revision))
 	})
 }
 
-// maxName is longer than the names of live keys and pages, without their
-// prefix.
-const maxName = 64
+// maxPageName is longer than the name of a page without its prefix.
+const maxPageName = 64
 
-// readLeaseKeys reads all live keys and pages at a revision. They are in memory
-// during a whole listing. So it drops long names and values, which other users
-// must have put there.
-func (s *Store) readLeaseKeys(ctx context.Context, revision int64) (leaseKeys, error) {
-	around := leaseKeys{}
-	for _, prefix := range []string{s.names.lives(), s.names.pages()} {
-		var options []clientv3.OpOption
-		if prefix == s.names.lives() {
-			options = append(options, clientv3.WithKeysOnly())
+// readPages reads all pages at a revision. They are in memory during a whole
+// listing. So it drops long names and values, which other users must have put
+// there.
+func (s *Store) readPages(ctx context.Context, revision int64) (map[string]*mvccpb.KeyValue, error) {
+	pages := map[string]*mvccpb.KeyValue{}
+	from, end := s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages())
+	for {
+		resp, err := s.readPart(ctx, from, end, revision)
+		if err != nil {
+			return nil, err
 		}
-		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
-		for {
-			resp, err := s.readPart(ctx, from, end, revision, options...)
-			if err != nil {
-				return nil, err
+		for _, kv := range resp.Kvs {
+			if len(kv.Value) > maxPageBytes {
+				kv.Value = nil // reported as damaged
 			}
-			for _, kv := range resp.Kvs {
-				if len(kv.Value) > maxPageBytes {
-					kv.Value = nil // reported as damaged
-				}
-				if len(kv.Key) <= len(prefix)+maxName {
-					around[string(kv.Key)] = kv
-				}
+			if len(kv.Key) <= len(s.names.pages())+maxPageName {
+				pages[string(kv.Key)] = kv
 			}
-			if !resp.More {
-				break
-			}
-			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 		}
+		if !resp.More {
+			return pages, nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
-	return around, nil
 }
 
-// viewOf makes a view of a record and the live keys and pages that were read
-// with it.
-func (s *Store) viewOf(kv *mvccpb.KeyValue, around leaseKeys) (scanned, error) {
-	key := string(kv.Key)[len(s.names.records()):]
-	d, err := decodeRecord(key, kv.Value)
-	if err != nil {
-		return scanned{key: key}, err
+// Sweep drops the records that have not mattered for the retention. A record
+// that changes meanwhile stays. Damaged records stay, too. They are reported
+// after the others have been dropped. Sweep also forgets the lapsed leases of
+// this store whose keys others have taken or dropped.
+func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, err
 	}
-	l := lookup{key: key, live: d.lease, page: d.page} // no shelf: listings have no history
-	found := [][]*mvccpb.KeyValue{{kv}}
-	add := func(name string) {
-		var list []*mvccpb.KeyValue
-		if kv := around[name]; kv != nil {
-			list = append(list, kv)
+	// The time is read before the first record, so no record seems older than
+	// it is.
+	now := s.now()
+	var failed failures.List
+	var drops []clientv3.Op
+	own := map[*member]bool{} // that records still name
+	flush := func() error {
+		if len(drops) == 0 {
+			return nil
 		}
-		found = append(found, list)
+		resp, err := s.txn(ctx, nil, drops, nil)
+		drops = drops[:0]
+		if err != nil {
+			return err
+		}
+		for _, r := range resp.Responses {
+			if r.GetResponseTxn().Succeeded {
+				dropped++
+			}
+		}
+		return nil
 	}
-	if l.live != 0 {
-		add(s.names.live(l.live))
+	for e, err := range s.scan(ctx, "") {
+		s.mu.Lock()
+		own[s.memberOf(e.view.stored)] = true
+		s.mu.Unlock()
+		switch {
+		case errors.Is(err, ErrDamaged):
+			failed.Add(err)
+			continue
+		case err == nil && s.record(&e.view, now).Droppable(now, s.retention):
+			name := s.names.record(e.key)
+			same := clientv3.Compare(clientv3.ModRevision(name), "=", e.view.mod)
+			drops = append(drops, clientv3.OpTxn([]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(name)}, nil))
+		}
+		if err == nil && len(drops) == maxGroups {
+			err = flush()
+		}
+		if err != nil {
+			return dropped, store.Unknown(err)
+		}
 	}
-	if l.page.store != 0 {
-		add(s.names.page(l.page))
+	if err = errors.Join(flush(), failed.Err()); err != nil {
+		return dropped, store.Unknown(err)
 	}
-	v, err := s.parseView(l, found)
-	return scanned{key: key, view: v}, err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, m := range s.held {
+		if m.lapsed && !own[m] {
+			s.removeMember(m)
+			delete(s.views, key)
+		}
+	}
+	return dropped, nil
 }

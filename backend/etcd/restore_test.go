@@ -19,8 +19,8 @@ func TestAnOlderReadReplacesNoNewerView(t *testing.T) {
 	defer s.Close()
 	newer, older := &view{mod: 7, asOf: 9}, &view{mod: 5, asOf: 8}
 	s.mu.Lock()
-	s.addView("views/key", newer)
-	s.addView("views/key", older)
+	s.remember("views/key", newer)
+	s.remember("views/key", older)
 	s.mu.Unlock()
 	if got := s.cached("views/key"); got != newer {
 		t.Errorf("remembered is what was so at revision %d", got.asOf)
@@ -58,8 +58,8 @@ func TestARestoreEmptiesTheCache(t *testing.T) {
 	there := dial(t, after)
 	other := open(t, there, after.Prefix())
 	must(t, other, claim("restored/warm", "bob"))
-	// ann's etcd lease was in the backup, too.
-	if _, err := there.Put(t.Context(), other.names.live(etcdLeaseOf(st, mine.TTL)), ""); err != nil {
+	// ann's page was in the backup, too.
+	if _, err := there.Put(t.Context(), other.names.page(pageID{st.id, 1}), (&page{written: time.Now()}).encode()); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -116,43 +116,27 @@ func TestWaitersQueueAgainAfterARestore(t *testing.T) {
 		}
 	}
 	asks()
-	keepWaiting(t, st, key)
+	wake, err := st.Watch(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	queued(t, holder, key, 1)
 	client.SetEndpoints(after.Addrs()...)
 	testenv.Eventually(t, "it is in the queue there", func() error {
 		asks()
-		resp, err := other.client.Get(t.Context(), other.names.waiter(key, st.id))
+		resp, err := other.client.Get(t.Context(), other.names.entry(key, st.id))
 		if err == nil && len(resp.Kvs) == 0 {
 			err = errors.New("it is not")
 		}
 		return err
 	})
 	must(t, other, then(tenure.Release, mine))
-	testenv.Eventually(t, "it is told there", func() error {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		if st.topics[key].queued {
+	testenv.Eventually(t, "it is told there, and gets the key", func() error {
+		select {
+		case <-wake:
+		default:
 			return errors.New("it is not")
 		}
-		return nil
+		return resolve(t.Context(), st, next).Err
 	})
-}
-
-// TestNoAwardToAWaiterFromBeforeARestore: an entry with the same revision may
-// have another bid, or none.
-func TestNoAwardToAWaiterFromBeforeARestore(t *testing.T) {
-	t.Parallel()
-	c := testenv.Etcd(t)
-	const key = "restored/award"
-	holder, bidder := waitedBefore(t, open(t, dial(t, c), c.Prefix()), key), waitedBefore(t, open(t, dial(t, c), c.Prefix()), key)
-	mine := longClaim(key, "holder")
-	must(t, holder, mine)
-	bids(t, bidder, longClaim(key, "bidder"))
-	seeBid(t, holder, key)
-	holder.sawRevision(1<<40, 1)
-	holder.ages.note(time.Now(), 1) // of the restored etcd
-	must(t, holder, then(tenure.Release, mine))
-	if rec, err := holder.Get(t.Context(), key); err != nil || rec.State != tenure.Free {
-		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
-	}
 }

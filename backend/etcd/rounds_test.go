@@ -29,9 +29,7 @@ func TestRoundTrips(t *testing.T) {
 		}
 	}
 	first, again, unknown := claim("rounds/1", "ann"), claim("rounds/1", "ann"), claim("rounds/1", "ann")
-	// The first grant of a store also grants the etcd lease. Meanwhile the
-	// store reads the key.
-	calls("the first grant of a store", map[string]int{"LeaseGrant": 1, "Txn": 2}, first)
+	calls("the first grant of a store", map[string]int{"LeaseGrant": 1, "Txn": 1}, first)
 	calls("a renewal", map[string]int{"Txn": 1}, then(tenure.Renew, first))
 	calls("a report", map[string]int{"Txn": 1}, then(tenure.Report, first))
 	calls("a release", map[string]int{"Txn": 1}, then(tenure.Release, first))
@@ -39,7 +37,7 @@ func TestRoundTrips(t *testing.T) {
 	calls("a release", map[string]int{"Txn": 1}, then(tenure.Release, again))
 	calls("a key that nobody has used", map[string]int{"Txn": 1}, claim("rounds/2", "ann"))
 	st.mu.Lock()
-	st.cache.forget("rounds/1")
+	delete(st.views, "rounds/1")
 	st.mu.Unlock()
 	calls("a key of which nothing is known", map[string]int{"Txn": 2}, unknown)
 	var many, renewals []tenure.Request
@@ -49,39 +47,31 @@ func TestRoundTrips(t *testing.T) {
 	}
 	calls("90 keys", map[string]int{"Txn": 1}, many...)
 	calls("90 renewals", map[string]int{"Txn": 1}, renewals[:40]...)
-	for range maxInRecord + 1 { // keys with a shelf
-		var takes, ends []tenure.Request
-		for n := range 40 {
-			takes = append(takes, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
-			ends = append(ends, then(tenure.Release, takes[n]))
-		}
-		must(t, st, takes...)
-		must(t, st, ends...)
+	var takes, gives []tenure.Request
+	for n := range 40 {
+		takes = append(takes, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
+		gives = append(gives, then(tenure.Release, takes[n]))
 	}
+	must(t, st, takes...)
+	must(t, st, gives...)
 	var cold, stale, ends []tenure.Request
 	st.mu.Lock()
 	for n := range 40 {
 		cold, stale = append(cold, claim(fmt.Sprintf("rounds/worn/%d", n), "ann")), append(stale, claim(fmt.Sprintf("rounds/worn/%d", n), "ann"))
 		ends = append(ends, then(tenure.Release, cold[n]))
-		st.cache.forget(cold[n].Key)
+		delete(st.views, cold[n].Key)
 	}
 	st.mu.Unlock()
 	calls("40 keys of which nothing is known", map[string]int{"Txn": 2}, cold...)
 	must(t, st, ends...)
 	other := open(t, dial(t, c), c.Prefix())
-	for range maxInRecord { // until the shelves have changed
-		var takes, ends []tenure.Request
-		for n, req := range stale {
-			takes = append(takes, claim(req.Key, "bob"))
-			ends = append(ends, then(tenure.Release, takes[n]))
-		}
-		must(t, other, takes...)
-		must(t, other, ends...)
+	var theirs, given []tenure.Request
+	for n, req := range stale {
+		theirs = append(theirs, claim(req.Key, "bob"))
+		given = append(given, then(tenure.Release, theirs[n]))
 	}
-	for _, req := range stale {
-		st.cached(req.Key).cachedAt = time.Now().Add(-2 * recent)
-	}
-	st.nestedLeft.Store(0)
+	must(t, other, theirs...)
+	must(t, other, given...)
 	calls("40 keys that others have used since", map[string]int{"Txn": 2}, stale...)
 	if a := resolve(t.Context(), st, claim("rounds/1", "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("a held key: %v", a.Err)
@@ -179,7 +169,7 @@ func TestALostReplyLeavesOneTruth(t *testing.T) {
 }
 
 // TestNothingIsLeftOfOldKeys: keys that were used once are gone after the
-// retention, with their pages, shelves and live keys.
+// retention, and so are their pages.
 func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	t.Parallel()
 	const keys = 2000
@@ -199,7 +189,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 		must(t, st, renewals[:100]...) // makes pages
 		must(t, st, ends...)
 	}
-	for range 3 * maxInRecord { // makes a shelf
+	for range tenure.HistoryLen {
 		take := claimFor("old/often", "ann", 40*time.Second)
 		must(t, st, take)
 		must(t, st, then(tenure.Release, take))

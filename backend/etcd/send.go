@@ -2,9 +2,8 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"sync"
+	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -14,361 +13,417 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// errLeaseLost is the error of a request whose etcd lease expired meanwhile.
-var errLeaseLost = errors.New("etcd: the etcd lease expired while it was in use; ask again")
+const (
+	// maxGroups is how many keys one transaction carries out. etcd takes 128
+	// operations in a transaction. A transaction within another may have as
+	// many as the outer one leaves over. A group has at most six.
+	maxGroups = 100
+	maxOps    = 128 - 8
+	// maxBytes bounds the size of a transaction. etcd takes 1.5 MiB.
+	maxBytes = 1 << 20
+)
+
+// batch is the groups that one transaction carries out.
+type batch struct {
+	groups  []*group
+	bytes   int
+	renewed []*ownPage // pages to write, because leases on them are renewed
+	created []*ownPage // pages to create, if they do not exist
+}
+
+// batches packs groups into batches. The renewals on one page go together.
+func (s *Store) batches(groups []*group) (out []*batch) {
+	open := &batch{}
+	add := func(bytes int, added ...*group) {
+		n := len(open.groups) + len(added)
+		full := n > maxGroups || n+len(open.renewed)+len(open.created)+1 > maxOps || open.bytes+bytes > maxBytes
+		if len(open.groups) > 0 && full {
+			out = append(out, open)
+			open = &batch{}
+		}
+		open.groups, open.bytes = append(open.groups, added...), open.bytes+bytes
+	}
+	byPage, n := map[*ownPage][]*group{}, 0
+	for _, g := range groups {
+		switch g.step {
+		case renewing:
+			byPage[g.renewed.page] = append(byPage[g.renewed.page], g)
+			continue
+		case writing:
+			s.reserve(g)
+			s.writeOps(g, n%maxGroups)
+		default:
+			s.lookOps(g)
+		}
+		n++
+		add(g.ops.bytes+512+16*(len(s.names)+len(g.key)), g)
+		if g.creates != nil && !slices.Contains(open.created, g.creates) {
+			open.created = append(open.created, g.creates)
+		}
+	}
+	for p, renewals := range byPage {
+		add(maxPageBytes, renewals...)
+		open.renewed = append(open.renewed, p)
+	}
+	if len(open.groups) > 0 {
+		out = append(out, open)
+	}
+	return out
+}
+
+// operations are the part of a group in a transaction.
+type operations struct {
+	compares        []clientv3.Cmp
+	then, otherwise []clientv3.Op
+	bytes           int
+	// expected is the page that otherwise reads, or then if the group only
+	// looks. pageMod is the revision that an expired lease's page must have.
+	expected pageID
+	pageMod  int64
+	// head is the index in then of a read of the queue, or of the offer of a
+	// freed key to next. It is -1 if there is none.
+	head int
+	next successors
+}
+
+// lookOps makes the operations that read a key. A store whose callers wait for
+// the key enters the queue at the same time.
+func (s *Store) lookOps(g *group) {
+	g.ops = operations{head: -1}
+	g.ops.then, g.ops.expected = s.reads(g.key, g.view)
+	if g.enters {
+		g.ops.then = append(g.ops.then, s.enterOp(g.key, g.etcdLease))
+		g.entered = true
+	}
+}
+
+// writeOps makes the operations that write a group's record. number tells its
+// notice from those of other groups: no transaction puts one key twice.
+func (s *Store) writeOps(g *group, number int) {
+	o := operations{head: -1}
+	o.otherwise, o.expected = s.reads(g.key, g.view)
+	record, old := s.names.record(g.key), g.view.stored
+	o.compares = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(record), "=", g.view.mod)}
+	s.mu.Lock()
+	m := s.memberOf(old)
+	if g.next.page.store == s.id && g.creates == nil {
+		name := s.names.page(g.next.page)
+		o.compares = append(o.compares, clientv3.Compare(clientv3.CreateRevision(name), ">", 0))
+	}
+	if g.expired {
+		if o.pageMod = g.view.pageMod; !g.view.pageRead && m != nil {
+			o.pageMod = m.page.mod
+		}
+		o.compares = append(o.compares, clientv3.Compare(clientv3.ModRevision(s.names.page(old.page)), "=", o.pageMod))
+	}
+	if freed := !carried(&g.next.rec); freed && m != nil {
+		o.next = m.next
+	}
+	s.mu.Unlock()
+	byHand := slices.ContainsFunc(g.requests, func(r tenure.Request) bool { return r.Verb.ByHand() })
+	if byHand {
+		o.then = append(o.then, clientv3.OpPut(s.names.notices()+strconv.Itoa(number), g.key))
+	}
+	value := g.next.encode()
+	o.bytes = len(value)
+	put := clientv3.OpPut(record, value)
+	contended := g.entered || s.hub.Watches(g.key) || old != nil && (old.named != 0 || carried(&old.rec))
+	switch {
+	case !carried(&g.next.rec):
+		unnamed := []clientv3.Op{put, s.headOp(g.key)}
+		if o.head = len(o.then) + 1; o.next[0] == 0 {
+			o.then = append(o.then, unnamed...)
+			break
+		}
+		named := *g.next
+		there, offer := s.offerOps(&named, o.next)
+		o.head, o.bytes = len(o.then), 3*o.bytes
+		o.then = append(o.then, clientv3.OpTxn(there, offer, unnamed))
+	case g.granted && contended && !byHand:
+		o.then = append(o.then, put, clientv3.OpDelete(s.names.entry(g.key, s.id)))
+		if old != nil && old.named != 0 && old.named != s.id { // it did not come
+			o.then = append(o.then, clientv3.OpDelete(s.names.entry(g.key, old.named)))
+		}
+		o.head = len(o.then)
+		o.then = append(o.then, s.headOp(g.key))
+	case g.granted: // others may wait, and have to ask again
+		o.then = append(o.then, put, clientv3.OpDelete(s.names.queue(g.key), clientv3.WithPrefix()))
+	default:
+		o.then = append(o.then, put)
+	}
+	g.ops = o
+}
+
+// headOp reads the first two entries of a queue.
+func (s *Store) headOp(key string) clientv3.Op {
+	return clientv3.OpGet(s.names.queue(key), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(2))
+}
+
+// offerOps makes the operations that offer a freed key to the first store in
+// its queue. They write the record into that store's entry, too, so that it can
+// ask at once. They tell the second store that it is next.
+func (s *Store) offerOps(freed *storedRecord, next successors) (there []clientv3.Cmp, ops []clientv3.Op) {
+	key := freed.rec.Key
+	tell := func(store identity, value string) ([]clientv3.Cmp, []clientv3.Op) {
+		name := s.names.entry(key, store)
+		return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(name), ">", 0)},
+			[]clientv3.Op{clientv3.OpPut(name, value, clientv3.WithIgnoreLease())}
+	}
+	freed.named = next[0]
+	value := freed.encode()
+	there, ops = tell(next[0], value)
+	ops = append(ops, clientv3.OpPut(s.names.record(key), value))
+	if next[1] != 0 {
+		second, told := tell(next[1], youAreNext)
+		ops = append(ops, clientv3.OpTxn(second, told, nil))
+	}
+	return there, ops
+}
+
+// offerLater offers a key that was freed at a revision, in the background, if
+// its record is still the same. Close waits for that, so that a process can
+// release a key and end.
+func (s *Store) offerLater(freed *storedRecord, revision int64, next successors) {
+	named := *freed
+	there, ops := s.offerOps(&named, next)
+	same := clientv3.Compare(clientv3.ModRevision(s.names.record(named.rec.Key)), "=", revision)
+	s.background(func(context.Context) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
+		defer cancel()
+		resp, err := s.txn(ctx, append(there, same), ops, nil)
+		if err == nil && resp.Succeeded {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.remember(named.rec.Key, &view{mod: resp.Header.Revision, asOf: resp.Header.Revision, stored: &named})
+		}
+	})
+}
+
+// renewOps makes the operations of a renewal. The page itself is written once
+// for all leases on it. The caller holds the page's lock.
+func (s *Store) renewOps(g *group) {
+	g.ops = operations{head: -1}
+	g.ops.otherwise, g.ops.expected = s.reads(g.key, g.view)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.ops.compares = []clientv3.Cmp{
+		s.unchanged(g.renewed.page),
+		clientv3.Compare(clientv3.ModRevision(s.names.record(g.key)), "=", g.view.mod),
+	}
+}
 
 // send carries out a batch in one transaction and hands the answers to its
 // groups. A group that is not finished afterwards has a newer view.
 func (s *Store) send(ctx context.Context, b *batch) {
-	if err := b.lockPages(ctx); err != nil {
-		s.undo(b, true)
-		b.fail(err)
+	unlock, err := b.lockPages(ctx)
+	defer unlock()
+	if err != nil {
+		s.undo(b, false)
+		fail(b.groups, err)
 		return
 	}
-	defer b.unlockPages(len(b.pages))
-	t := s.build(b)
-	wait := s.extendAll(ctx, b)
-	resp, err := s.txn(ctx, t.compares, t.then, t.otherwise)
-	unextended := wait()
+	parts := s.pageOps(b)
+	for _, g := range b.groups {
+		if g.step == renewing {
+			s.renewOps(g)
+		}
+		parts = append(parts, g.ops)
+	}
+	answers, revision, err := s.transact(ctx, parts)
 	switch {
-	case leaseGone(err):
-		// The etcd lease of a live key or of a queue entry has expired. Nothing
-		// was done.
-		for _, a := range t.newLeases {
-			s.leaseLost(a)
-		}
-		if slices.ContainsFunc(b.groups, func(g *group) bool { return g.joins != nil }) {
-			s.leaseLost(s.etcdLeaseFor(leaseSeconds(s.queueTTL)))
-		}
-		s.undo(b, true)
+	case leaseGone(err): // of a page or of a queue entry: nothing was done
+		s.checkLeases(ctx, b)
+		s.undo(b, false)
 		return
 	case err != nil:
-		s.undo(b, false)
-		b.fail(err)
+		s.undo(b, true)
+		fail(b.groups, err)
 		return
 	}
-	if resp.Succeeded {
-		s.mu.Lock()
-		for _, a := range t.newLeases {
-			a.hasLiveKey = true
-		}
-		for i, p := range b.pages {
-			if r := resp.Responses[t.pages+i].GetResponseTxn(); r == nil || r.Succeeded {
-				p.written, p.mod = true, resp.Header.Revision
-				s.setAlarm(p)
-			}
-		}
-		s.mu.Unlock()
-	}
-	if t.form == joint && !resp.Succeeded {
-		s.nestedLeft.Store(nestedFor)
-	}
-	for i, g := range b.groups {
-		g.sentJoint = t.form == joint
-		s.takeAnswer(g, resp.Header.Revision, t.answer(resp, i))
-		if err := unextended[g.etcdLease]; g.etcdLease != nil && err != nil && g.step == finished {
-			g.fail(err)
-		}
-	}
-	if t.freed && resp.Succeeded {
-		s.offerFreed(b, resp.Header.Revision, resp.Responses[len(resp.Responses)-1].GetResponseRange())
-	}
-}
-
-// transaction is what a batch is sent as. See the package comment for its
-// forms.
-type transaction struct {
-	compares        []clientv3.Cmp
-	then, otherwise []clientv3.Op
-	newLeases       []*etcdLease
-	pages           int   // index of the first page's operation in then
-	groups          []int // index of each group's first operation, and the end
-	freed           bool
-	form            form
-}
-
-// form is how the groups of a batch are put into one transaction.
-type form int
-
-const (
-	nested form = iota // a transaction within it for each group
-	single             // there is only one group
-	joint              // all groups or none
-)
-
-const (
-	// nestedFor is how many batches are sent nested after a joint one has
-	// failed. Then other clients work on the same keys.
-	nestedFor = 32
-	// recent is a time in which a key's shelf hardly changes: that takes eight
-	// grants.
-	recent = time.Second
-)
-
-// answer returns etcd's answer to group i.
-func (t *transaction) answer(resp *clientv3.TxnResponse, i int) *etcdserverpb.TxnResponse {
-	switch {
-	case t.form == nested:
-		return resp.Responses[t.groups[i]].GetResponseTxn()
-	case resp.Succeeded:
-		return &etcdserverpb.TxnResponse{Succeeded: true, Responses: resp.Responses[t.groups[i]:t.groups[i+1]]}
-	case t.form == joint:
-		if both := resp.Responses[i].GetResponseTxn(); both != nil {
-			return &etcdserverpb.TxnResponse{Responses: both.Responses}
-		}
-		return &etcdserverpb.TxnResponse{Responses: resp.Responses[i : i+1]}
-	}
-	return &etcdserverpb.TxnResponse{Responses: resp.Responses}
-}
-
-// build makes the transaction of a batch: live keys, pages, and the operations
-// of each group.
-func (s *Store) build(b *batch) *transaction {
-	t := &transaction{form: s.chooseForm(b), groups: make([]int, 0, len(b.groups)+1)}
-	t.then = make([]clientv3.Op, 0, len(b.groups)+len(b.groups)/4+len(b.pages)+2)
 	s.mu.Lock()
-	for i, g := range b.groups {
-		g.number = i
-		if a := g.etcdLease; g.step == writing && a != nil && !a.hasLiveKey && !slices.Contains(t.newLeases, a) {
-			t.newLeases = append(t.newLeases, a)
-			t.then = append(t.then, clientv3.OpPut(s.names.live(a.id), "", clientv3.WithLease(a.id)))
+	pages := slices.Concat(b.created, b.renewed)
+	for i, p := range pages {
+		if answers[i].Succeeded {
+			p.mod = revision
+			s.setAlarm(p)
 		}
-	}
-	t.pages = len(t.then)
-	for _, p := range b.pages {
-		t.then = append(t.then, s.pageOp(b, p, t.form == single))
 	}
 	s.mu.Unlock()
-	if t.form == joint && !s.buildJoint(b, t) {
-		t.form, t.compares, t.then, t.otherwise, t.groups = nested, nil, t.then[:t.pages], nil, t.groups[:0]
-	}
-	for _, g := range b.groups {
-		if t.form != joint {
-			g.putsLiveKey = slices.Contains(t.newLeases, g.etcdLease)
-			t.groups = append(t.groups, len(t.then))
-			compares, then, otherwise := s.operations(g)
-			if t.form == single {
-				t.compares, t.then, t.otherwise = compares, append(t.then, then...), otherwise
-			} else {
-				t.then = append(t.then, clientv3.OpTxn(compares, then, otherwise))
-			}
-		}
-		t.freed = t.freed || g.step == writing && g.next.rec.State == tenure.Free && g.wakes == wakeNobody
-	}
-	t.groups = append(t.groups, len(t.then))
-	// One read for all queues. Mostly nobody waits for anything.
-	if t.freed {
-		t.then = append(t.then, clientv3.OpGet(s.names.queues(),
-			clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(maxQueueRead)))
-	}
-	return t
-}
-
-// chooseForm chooses the form of a batch. A transaction within a transaction
-// costs etcd about as much again as its operations. So a batch is joint if its
-// groups only write, and probably find their keys unchanged.
-func (s *Store) chooseForm(b *batch) form {
-	if len(b.groups) == 1 {
-		return single
-	}
-	if len(b.pages) > 0 {
-		return nested
-	}
-	for _, g := range b.groups {
-		if g.step != writing || g.expired || g.sentJoint {
-			return nested
-		}
-	}
-	if s.nestedLeft.Load() > 0 {
-		s.nestedLeft.Add(-1)
-		return nested
-	}
-	return joint
-}
-
-// buildJoint fills in a joint transaction. It reports whether etcd accepts that
-// many operations.
-func (s *Store) buildJoint(b *batch, t *transaction) bool {
-	t.compares, t.otherwise = make([]clientv3.Cmp, 0, len(b.groups)+2), make([]clientv3.Op, 0, len(b.groups))
-	var compared []*etcdLease
-	for _, g := range b.groups {
-		g.putsLiveKey = slices.Contains(t.newLeases, g.etcdLease)
-		if g.etcdLease != nil && !g.putsLiveKey && !slices.Contains(compared, g.etcdLease) {
-			compared = append(compared, g.etcdLease)
-			t.compares = append(t.compares, s.liveKeyExists(g.etcdLease.id))
-		}
-		t.groups = append(t.groups, len(t.then))
-		name := s.names.record(g.key)
-		t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(name), "=", g.view.mod))
-		if g.awardTo != nil {
-			t.compares = append(t.compares, s.bidConditions(g.key, g.awardTo)...)
-		}
-		t.then = s.writeOps(t.then, g, name)
-		g.lookup = lookup{key: g.key, shelf: g.view.stored == nil || time.Since(g.view.cachedAt) > recent}
-		if g.lookup.shelf {
-			t.otherwise = append(t.otherwise, clientv3.OpTxn(nil, g.lookup.ops(s.names), nil))
-		} else {
-			t.otherwise = append(t.otherwise, clientv3.OpGet(name))
-		}
-	}
-	return len(t.then) < maxOps && len(t.compares) <= maxOps
-}
-
-// pageOp returns the operation that writes a page with the renewals of a batch.
-// The caller holds the mutex.
-func (s *Store) pageOp(b *batch, p *ownPage, single bool) clientv3.Op {
-	renewed := make(map[int]time.Time, len(b.groups))
-	for _, g := range b.groups {
-		if g.step == renewing && g.page == p {
-			renewed[g.view.stored.slot] = g.now
-		}
-	}
-	put := clientv3.OpPut(s.names.page(p.id), p.content(s, s.now(), renewed))
-	if single { // the group has the same conditions
-		return put
-	}
-	return clientv3.OpTxn(s.pageConditions(p.id, p.etcdLease, p.mod), []clientv3.Op{put}, nil)
-}
-
-// operations returns the conditions and operations of a group.
-func (s *Store) operations(g *group) (compares []clientv3.Cmp, then, otherwise []clientv3.Op) {
-	switch g.step {
-	case writing:
-		if g.old == nil || g.old.lease == 0 || !g.expired && s.isOwn(g.old) {
-			// No page or live key to read, or they are known here.
-			g.lookup = lookup{key: g.key, shelf: true}
-		}
-		otherwise = g.lookup.ops(s.names)
-		if g.expired {
-			otherwise = append(otherwise, clientv3.OpGet(s.names.live(g.next.lease), clientv3.WithKeysOnly()))
-		}
-		return s.conditions(g), s.writeOps(nil, g, s.names.record(g.key)), otherwise
-	case renewing:
-		unchanged := clientv3.Compare(clientv3.ModRevision(s.names.record(g.key)), "=", g.view.mod)
-		s.mu.Lock()
-		mod := g.page.mod
-		s.mu.Unlock()
-		return append(s.pageConditions(g.page.id, g.etcdLease, mod), unchanged), nil, g.lookup.ops(s.names)
-	}
-	return nil, append(g.lookup.ops(s.names), s.joinOps(g)...), nil
-}
-
-// writeOps adds the operations that write a group's record and inform waiting
-// stores.
-func (s *Store) writeOps(ops []clientv3.Op, g *group, name string) []clientv3.Op {
-	before, after := s.queueOps(g)
-	value := g.value()
-	if g.byHand() {
-		ops = append(ops, s.notice(g))
-	}
-	if g.shelf != "" {
-		ops = append(ops, clientv3.OpPut(s.names.shelf(g.key), g.shelf))
-	}
-	return append(append(append(ops, before...), clientv3.OpPut(name, value)), after...)
-}
-
-func (s *Store) liveKeyExists(id clientv3.LeaseID) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(s.names.live(id)), ">", 0)
-}
-
-// pageConditions returns the conditions of every write of a page: its etcd
-// lease lives, and the page is as this store wrote it last. So a write that
-// arrives late cannot undo a renewal that was confirmed after it.
-func (s *Store) pageConditions(p pageID, a *etcdLease, mod int64) []clientv3.Cmp {
-	return []clientv3.Cmp{
-		s.liveKeyExists(a.id),
-		clientv3.Compare(clientv3.ModRevision(s.names.page(p)), "=", mod),
+	for i, g := range b.groups {
+		s.takeAnswer(g, revision, answers[len(pages)+i])
 	}
 }
 
-// extendAll begins to extend the etcd leases of a batch for as long as its
-// answers will promise. The returned function waits for that. It returns the
-// etcd leases that could not be extended.
-func (s *Store) extendAll(ctx context.Context, b *batch) func() map[*etcdLease]error {
-	var need map[*etcdLease]time.Duration
-	for _, g := range b.groups {
-		var d time.Duration
-		switch {
-		case g.step == writing && g.etcdLease != nil:
-			d = g.next.rec.Deadline.Sub(g.now)
-		case g.step == renewing:
-			d = g.view.stored.rec.TTL
-		default:
-			continue
-		}
-		s.mu.Lock()
-		// Nobody keeps a dropped etcd lease alive, even if its live key exists.
-		sure := !g.etcdLease.gone && g.etcdLease.remaining() >= d
-		s.mu.Unlock()
-		if !sure {
-			if need == nil {
-				need = map[*etcdLease]time.Duration{}
-			}
-			need[g.etcdLease] = max(need[g.etcdLease], d)
+// lockPages waits until nobody else writes the pages that a batch renews. They
+// are sorted, so two batches never wait for each other.
+func (b *batch) lockPages(ctx context.Context) (unlock func(), err error) {
+	slices.SortFunc(b.renewed, func(a, b *ownPage) int { return int(a.id.number) - int(b.id.number) })
+	locked := 0
+	unlock = func() {
+		for _, p := range b.renewed[:locked] {
+			<-p.lock
 		}
 	}
-	if need == nil {
-		return func() map[*etcdLease]error { return nil }
-	}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	failed := map[*etcdLease]error{}
-	for a, d := range need {
-		all.Go(func() {
-			err := s.extendLease(ctx, a, d)
-			s.mu.Lock()
-			if err == nil && a.gone {
-				err = errLeaseLost
-			}
-			s.mu.Unlock()
-			if err != nil {
-				mu.Lock()
-				failed[a] = err
-				mu.Unlock()
-			}
-		})
-	}
-	return func() map[*etcdLease]error {
-		all.Wait()
-		return failed
-	}
-}
-
-// lockPages waits until nobody else writes the pages of a batch. They are
-// sorted, so two batches never wait for each other.
-func (b *batch) lockPages(ctx context.Context) error {
-	for n, p := range b.pages {
+	for _, p := range b.renewed {
 		select {
 		case p.lock <- struct{}{}:
+			locked++
 		case <-ctx.Done():
-			b.unlockPages(n)
-			return wait.Ended(ctx)
+			return unlock, wait.Ended(ctx)
 		}
 	}
-	return nil
+	return unlock, nil
 }
 
-// unlockPages lets others write the first n pages.
-func (b *batch) unlockPages(n int) {
-	for _, p := range b.pages[:n] {
-		<-p.lock
+// transact makes one transaction of several. It returns an answer for each.
+func (s *Store) transact(ctx context.Context, parts []operations) ([]*etcdserverpb.TxnResponse, int64, error) {
+	if len(parts) == 1 { // a transaction within another costs etcd more
+		resp, err := s.txn(ctx, parts[0].compares, parts[0].then, parts[0].otherwise)
+		if err != nil {
+			return nil, 0, err
+		}
+		return []*etcdserverpb.TxnResponse{(*etcdserverpb.TxnResponse)(resp)}, resp.Header.Revision, nil
 	}
+	ops := make([]clientv3.Op, len(parts))
+	for i, o := range parts {
+		ops[i] = clientv3.OpTxn(o.compares, o.then, o.otherwise)
+	}
+	resp, err := s.txn(ctx, nil, ops, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	answers := make([]*etcdserverpb.TxnResponse, len(parts))
+	for i := range answers {
+		answers[i] = resp.Responses[i].GetResponseTxn()
+	}
+	return answers, resp.Header.Revision, nil
 }
 
-// fail ends all groups of a batch with an unknown outcome.
-func (b *batch) fail(err error) {
+// pageOps makes the operations that create and renew the pages of a batch.
+func (s *Store) pageOps(b *batch) (parts []operations) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, p := range b.created {
+		missing := clientv3.Compare(clientv3.CreateRevision(s.names.page(p.id)), "=", 0)
+		put := s.put(p, p.content(now, nil))
+		parts = append(parts, operations{compares: []clientv3.Cmp{missing}, then: []clientv3.Op{put}})
+	}
+	for _, p := range b.renewed {
+		renewed := map[uint64]time.Time{}
+		for _, g := range b.groups {
+			if g.step == renewing && g.renewed.page == p {
+				renewed[short(g.renewed.grant)] = g.now
+			}
+		}
+		put := s.put(p, p.content(now, renewed))
+		parts = append(parts, operations{compares: []clientv3.Cmp{s.unchanged(p)}, then: []clientv3.Op{put}})
+	}
+	return parts
+}
+
+// checkLeases finds out which etcd lease of a batch is gone.
+func (s *Store) checkLeases(ctx context.Context, b *batch) {
+	used := map[*etcdLease]bool{}
 	for _, g := range b.groups {
-		g.fail(err)
+		if g.etcdLease != nil {
+			used[g.etcdLease] = true
+		}
+		g.entered = g.entered && !g.enters
+	}
+	for a := range used {
+		if seconds, err := s.keepAliveOnce(ctx, a.id); err == nil && seconds <= 0 {
+			s.leaseLost(a)
+		}
 	}
 }
 
-// undo gives up everything that was reserved for a batch. known says that the
-// batch certainly had no effect.
-func (s *Store) undo(b *batch, known bool) {
+// undo gives up the places that were reserved for a batch.
+func (s *Store) undo(b *batch, unknown bool) {
 	for _, g := range b.groups {
 		if g.step == writing {
-			s.freeReserved(g, known)
+			s.release(g, unknown)
 		}
-		s.undoJoin(g, known)
+	}
+}
+
+// takeAnswer handles etcd's answer to a group. The group is finished, or has a
+// newer view afterwards.
+func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnResponse) {
+	switch {
+	case g.step == writing && resp.Succeeded:
+		s.readQueue(g, resp.Responses, revision)
+		s.wrote(g, revision)
+		if g.granted {
+			s.sweeping.Granted()
+		}
+		s.finish(g)
+		return
+	case g.step == renewing && resp.Succeeded:
+		s.mu.Lock()
+		m := g.renewed
+		m.renewed, m.deadline, m.lapsed = g.now, g.now.Add(m.ttl), false
+		s.mu.Unlock()
+		s.finish(g)
+		return
+	case g.step == writing:
+		s.release(g, false)
+	}
+	v, err := s.parse(g.key, g.ops.expected, resp.Responses, revision)
+	if err != nil {
+		fail([]*group{g}, err)
+		return
+	}
+	if !g.fresh {
+		g.firstRead = revision
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case g.step == looking || v.mod != g.view.mod || g.etcdLease == nil:
+	case g.step == writing && (!g.expired || v.pageMod == g.ops.pageMod), g.step == renewing && v.page == nil:
+		s.dropLease(g.etcdLease) // only its page can be missing: nothing else has changed
+	case g.step == renewing:
+		g.renewed.page.adopt(v.pageMod, v.page)
+	}
+	s.remember(g.key, v)
+	if newer := s.views[g.key]; newer != v && newer == g.view {
+		// It was cached before this read. So etcd was restored meanwhile.
+		delete(s.views, g.key)
+		s.remember(g.key, v)
+	} else if newer != nil {
+		// The answer may have been overtaken: this store may have released the
+		// key meanwhile.
+		v = newer
+	}
+	g.view, g.fresh = v, true
+}
+
+// readQueue finds the waiting stores in the answers to a write.
+func (s *Store) readQueue(g *group, answers []*etcdserverpb.ResponseOp, revision int64) {
+	if g.ops.head < 0 {
+		return
+	}
+	next, read := g.ops.next, answers[g.ops.head]
+	if offer := read.GetResponseTxn(); offer != nil && offer.Succeeded {
+		g.next.named = next[0]
+	} else {
+		if next = (successors{}); offer != nil {
+			read = offer.Responses[1]
+		}
+		for n, kv := range read.GetResponseRange().Kvs {
+			next[n] = s.names.waiting(g.key, string(kv.Key))
+		}
+		switch {
+		case !carried(&g.next.rec) && next[0] != 0:
+			s.offerLater(g.next, revision, next)
+		case g.member != nil:
+			g.member.next = next
+			s.listener.left(g.key, revision)
+		}
+	}
+	for i, req := range g.requests {
+		g.answers[i].Awaited = next[0] != 0 && next[0] != s.id && req.Verb == tenure.Release && g.answers[i].Err == nil
 	}
 }

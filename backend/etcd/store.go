@@ -8,6 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -33,34 +35,28 @@ type Store struct {
 	id        identity
 	names     naming
 	retention time.Duration
-	sweeping  sweeping
+	sweeping  chore.Chore
+	hub       *turns.Hub
+	listener  *listener
 
 	clock  func() time.Time // this machine's clock; tests may replace it,
 	domain identity         // and then give it a name of its own
 	clocks clocks
-	ages   ages
 
-	// mu protects the fields down to actWatch, and all fields of other types
+	// mu protects the fields down to lastPage, and all fields of other types
 	// that say so.
-	mu                sync.Mutex
-	cache             viewCache
-	etcdLeases        map[int64]*etcdLease // by the seconds they last
-	pages             map[uint32]*ownPage
-	lastPage          uint32 // number of the newest page
-	topics            map[string]*topic
-	keepingQueueLease bool      // a goroutine keeps the queue entries alive
-	actWatch          *actWatch // nil while nobody listens for operators' acts
+	mu         sync.Mutex
+	views      map[string]*view     // the newest known views
+	held       map[string]*member   // the leases of this store, by key
+	etcdLeases map[int64]*etcdLease // by the seconds they last
+	pages      map[uint32]*ownPage
+	lastPage   uint32 // number of the newest page
 
-	nestedLeft atomic.Int64 // so many more batches are sent nested, not joint
-	revision   atomic.Int64 // the highest revision of etcd that was seen
+	revision atomic.Int64 // the highest revision of etcd that was seen
 
 	// These are constants, except in tests.
-	timeout     time.Duration   // of one call that a caller waits for
-	linger      time.Duration   // how long a watch outlives its last waiter
-	queueTTL    time.Duration   // how long a queue entry outlives its store
-	maxBidAge   time.Duration   // older bids are offered the key, not granted it
-	queuePolls  []time.Duration // when a new holder reads the queue again
-	idleInQueue time.Duration   // how long a store queues without a waiter
+	timeout  time.Duration // of one call that a caller waits for
+	queueTTL time.Duration // how long a queue entry outlives its store
 	// extraSeconds prolongs etcd leases in tests whose clock stands still,
 	// because etcd's clock does not.
 	extraSeconds int64
@@ -80,7 +76,6 @@ var (
 	_ store.Announcer = (*Store)(nil)
 	_ store.Sweeper   = (*Store)(nil)
 	_ store.Examiner  = (*Store)(nil)
-	_ store.Pipelined = (*Store)(nil)
 )
 
 // New makes a store on a client. The client stays the caller's: Close leaves it
@@ -92,9 +87,9 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		etcdLeases: map[int64]*etcdLease{}, pages: map[uint32]*ownPage{}, topics: map[string]*topic{},
-		timeout: requestTimeout, linger: linger, queueTTL: queueTTL,
-		maxBidAge: maxBidAge, queuePolls: queuePolls, idleInQueue: idleInQueue,
+		views: map[string]*view{}, held: map[string]*member{},
+		etcdLeases: map[int64]*etcdLease{}, pages: map[uint32]*ownPage{},
+		timeout: requestTimeout, queueTTL: queueTTL,
 	}
 	if s.names == "" {
 		s.names = DefaultPrefix
@@ -102,21 +97,16 @@ func New(client *clientv3.Client, o *Options) *Store {
 	if s.retention <= 0 {
 		s.retention = store.DefaultRetention
 	}
-	s.sweeping.every = o.SweepEvery
-	if s.sweeping.every == 0 {
-		s.sweeping.every = 1024
-	}
-	s.cache.init()
+	s.sweeping.Every = o.SweepEvery
+	s.sweeping.Do = func(ctx context.Context) { _, _ = s.Sweep(ctx) }
 	s.life, s.end = context.WithCancel(context.Background())
+	s.listener = &listener{s: s, watches: map[string]*watch{}}
+	s.hub = turns.NewHub(s.listener)
 	return s
 }
 
 // now returns the store's time, rounded as records keep it.
 func (s *Store) now() time.Time { return tenure.Time(s.clock()) }
-
-// Pipelines reports that sending a second batch beside the first pays: see
-// [store.Pipelined].
-func (s *Store) Pipelines() bool { return true }
 
 // Now returns this machine's time, because etcd tells none. Deadlines that
 // other stores wrote are given on this clock, too.
@@ -132,10 +122,9 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 func (s *Store) background(f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed.Load() {
-		return
+	if !s.closed.Load() {
+		s.done.Go(func() { f(s.life) })
 	}
-	s.done.Go(func() { f(s.life) })
 }
 
 // Close ends all watches and background work, and the client if the store was
@@ -143,16 +132,18 @@ func (s *Store) background(f func(ctx context.Context)) {
 // carry nothing.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.withdrawAll()
 		s.mu.Lock()
 		s.closed.Store(true)
 		for _, p := range s.pages {
 			p.stopAlarm()
 		}
 		s.mu.Unlock()
+		s.sweeping.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+		defer cancel()
+		s.hub.End(ctx)
 		s.end()
 		s.done.Wait()
-		s.closeTopics()
 		// A call of Apply under way may still be granted a lease on them. Then
 		// they expire by themselves.
 		if s.calls.Load() == 0 {
@@ -181,12 +172,11 @@ func (s *Store) usable(ctx context.Context) error {
 func (s *Store) txn(
 	ctx context.Context, compares []clientv3.Cmp, then, otherwise []clientv3.Op,
 ) (*clientv3.TxnResponse, error) {
-	before, sent := s.revision.Load(), time.Now()
+	before := s.revision.Load()
 	resp, err := commit(ctx, s.client, s.timeout, compares, then, otherwise)
 	if err != nil {
 		return nil, err
 	}
-	s.ages.note(sent, resp.Header.Revision)
 	s.sawRevision(before, resp.Header.Revision)
 	return resp, nil
 }
@@ -194,28 +184,13 @@ func (s *Store) txn(
 // sawRevision notes etcd's revision. before is the highest one known before
 // the call. A lower one means that etcd was restored from a backup. Then the
 // cache is wrong, and a new record may even get the revision of a cached one.
+// The watches wait for a revision that is far ahead.
 func (s *Store) sawRevision(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
-		s.cache.init()
-		// Otherwise every event would seem old until etcd has reached its
-		// former revision again.
-		for _, t := range s.topics {
-			t.joinedAt, t.leftAt = 0, 0
-			if t.restart != nil {
-				t.restart()
-			}
-		}
-		if s.actWatch != nil {
-			s.actWatch.end() // its watch waits for a revision that is far ahead
-		}
-		for _, p := range s.pages {
-			for _, m := range p.members {
-				m.next = successors{} // they come from the lost queue
-			}
-		}
+		clear(s.views)
 		s.mu.Unlock()
-		s.ages.forget()
+		s.listener.restart()
 		s.clocks.forget()
 		s.revision.CompareAndSwap(before, revision)
 		return

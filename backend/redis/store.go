@@ -70,7 +70,6 @@ var (
 	_ store.Watcher   = (*Store)(nil)
 	_ store.Announcer = (*Store)(nil)
 	_ store.Examiner  = (*Store)(nil)
-	_ store.Pipelined = (*Store)(nil)
 )
 
 // New makes a store on the caller's client. Close leaves the client open. o may
@@ -215,10 +214,6 @@ func unread(u *url.URL, err error) string {
 	}
 	return trimName(err)
 }
-
-// Pipelines reports that sending a second batch while the first is in flight is
-// worth it: see [store.Pipelined].
-func (s *Store) Pipelines() bool { return true }
 
 // Close ends all watches, and closes the client if the store was opened from a
 // URL. It releases no lease.

@@ -59,7 +59,7 @@ func (e *Engine) unwatchActs() {
 // is found by the next renewal.
 func (e *Engine) actsHint(h Hint, err error) {
 	switch h {
-	case Watched, WatchedSince:
+	case Watched:
 		e.acts.watch, e.acts.pause = watched, 0
 	case Broken:
 		e.event(Event{Kind: Unwatched, Err: err})

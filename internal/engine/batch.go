@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// maxInFlight limits the batches in flight, hanging ones included. A store
-	// that pipelines may have one more.
+	// maxInFlight limits the batches in flight, hanging ones included.
 	maxInFlight = 4
 	// maxBatch limits the requests in one batch, so that a slow store answers
 	// in time. Renewals fill at most maxRenewals of it, so that many leases do
@@ -57,7 +56,6 @@ type Batch struct {
 	requests []*request
 	class    class
 	sent     clock.Instant
-	shared   bool // it has a renewal, or shares a key with a waiting request
 	memory   struct {
 		requests [1]tenure.Request
 		pointers [1]*request
@@ -135,7 +133,7 @@ func (o *outbox) wake(now clock.Instant) clock.Instant {
 // send turns the waiting requests into batches, as far as they may be sent now.
 func (e *Engine) send() {
 	o := &e.outbox
-	for !o.empty() && o.canSend(e.now, e.o.Pipelines) {
+	for !o.empty() && o.canSend(e.now) {
 		b := o.take()
 		b.sent = e.now
 		if a := b.requests[0].attempt; a != nil && len(o.flying) == 0 && len(b.requests) <= 2 && o.empty() {
@@ -154,52 +152,15 @@ func (e *Engine) send() {
 	}
 }
 
-// canSend reports whether another batch may be sent now.
-func (o *outbox) canSend(now clock.Instant, pipelines bool) bool {
-	most := maxInFlight
-	if pipelines {
-		most++
-	}
-	var before *Batch // in flight, and not hanging
+// canSend reports whether another batch may be sent now: all in flight hang.
+func (o *outbox) canSend(now clock.Instant) bool {
 	for _, b := range o.flying {
-		switch {
-		case b.hangs(now):
-		case before != nil:
-			return false
-		default:
-			before = b
-		}
-	}
-	return len(o.flying) < most && (before == nil || pipelines && len(o.flying) == 1 && o.canPipeline(before))
-}
-
-// canPipeline reports whether the waiting requests may be sent while a batch is
-// in flight. They must be at least as many, and share no key with it: requests
-// about one key are carried out in order. No renewal is pipelined, so that none
-// is in flight when its lease is released.
-func (o *outbox) canPipeline(before *Batch) bool {
-	gathered := &o.others[fresh]
-	switch {
-	case before.shared || before.class != fresh || gathered.size < len(before.requests):
-		return false
-	case o.renewals[fresh].size+o.size(again)+o.size(alone) > 0:
-		return false
-	}
-	keys := make(map[string]struct{}, len(before.requests))
-	for _, r := range before.requests {
-		keys[r.Key] = struct{}{}
-	}
-	for r := gathered.first; r != nil; r = r.next {
-		if _, both := keys[r.Key]; both || !plain(r) {
-			before.shared = true
+		if !b.hangs(now) {
 			return false
 		}
 	}
-	return true
+	return len(o.flying) < maxInFlight
 }
-
-// plain reports whether a request begins or ends a term.
-func plain(r *request) bool { return r.Verb == tenure.Acquire || r.Verb == tenure.Release }
 
 // take makes the next batch. At least one request waits.
 func (o *outbox) take() *Batch {
@@ -214,12 +175,9 @@ func (o *outbox) take() *Batch {
 	renewals, others := &o.renewals[b.class], &o.others[b.class]
 	for len(b.requests) < min(most, maxRenewals) && renewals.first != nil {
 		b.add(renewals.remove(renewals.first))
-		b.shared = true
 	}
 	for len(b.requests) < most && others.first != nil {
-		r := others.remove(others.first)
-		b.shared = b.shared || !plain(r)
-		b.add(r)
+		b.add(others.remove(others.first))
 	}
 	return b
 }

@@ -24,8 +24,6 @@ type Options struct {
 	Watches bool
 	// Acts says that the store announces operators' acts.
 	Acts bool
-	// Pipelines says that a second batch may be in flight beside the first.
-	Pipelines bool
 	// CallTimeout bounds one call of the store.
 	CallTimeout time.Duration
 	// Random gives numbers from 0 up to 1.

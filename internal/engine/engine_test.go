@@ -327,8 +327,10 @@ func TestAWatchLastsAsLongAsSomebodyWaits(t *testing.T) {
 	if got := r.ready.Watch; len(got) != 1 || got[0] != "a" {
 		t.Fatalf("Watch is %v", got)
 	}
-	r.e.Hint(r.now, "a", WatchedSince, nil)
+	r.e.Hint(r.now, "a", Watched, nil)
 	r.take()
+	r.wantFlight(tenure.Acquire) // earlier changes were not announced
+	r.answer()
 	r.wantQuiet()
 	asked := 0
 	for range 40 { // polls only make up for lost hints
@@ -363,7 +365,7 @@ func TestAPollComesNoLaterThanTheKnownDeadline(t *testing.T) {
 	r.another("a")
 	c := r.acquire("a", Forever)
 	r.answer()
-	r.e.Hint(r.now, "a", WatchedSince, nil)
+	r.e.Hint(r.now, "a", Watched, nil)
 	r.take()
 	r.live(time.Minute + 50*time.Millisecond)
 	r.leaseOf(c)

@@ -73,9 +73,6 @@ const (
 	// Watched says that hints come from now on. Earlier changes were not
 	// announced.
 	Watched
-	// WatchedSince is Watched, and also promises a hint if the key has changed
-	// since it was last refused.
-	WatchedSince
 	// Broken says that no more hints come.
 	Broken
 	// Unsupported says that hints will never come.
@@ -111,11 +108,6 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 		a.woken, a.poll = true, PollFirst
 	case Watched:
 		q.watch, a.woken = watched, true
-	case WatchedSince:
-		q.watch = watched
-		if c.attempt != nil && c.attempt.sends == 0 && !a.woken { // it was refused
-			c.next = min(keep.After(e.now, e.pauseOf(c, PollWatched)), a.due)
-		}
 	case Broken:
 		q.watch = unwatched
 		c.next = min(c.next, keep.After(e.now, e.pauseOf(c, PollMax)))

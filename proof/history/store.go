@@ -61,12 +61,6 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	return nil, fmt.Errorf("this store tells of no acts: %w", errors.ErrUnsupported)
 }
 
-// Pipelines passes on the store's answer, or false if it gives none.
-func (s *Store) Pipelines() bool {
-	p, ok := s.Store.(store.Pipelined)
-	return ok && p.Pipelines()
-}
-
 func answered(a store.Answer) Result {
 	rec := a.Record
 	out := Result{Outcome: OK, Token: rec.Token, Grant: rec.Grant, State: rec.State, Owner: rec.Owner}

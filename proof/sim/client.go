@@ -55,7 +55,7 @@ func (c *client) start() {
 	c.instance = fmt.Sprintf("%s-%d", c.name, c.life)
 	c.watches = map[string]*watch{}
 	c.engine = engine.New(engine.Options{
-		Observed: true, Watches: c.w.store.base().hints, Acts: c.w.store.base().hints, Pipelines: chance(c.rng, 50),
+		Observed: true, Watches: c.w.store.base().hints, Acts: c.w.store.base().hints,
 		CallTimeout: callTimeout, Random: c.rng.Float64, NewSecret: c.newSecret,
 	})
 	if c == c.w.operator {
@@ -117,9 +117,6 @@ func (c *client) exit() {
 func (w *world) forgetClient(c *client) {
 	if v, ok := w.store.(*casServer); ok {
 		delete(v.stores, c)
-	}
-	if t, ok := w.store.(*etcdServer); ok {
-		delete(t.bidders, c)
 	}
 	base := w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(t *watch) bool { return t.c == c })
@@ -286,7 +283,7 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 			}
 		}
 	}
-	if c.engine.Load().InFlight > 2 { // two are normal with a store that pipelines
+	if c.engine.Load().InFlight > 1 {
 		c.w.cover("engine", "overtook a batch")
 	}
 	limit := callTimeout
@@ -342,9 +339,8 @@ func (c *client) look(l *engine.Lease) {
 
 // watch is a client's subscription to hints about a key.
 type watch struct {
-	c    *client
-	key  string
-	open bool
+	c   *client
+	key string
 }
 
 // watch begins to pass on hints about a key.
@@ -357,13 +353,8 @@ func (c *client) watch(key string) {
 		case !base.up():
 			t.broken()
 		default:
-			t.open = true
 			base.watches = append(base.watches, t)
-			opened := engine.Watched
-			if awarding, is := c.w.store.(*etcdServer); is && key != engine.Acts && awarding.bidder(c).watched(t) {
-				opened = engine.WatchedSince
-			}
-			t.tell(opened)
+			t.tell(engine.Watched)
 		}
 	})
 }
@@ -402,10 +393,6 @@ func (t *watch) stop() {
 func (t *watch) close() {
 	base := t.c.w.store.base()
 	base.watches = slices.DeleteFunc(base.watches, func(other *watch) bool { return other == t })
-	if awarding, is := t.c.w.store.(*etcdServer); is && t.open {
-		awarding.bidder(t.c).unwatched(t.key)
-	}
-	t.open = false
 }
 
 // coverAnswer counts the kind of an answer.

@@ -22,7 +22,7 @@ const (
 	Conflict                 // an object store answers 409, for another request in flight, and does nothing
 	Throttled                // an object store answers 429 and does nothing
 	LostHint                 // a waiter is not woken
-	LateHint                 // a waiter learns late that it was granted a key
+	LateHint                 // a waiter learns late that a key is free
 	SlowCommit               // a transaction takes long to commit, with its rows locked
 	Aborted                  // a transaction is rolled back at the end
 	PausedSend               // the sender is stopped between reading its clock and sending

@@ -36,11 +36,10 @@ type grant struct {
 	transfer int // its number among the key's transfers
 	fate     fate
 	held     bool
-	stray    bool     // no client is responsible: a late copy, or a secret that the store forgot
-	lost     bool     // the store has forgotten it
-	bid      *sentBid // the bid that it was granted to, if any
-	byDeed   bool     // released by its deed, without asking its holder
-	shaken   bool     // the store's record of it was set back, so later promises do not hold
+	stray    bool // no client is responsible: a late copy, or a secret that the store forgot
+	lost     bool // the store has forgotten it
+	byDeed   bool // released by its deed, without asking its holder
+	shaken   bool // the store's record of it was set back, so later promises do not hold
 	record   tenure.Record
 }
 
@@ -75,20 +74,11 @@ func (j *judge) committed(req tenure.Request, before, after tenure.Record, m mes
 	l.changes++
 	w.say("store", "%s", describe(req, before, after, m))
 	if after.Grant != before.Grant || after.Token != before.Token {
-		j.transferred(l, req, nil, before, after, m)
+		j.transferred(l, req, before, after, m)
 	} else {
 		j.changed(l, req, before, after)
 	}
 	j.beliefs(req.Key)
-}
-
-// awarded checks a grant to a bid, made in the step that freed the key.
-func (j *judge) awarded(b *bid, before, after tenure.Record) {
-	j.w.say("store", "%s, by its bid", describe(b.Request, before, after, b.m))
-	j.w.cover("award", "written")
-	j.ledger(b.Request.Key).changes++
-	j.transferred(j.ledger(b.Request.Key), b.Request, b.sent, before, after, b.m)
-	j.beliefs(b.Request.Key)
 }
 
 // changed checks law 7: only the holder of a term changes it.
@@ -331,9 +321,6 @@ func (j *judge) concluded(a *ask, res engine.Outcome) {
 	// deadline.
 	living := g != nil && g.fate == alive && !g.lost && !g.shaken && !g.stray &&
 		now.Add(w.profile.Skew).Before(g.record.Deadline)
-	if living && g.bid != nil && !g.bid.claimed && res != engine.WasGranted {
-		living = false // granted while nobody asked: the store must give it back
-	}
 	switch res {
 	case engine.WasLeft:
 		if living && !w.profile.Steps && !a.c.engine.Left() {

@@ -8,13 +8,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// transferred checks a new term against laws 1, 2, 4, 6 and 8. bid is the bid
-// that it was granted to, or nil if a request got it.
-func (j *judge) transferred(l *ledger, req tenure.Request, bid *sentBid, before, after tenure.Record, m message) {
+// transferred checks a new term against laws 1, 2, 4, 6 and 8.
+func (j *judge) transferred(l *ledger, req tenure.Request, before, after tenure.Record, m message) {
 	w, fp := j.w, req.Secret.Grant()
-	if bid != nil {
-		fp = bid.request.Secret.Grant()
-	}
 	if req.Verb != tenure.Acquire && !req.Verb.ByHand() {
 		w.fail(WrongGrant, "a %s made a new term of %s", req.Verb, req.Key)
 		return
@@ -29,7 +25,7 @@ func (j *judge) transferred(l *ledger, req tenure.Request, bid *sentBid, before,
 	j.hasCause(req, before, after)
 	if req.Verb == tenure.Acquire && !m.stray && (seen == nil || !seen.lost) {
 		over := !after.Deadline.After(w.store.base().now())
-		j.somebodyKnows(req, fp, bid, over)
+		j.somebodyKnows(req, fp, over)
 	}
 	if prev := l.current; prev != nil && prev.fate == alive {
 		prev.fate = followed
@@ -39,7 +35,7 @@ func (j *judge) transferred(l *ledger, req tenure.Request, bid *sentBid, before,
 	}
 	g := &grant{
 		fp: fp, token: after.Token, owner: req.Owner, transfer: l.transfers, fate: alive,
-		held: after.State == tenure.Held, stray: m.stray || seen != nil && seen.lost, bid: bid, record: after,
+		held: after.State == tenure.Held, stray: m.stray || seen != nil && seen.lost, record: after,
 	}
 	l.issued = append(l.issued, g)
 	l.current, j.grants[fp] = g, g
@@ -179,19 +175,7 @@ func (j *judge) hasCause(req tenure.Request, before, after tenure.Record) {
 // it in the background. A term may be over when it is written, because a commit
 // may take longer than the term. It keeps the key from nobody, so no client
 // need know of it.
-func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, bid *sentBid, over bool) {
-	// The maker of a bid may have left. Its bidder then gives the key back,
-	// unless the bidder knows that the bid was withdrawn.
-	if bid != nil {
-		if bid.gone && bid.d.life == bid.d.c.life {
-			j.w.fail(
-				OneTruth,
-				"%s was granted to a bid of %s that had been withdrawn: nobody asks for it, and nobody gives it back",
-				req.Key, req.Owner,
-			)
-		}
-		return
-	}
+func (j *judge) somebodyKnows(req tenure.Request, fp fence.Grant, over bool) {
 	if at, denied := j.denied[fp]; denied {
 		j.w.fail(
 			OneTruth, "a request for %s was granted that its maker, %s, was told %s would not be",

@@ -91,11 +91,9 @@ func (w *world) strike(f Fault, b blow) {
 	case Rewind:
 		w.outage("is put back to an older state", b.down)
 		base.rewind(b.writes, "rewind")
-		w.store.restore()
 	case Wipe:
 		w.outage("is wiped", b.down)
 		base.rewind(len(base.written), "wipe")
-		w.store.restore()
 	case RowLocked:
 		if w.store.(*postgresServer).lockRow(b.key, b.brief/2) {
 			w.say("store", "%s: its row is locked by another for %s", b.key, b.brief/2)

@@ -89,7 +89,7 @@ var Profiles = []*Profile{
 		Name: "network", Says: "a directory or another plain register; messages are lost, late, doubled and stale",
 		store: func(w *world) server { return newCASServer(w, false) },
 		lacks: []Sight{{"fence", "busy"}}, // no process stops inside a guard
-	}).with(network, map[Fault]float64{StaleRead: 0.05}).nemesis(people, map[Fault]int{
+	}).with(network, map[Fault]float64{StaleRead: 0.1}).nemesis(people, map[Fault]int{
 		CutOff: 3, Shutdown: 2, Restart: 1, Sweep: 5,
 	}),
 	(&Profile{
@@ -109,7 +109,7 @@ var Profiles = []*Profile{
 		Name: "redis", Says: "one script at a time; replicas that lag take over",
 		store:   func(w *world) server { return newRedisServer(w) },
 		further: []Sight{{"engine", "others wait"}},
-	}).with(network, steps, map[Fault]float64{StaleRead: 0.05}).
+	}).with(network, steps, map[Fault]float64{StaleRead: 0.1}).
 		nemesis(hosts, people, map[Fault]int{Restart: 1, Failover: 3}),
 	(&Profile{
 		Name:  "postgres",
@@ -120,15 +120,14 @@ var Profiles = []*Profile{
 	}).nemesis(hosts, people, map[Fault]int{Restart: 1, RowLocked: 3}),
 	(&Profile{
 		Name: "etcd",
-		Says: "one step at a time; who releases a key grants it to the next who waits, and that one is " +
-			"told, perhaps late or never",
+		Says: "one step at a time; the first who waits for a released key is told, perhaps late or never, " +
+			"and the others a moment later",
 		store:   func(w *world) server { return newEtcdServer(w) },
-		further: awards,
+		further: []Sight{{"engine", "others wait"}},
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{Restart: 1}),
 	(&Profile{
-		Name: "restored", Says: "the same; it is put back to older states, with the bids that waited then, and wiped",
-		store:   func(w *world) server { return newEtcdServer(w) },
-		further: sights("award", "written", "claimed", "given back"),
+		Name: "restored", Says: "the same; it is put back to older states, and wiped",
+		store: func(w *world) server { return newEtcdServer(w) },
 	}).with(network, steps, map[Fault]float64{LateHint: 0.3}).nemesis(hosts, people, map[Fault]int{
 		Restart: 1, Rewind: 4, Wipe: 1,
 	}),
@@ -210,12 +209,6 @@ func sights(kind string, names ...string) (all []Sight) {
 	}
 	return all
 }
-
-// awards are the sights of a store that grants a key in the step that frees it.
-var awards = slices.Concat(
-	sights("award", "written", "claimed", "answered by the server", "given back", "asked for while given back",
-		"the bid had gone", "the bid was old", "refused by the law"),
-)
 
 // everywhere are the sights that every profile must show.
 var everywhere = slices.Concat(

@@ -19,6 +19,14 @@ func newRedisServer(w *world) *redisServer {
 	return &redisServer{core: newCore(w, true), lag: between(w.stream("replica"), time.Millisecond, 2*time.Second)}
 }
 
+// newEtcdServer makes a store like etcd: one step at a time, and no replica
+// takes over. It wakes the first waiter at once, and the others a moment later.
+func newEtcdServer(w *world) *redisServer {
+	s := newRedisServer(w)
+	s.inTurn = true
+	return s
+}
+
 func (s *redisServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	s.w.ops += len(requests)
 	s.w.carry(s.conn(c), func(m message, reply func(func())) {

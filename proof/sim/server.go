@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
@@ -22,9 +23,6 @@ type server interface {
 	base() *core
 	// halt undoes unfinished work, as if the server stopped.
 	halt()
-	// restore sets the queues of waiters back to the state that matches the
-	// records.
-	restore()
 }
 
 // core is the memory and the clock of a store. It is the truth. Only the
@@ -32,11 +30,11 @@ type server interface {
 type core struct {
 	w       *world
 	records map[string]kept
-	written []former      // the replaced states, for undoing
-	undone  time.Duration // when the oldest write of the last rewind was made
+	written []former // the replaced states, for undoing
 	clock   dial
 	down    time.Duration // unreachable before this true time
-	hints   bool          // it wakes waiters
+	hints   bool          // it wakes waiters,
+	inTurn  bool          // the first of them at once, and the others later
 	watches []*watch
 }
 
@@ -61,8 +59,7 @@ func newCore(w *world, hints bool) *core {
 func (g *core) base() *core { return g }
 
 // halt does nothing where every change is one step.
-func (g *core) halt()    {}
-func (g *core) restore() {}
+func (g *core) halt() {}
 
 func (g *core) get(c *client, key string, done func(tenure.Record, time.Time, error)) {
 	g.w.carry(g.conn(c), func(_ message, reply func(func())) {
@@ -131,10 +128,22 @@ func (g *core) wake(key string) {
 	if !g.hints {
 		return
 	}
+	first := true
 	for _, t := range g.watches {
-		if t.key == key && !g.w.fault(LostHint) {
-			t.c.soon(g.w.now+between(t.c.rng, time.Millisecond, 5*time.Millisecond), t.hint)
+		if t.key != key {
+			continue
 		}
+		delay := between(t.c.rng, time.Millisecond, 5*time.Millisecond)
+		if g.inTurn && !first {
+			delay += turns.Grace
+		}
+		if first = false; g.w.fault(LostHint) {
+			continue
+		}
+		if g.inTurn && g.w.fault(LateHint) {
+			delay += upTo(t.c.rng, 3*time.Second)
+		}
+		t.c.soon(g.w.now+delay, t.hint)
 	}
 }
 
@@ -187,10 +196,8 @@ func apart(
 
 // rewind undoes the last n writes.
 func (g *core) rewind(n int, why string) {
-	g.undone = g.w.now
 	for i := 0; i < n && len(g.written) > 0; i++ {
 		last := g.written[len(g.written)-1]
-		g.undone = last.at
 		g.written = g.written[:len(g.written)-1]
 		g.records[last.key] = last.kept
 	}

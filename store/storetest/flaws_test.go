@@ -439,7 +439,7 @@ func otherFlaws() []flaw {
 				case req.Verb == tenure.Acquire && errors.Is(err, tenure.ErrHeld):
 					waiting[req.Key] = req
 				case req.Verb == tenure.Release && changed && waiting[req.Key].Secret != "":
-					next, _, _ = tenure.Award(next, waiting[req.Key].Bid(), now)
+					next, _, _ = tenure.Apply(next, waiting[req.Key], now)
 					delete(waiting, req.Key)
 				}
 				return next, changed, err
