@@ -68,7 +68,7 @@ func TestAnOwnerThatSleptPastItsLeaseIsRefusedOrObserved(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	out, recent := filepath.Join(s.dir, "out"), s.file("new", "of the successor")
-	// Both writes must have begun before the lease ends, on a busy machine, too.
+	// Both writes must begin before the lease ends, also on a busy machine.
 	sleeper := s.acquired("jobs/nightly", "--ttl", "15s", "--owner", "ann@one")
 	strict := s.frozenWrite("of the sleeper", out, "--stamp", sleeper.String())
 	observed := s.frozenWrite("of the sleeper", out, "--stamp", sleeper.String(), "--observe", "--json")
