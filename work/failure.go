@@ -6,8 +6,9 @@ import (
 )
 
 // Final, RetryAfter and GiveBack make the error that a handler returns to say
-// how its attempt ends. They do so without an error of the handler's, too: then
-// err is nil, and the item keeps no reason.
+// how its attempt ends. They do so without an error of the handler's, too, if
+// err is nil. The item's Error then says that there was no reason. After
+// GiveBack it still says why the attempt before has failed.
 
 // Final says that trying again would not help. The item is then dead, even if
 // attempts are left.
@@ -52,6 +53,9 @@ func endOf(result Result, err error) Request {
 	end := Request{Verb: Fail, Error: Clip(err.Error())}
 	if special := (*endError)(nil); errors.As(err, &special) {
 		end.Verb, end.Delay, end.Final = special.verb, special.delay, special.final
+	}
+	if end.Verb == Release && end.Error == errNoReason.Error() {
+		end.Error = "" // keeps the reason before
 	}
 	return end
 }

@@ -22,8 +22,8 @@ type FenceOptions struct {
 	// opened with the credentials of this process: allow only what you would
 	// open yourself. Default: nowhere else.
 	Raise guard.Allowed
-	// CallTimeout bounds one call of the ledger or of a guard. Default: 5
-	// seconds.
+	// CallTimeout bounds one call of a guard. What Act and Fence ask the ledger
+	// ends with their context. Default: 5 seconds.
 	CallTimeout time.Duration
 }
 

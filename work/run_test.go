@@ -196,6 +196,27 @@ func TestFailuresEndAsTheHandlerSays(t *testing.T) {
 	})
 }
 
+// TestGivingBackWithoutAReasonKeepsTheOneBefore: an operator still finds why
+// the attempt before has failed.
+func TestGivingBackWithoutAReasonKeepsTheOneBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := mem.NewLedger(nil)
+		id := add(t, l, "q", 1, nil)[0]
+		ends := make(chan error, 2)
+		ends <- work.RetryAfter(errors.New("the disk is full"), 0)
+		ends <- work.GiveBack(nil, time.Hour)
+		w := start(l, one(func(context.Context, *work.Job) (work.Result, error) { return work.Result{}, <-ends }), nil)
+		time.Sleep(time.Minute)
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		it, err := l.Get(t.Context(), id)
+		if err != nil || it.State != work.Waiting || it.Attempts != 1 || it.Error != "the disk is full" {
+			t.Errorf("the item is %s after %d attempts, its error is %q, %v", it.State, it.Attempts, it.Error, err)
+		}
+	})
+}
+
 // TestRetryAfterNothingIsAtOnce: RetryAfter with 0 does not wait the backoff.
 func TestRetryAfterNothingIsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

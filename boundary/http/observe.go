@@ -19,7 +19,8 @@ import (
 const judgeWithin = time.Second
 
 // judge returns the refusal of a write that the gate would refuse. The mark
-// moves only for a write that it would admit.
+// moves only for a write that it would admit, and only if the store has
+// confirmed the owner: anybody may invent a stamp while the store is away.
 func (g *Gate) judge(ctx context.Context, w write) error {
 	within, cancel := context.WithTimeout(ctx, judgeWithin)
 	defer cancel()
@@ -29,7 +30,7 @@ func (g *Gate) judge(ctx context.Context, w write) error {
 		g.unsure(w, 0, unsure)
 	}
 	if err == nil || g.flaw.judgesByMarkAlone {
-		err = g.judgeByMark(within, w)
+		err = g.judgeByMark(within, w, unsure == nil || g.flaw.judgesByMarkAlone)
 	}
 	if ctx.Err() != nil {
 		return nil // the client has left: there is no judgement
@@ -37,9 +38,10 @@ func (g *Gate) judge(ctx context.Context, w write) error {
 	return err
 }
 
-// judgeByMark asks the mark of a write's resource, and raises it. Judgements of
-// one resource take turns, so that a repeated number is noticed.
-func (g *Gate) judgeByMark(ctx context.Context, w write) error {
+// judgeByMark asks the mark of a write's resource. If move is set, it also
+// raises the mark. Judgements of one resource take turns, so that a repeated
+// number is noticed.
+func (g *Gate) judgeByMark(ctx context.Context, w write, move bool) error {
 	if !w.stamped {
 		return nil
 	}
@@ -59,7 +61,7 @@ func (g *Gate) judgeByMark(ctx context.Context, w write) error {
 	}
 	defer done()
 	next, err := mark.Admit(w.stamp)
-	if err != nil || next == mark {
+	if err != nil || next == mark || !move {
 		return err
 	}
 	if mark, err = s.marks.Raise(ctx, w.stamp); err == nil {

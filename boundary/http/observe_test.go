@@ -151,11 +151,17 @@ func TestWhatAProxyObservesIsOnRecord(t *testing.T) {
 }
 
 // markAfterAnInventedWrite returns the mark that a gate which refuses nothing
-// leaves after a write under a stamp that the store never issued.
-func markAfterAnInventedWrite(t *testing.T, flawed bool) fence.Mark {
+// leaves after a write under a stamp that the store never issued. away says
+// that the store does not answer.
+func markAfterAnInventedWrite(t *testing.T, away, flawed bool) fence.Mark {
 	t.Helper()
 	w := newWorld()
-	g := w.gate(t, "gate", func(o *Options) { o.RefuseNothing, o.Current = true, w.follower(t) })
+	g := w.gate(t, "gate", func(o *Options) {
+		o.RefuseNothing, o.Current = true, w.follower(t)
+		if away {
+			o.Current = unsure{}
+		}
+	})
 	g.flaw.judgesByMarkAlone = flawed
 	w.lease(t, "jobs/a", "ann")
 	send(t, "PUT", serve(t, g), newer, "").want(t, "an invented stamp's write", 200, "")
@@ -166,8 +172,10 @@ func markAfterAnInventedWrite(t *testing.T, flawed bool) fence.Mark {
 // come after it.
 func TestAnInventedStampMovesNoMark(t *testing.T) {
 	t.Parallel()
-	if mark := markAfterAnInventedWrite(t, false); !mark.IsZero() {
-		t.Errorf("the mark is %+v", mark)
+	for _, away := range []bool{false, true} {
+		if mark := markAfterAnInventedWrite(t, away, false); !mark.IsZero() {
+			t.Errorf("the store is away: %v; the mark is %+v", away, mark)
+		}
 	}
 }
 
@@ -176,11 +184,13 @@ func TestAnInventedStampMovesNoMark(t *testing.T) {
 func TestAJudgeThatMovesTheMarkIsCaught(t *testing.T) {
 	t.Parallel()
 	t.Run("judges by the mark alone", func(t *testing.T) {
-		mark := markAfterAnInventedWrite(t, true)
-		if mark.IsZero() {
-			t.Fatal("not noticed")
+		for _, away := range []bool{false, true} {
+			mark := markAfterAnInventedWrite(t, away, true)
+			if mark.IsZero() {
+				t.Fatalf("the store is away: %v; not noticed", away)
+			}
+			t.Logf("caught by %q: the mark is %+v", "an invented stamp moves no mark", mark)
 		}
-		t.Logf("caught by %q: the mark is %+v", "an invented stamp moves no mark", mark)
 	})
 }
 

@@ -68,7 +68,7 @@ func TestAnOwnerThatSleptPastItsLeaseIsRefusedOrObserved(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	out, recent := filepath.Join(s.dir, "out"), s.file("new", "of the successor")
-	// Both writes must have begun before the lease ends, on a busy machine, too.
+	// Both writes must begin before the lease ends, also on a busy machine.
 	sleeper := s.acquired("jobs/nightly", "--ttl", "15s", "--owner", "ann@one")
 	strict := s.frozenWrite("of the sleeper", out, "--stamp", sleeper.String())
 	observed := s.frozenWrite("of the sleeper", out, "--stamp", sleeper.String(), "--observe", "--json")
@@ -154,15 +154,15 @@ func TestAProxyObservesAnOwnerThatSleptPastItsLease(t *testing.T) {
 }
 
 // TestInventoryShowsDecisionsWithoutTheStore: the store of the writers' leases
-// is away, so the proxy admits by the mark alone. Its own store has a note.
+// is away, so the proxy admits by the mark alone. It notes that when the store
+// is back.
 func TestInventoryShowsDecisionsWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer service.Close()
 	leases := filepath.Join(s.dir, "leases")
-	known := s.acquired("jobs/nightly", "--ttl", "10m", "--owner", "ann@one") // notes are only of known keys
-	s.must(0, "acquire", "jobs/nightly", "--store", leases, "--owner", "ann@one")
+	known := s.acquired("jobs/nightly", "--ttl", "10m", "--owner", "ann@one", "--store", leases)
 	open := s.proxy("open", service.URL, "--leases", leases, "--when-unsure", "admit", "--marks", filepath.Join(s.dir, "open-{resource}"))
 	if err := os.Rename(leases, leases+".away"); err != nil {
 		t.Fatal(err)
@@ -171,13 +171,21 @@ func TestInventoryShowsDecisionsWithoutTheStore(t *testing.T) {
 	if err := s.put(open.url, known, "x"); err != nil {
 		t.Errorf("with --when-unsure admit: %v", err)
 	}
+	// The proxy notes it in the store of the leases, once that answers again.
+	if err := os.Remove(leases); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(leases+".away", leases); err != nil {
+		t.Fatal(err)
+	}
 	s.until("the note", func() bool {
-		return strings.Contains(s.must(0, "inventory", "jobs/", "--json"), `"observed":0,"unsure_admitted":1,"unsure_refused":0`)
+		return strings.Contains(s.must(0, "inventory", "jobs/", "--json", "--store", leases),
+			`"observed":0,"unsure_admitted":1,"unsure_refused":0`)
 	})
-	if said := s.must(0, "inventory", "jobs/"); !strings.Contains(said, "1, 1 let in") {
+	if said := s.must(0, "inventory", "jobs/", "--store", leases); !strings.Contains(said, "1, 1 let in") {
 		t.Errorf("the inventory is %s", said)
 	}
-	listed := s.must(0, "inventory", "--refusals", "jobs/")
+	listed := s.must(0, "inventory", "--refusals", "jobs/", "--store", leases)
 	if !strings.Contains(listed, "ann@one") || !strings.Contains(listed, "write: the store could not be asked, let in all the same, at http:r/1") {
 		t.Errorf("inventory --refusals: %s", listed)
 	}

@@ -91,11 +91,15 @@ func (a *app) mustKnow(ctx context.Context, client *croft.Client, key string, cr
 	if create {
 		return nil
 	}
-	rec, err := client.Store().Get(ctx, key)
+	get, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	rec, err := client.Store().Get(get, key)
 	if err != nil || !rec.IsZero() {
 		return err
 	}
-	return cli.Unknown(ctx, client.Store(), key, "--create")
+	list, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	return cli.Unknown(list, client.Store(), key, "--create")
 }
 
 func (a *app) takeover(ctx context.Context, key, to string, create bool, h croft.ByHand) error {
@@ -154,7 +158,7 @@ func unfenced(t *croft.Transfer) error {
 func (a *app) printTransfer(t *croft.Transfer, text string) error {
 	raised := a.printRaised(t)
 	if !a.JSON {
-		fmt.Fprintln(a.Stdout, text)
+		a.Confirm("%s", text)
 		return unfenced(t)
 	}
 	rec := t.Record

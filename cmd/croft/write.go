@@ -35,7 +35,8 @@ exit code 13 and nothing changes.
 If COMMAND fails, nothing changes either, and croft exits with its code. Behind
 a pipe croft cannot know that: "generate | croft write" publishes whatever
 generate printed before it failed. When COMMAND ends, croft kills what it left
-running in the background.
+running in the background. If a part of that still holds the output and is
+silent for 2s, the content may lack something, so nothing changes.
 
 If the store says that another owner, or nobody, holds the key, croft refuses
 the write with exit code 12, even if no newer owner has written. If the store

@@ -8,9 +8,10 @@
 //
 // A Raiser asks each guard on a goroutine of its own, a few at a time. It waits
 // for all of them only as long as its time limit. A guard that hangs leaves its
-// goroutine behind until the guard's call returns. The goroutines share only
-// two channels: one with a place for each that may run, and one with room for
-// all answers.
+// goroutine behind until the guard's call returns, and the whole process has
+// places for a limited number of them. The goroutines share only three
+// channels: two with a place for each that may run, here and in the process,
+// and one with room for all answers.
 package raise
 
 import (
@@ -46,6 +47,13 @@ type Ask struct {
 	Target string
 }
 
+// inProcess bounds the guards that this process asks at the same time. Somebody
+// else names them, and may name a folder on a dead mount in every item. Each
+// call that hangs there keeps a thread, and a Go program ends if it has 10,000.
+var inProcess = make(chan struct{}, 1024)
+
+var errTooMany = errors.New("too many guards hang, so this one was not asked")
+
 // atOnce is how many guards are asked at the same time. A record names no more.
 const atOnce = tenure.MaxGuards
 
@@ -67,7 +75,7 @@ func (r Raiser) Named(ctx context.Context, asks []Ask) []guard.Raised {
 			select {
 			case running <- struct{}{}:
 				defer func() { <-running }()
-				done <- outcome{i, r.raiseAt(ctx, ask.Stamp, ask.Target)}
+				done <- outcome{i, r.raiseInPlace(ctx, ask)}
 			case <-ctx.Done():
 			}
 		}()
@@ -82,6 +90,17 @@ func (r Raiser) Named(ctx context.Context, asks []Ask) []guard.Raised {
 }
 
 var errHangs = errors.New("the guard did not answer, and may still be raised later")
+
+// raiseInPlace is raiseAt, if the process has a place left.
+func (r Raiser) raiseInPlace(ctx context.Context, ask Ask) error {
+	select {
+	case inProcess <- struct{}{}:
+		defer func() { <-inProcess }()
+		return r.raiseAt(ctx, ask.Stamp, ask.Target)
+	default:
+		return errTooMany
+	}
+}
 
 // raiseAt raises the fence at a target. It succeeds if the guard's mark then
 // shuts out every owner before the stamp's.

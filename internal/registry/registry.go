@@ -72,19 +72,19 @@ func (r *Registry[T]) OpenURL(ctx context.Context, u *url.URL) (T, error) {
 	if open == nil {
 		var none T
 		return none, fmt.Errorf("%w %s %q: unknown scheme %q; %sknown are %s", fence.ErrInvalid, r.kind,
-			Redact(u.String()), u.Scheme, importOf(u.Scheme), strings.Join(r.Schemes(), ", "))
+			Redact(u.String()), u.Scheme, importOf(r.kind, u.Scheme), strings.Join(r.Schemes(), ", "))
 	}
 	return open(ctx, u)
 }
 
-// importOf says what a program must import for a scheme of Croft's own
-// backends. It is empty for all others.
-func importOf(scheme string) string {
+// importOf says what a program must import to open a kind of thing with a
+// scheme of Croft's own backends. It is empty if none of them can.
+func importOf(kind, scheme string) string {
 	backend := map[string]string{
 		"dir": "dir", "file": "file", "sqlite": "sqlite", "postgres": "postgres", "postgresql": "postgres",
 		"redis": "redis", "rediss": "redis", "etcd": "etcd", "etcds": "etcd", "s3": "s3", "gs": "gcs", "mem": "mem",
 	}[scheme]
-	if backend == "" {
+	if backend == "" || kind == "ledger" && backend != "sqlite" && backend != "postgres" {
 		return ""
 	}
 	return fmt.Sprintf("import _ \"github.com/croft-dev/croft/backend/%s\" to use it; ", backend)

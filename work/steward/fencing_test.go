@@ -97,3 +97,23 @@ func TestARequeueThatCannotRaiseTheFenceIsToldAndDone(t *testing.T) {
 		t.Errorf("the next pass did %s, %v", report, err)
 	}
 }
+
+// TestAPassThatCannotRaiseManyFencesSaysSoInFewWords: others chose the targets,
+// so the error of a pass must not grow with them.
+func TestAPassThatCannotRaiseManyFencesSaysSoInFewWords(t *testing.T) {
+	r := newRig(t)
+	folder := t.TempDir()
+	const items = 25
+	for range items {
+		r.guarded(folder, 0)
+	}
+	r.clock.Advance(time.Minute)
+	report, err := steward.Reconcile(t.Context(), r.l, nil)
+	if !errors.Is(err, work.ErrUnfenced) || report.Unfenced != items || report.Requeued != items {
+		t.Fatalf("did %s, %v", report, err)
+	}
+	text := err.Error()
+	if n := strings.Count(text, folder); n != 10 || !strings.Contains(text, "15 more items") {
+		t.Errorf("the error names %d items of %d:\n%s", n, items, text)
+	}
+}

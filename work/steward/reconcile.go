@@ -93,7 +93,7 @@ type Report struct {
 	Pruned    work.Pruned `json:"pruned"`
 	// Unfenced counts items that were requeued or buried, although the fence is
 	// not up at each of their guards. The pass then returns an error that
-	// matches work.ErrUnfenced.
+	// matches work.ErrUnfenced and names the first of them.
 	Unfenced int `json:"unfenced"`
 	// Overtaken counts planned changes that were out of date: the owner was
 	// heard of again, or somebody was faster.
@@ -186,21 +186,30 @@ func (r *Report) carryOut(ctx context.Context, l work.Ledger, actions []Action, 
 			})
 		}
 	}
-	var failed error
+	// Joined once, at the end: an error that is joined again and again takes
+	// the square of their number to print.
+	var failed []error
 	for begin := 0; begin < len(requests); begin += mostAtOnce {
 		end := min(begin+mostAtOnce, len(requests))
 		for i, t := range work.Act(ctx, l, requests[begin:end], &work.FenceOptions{Raise: f.Raise}) {
-			failed = errors.Join(failed, r.answered(of[begin+i], t.Err, f))
+			failed = append(failed, r.answered(of[begin+i], t.Err, f))
 		}
 	}
 	for begin := 0; begin < len(settlements); begin += mostAtOnce {
 		end := min(begin+mostAtOnce, len(settlements))
 		for i, answer := range l.Settle(ctx, settlements[begin:end]) {
-			failed = errors.Join(failed, r.answered(ofEffects[begin+i], answer.Err, f))
+			failed = append(failed, r.answered(ofEffects[begin+i], answer.Err, f))
 		}
 	}
-	return failed
+	if more := r.Unfenced - mostUnfenced; more > 0 {
+		failed = append(failed, fmt.Errorf("%w: so it is with %d more items", work.ErrUnfenced, more))
+	}
+	return errors.Join(failed...)
 }
+
+// mostUnfenced bounds how many items the error of a pass names because the
+// fence is not up. Others chose their targets, and an item may have many.
+const mostUnfenced = 10
 
 // answered counts an action by the ledger's answer.
 func (r *Report) answered(a Action, err error, f ReconcileOptions) error {
@@ -210,7 +219,9 @@ func (r *Report) answered(a Action, err error, f ReconcileOptions) error {
 	case errors.Is(err, work.ErrUnfenced):
 		r.Unfenced++
 		r.done(a, f)
-		return err
+		if r.Unfenced <= mostUnfenced {
+			return err
+		}
 	case errors.Is(err, work.ErrStale), errors.Is(err, work.ErrState), errors.Is(err, work.ErrNotFound):
 		r.Overtaken++
 	default:

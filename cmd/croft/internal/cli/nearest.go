@@ -17,12 +17,13 @@ const mostCompared = 10_000
 // flag that insists.
 func Unknown(ctx context.Context, st store.Store, key, flag string) error {
 	var near []string
-	n := 0
+	n, most := 0, max(2, len(key)/6)
 	for rec, err := range ListRecords(ctx, st, "") {
 		if n++; err != nil || n > mostCompared {
 			break
 		}
-		if distance(key, rec.Key) <= max(2, len(key)/6) {
+		longer := len(rec.Key) - len(key) // so many bytes differ at least
+		if max(longer, -longer) <= most && distance(key, rec.Key) <= most {
 			near = append(near, rec.Key)
 		}
 	}

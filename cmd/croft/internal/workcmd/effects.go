@@ -238,7 +238,7 @@ func (a *app) workSettle(ctx context.Context, s work.Settlement) error {
 				answer.Repeated,
 			})
 		default:
-			fmt.Fprintf(a.Stdout, "%s: %s\n", s.Effect, answer.Effect.State)
+			a.Confirm("%s: %s", s.Effect, answer.Effect.State)
 		}
 		return nil
 	})

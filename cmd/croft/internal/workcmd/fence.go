@@ -97,7 +97,7 @@ func (a *app) printTransfers(transfers []work.Transfer, text func(work.Answer) s
 		if a.JSON {
 			a.Print(actView{answerViewOf(t.Answer), t.Item.Record.Stamp().String(), raised})
 		} else {
-			fmt.Fprintln(a.Stdout, text(t.Answer))
+			a.Confirm("%s", text(t.Answer))
 		}
 	}
 	if failed == nil && unfenced { // printRaised has said where and why
