@@ -276,7 +276,8 @@ func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.memberOf(v.stored)
-	if m == nil || m.page.etcdLease.seconds != leaseSeconds(next.TTL) {
+	if m == nil || m.page.etcdLease.gone || m.page.etcdLease.seconds != leaseSeconds(next.TTL) ||
+		next.Renewed.Before(m.renewed) { // the clock was set back
 		return false
 	}
 	g.renewed, g.etcdLease = m, m.page.etcdLease
@@ -361,6 +362,13 @@ func (s *Store) release(g *group, unknown bool) {
 func (s *Store) wrote(g *group, revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if newer := s.views[g.key]; newer != nil && newer.mod > revision && !newer.isOfTerm(g.next) {
+		// The answer was overtaken: the record has been written again.
+		if g.member != nil {
+			s.removeMember(g.member)
+		}
+		return
+	}
 	if old := s.held[g.key]; old != nil && g.member != nil && old != g.member {
 		s.removeMember(old)
 	}
@@ -368,7 +376,8 @@ func (s *Store) wrote(g *group, revision int64) {
 		s.held[g.key] = g.member
 	}
 	if m := s.memberOf(g.next); m != nil {
-		m.ttl, m.deadline, m.lapsed = g.next.rec.TTL, g.next.rec.Deadline, false
+		m.ttl, m.lapsed = g.next.rec.TTL, false
+		m.deadline = later(g.next.rec.Deadline, m.renewed.Add(m.ttl))
 		s.setAlarm(m.page)
 	}
 	s.remember(g.key, &view{mod: revision, asOf: revision, stored: g.next})
