@@ -269,7 +269,8 @@ func (g *group) keepLease() {
 // canNoteRenewal reports whether writing the page is enough for a renewal. If
 // so, it sets the group's lease and etcd lease.
 func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
-	if v.stored.clock != s.domain || next.Renewed.Before(v.stored.rec.Renewed) ||
+	since := next.Renewed.Sub(v.stored.rec.Renewed)
+	if v.stored.clock != s.domain || since < 0 || since > s.notedFor() ||
 		!next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -169,4 +170,47 @@ func TestALeaseOnAForgottenEtcdLeaseIsRenewed(t *testing.T) {
 		t.Fatalf("its renewal: %v", a.Err)
 	}
 	wantNoEarlierEnd(t, other, mine.Key, a.Record.Deadline)
+}
+// TestARecordStaysForTheRetentionAfterALongLease: the lease was renewed for
+// longer than the retention. Then its process died, and its page is gone.
+func TestARecordStaysForTheRetentionAfterALongLease(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	clock := storetest.NewClock()
+	name := newIdentity()
+	machine := func() *Store {
+		s := open(t, dial(t, c), c.Prefix())
+		s.clock, s.domain, s.extraSeconds = clock.Now, name, 3600
+		return s
+	}
+	st, other := machine(), machine()
+	mine := claimFor("long/lease", "ann", 10*time.Minute)
+	must(t, st, mine)
+	for began := clock.Now(); clock.Now().Sub(began) < 2*st.retention; clock.Advance(9 * time.Minute) {
+		must(t, st, then(tenure.Renew, mine))
+	}
+	ended := must(t, st, then(tenure.Renew, mine))[0].Record.Deadline
+	testenv.Eventually(t, "the etcd lease is gone", func() error {
+		_, err := st.client.Revoke(t.Context(), etcdLeaseOf(st, mine.TTL))
+		return err
+	})
+	sweep := func(want int) {
+		t.Helper()
+		testenv.Eventually(t, "a sweep is done", func() error {
+			n, err := other.Sweep(t.Context())
+			if err == nil && n != want {
+				t.Errorf("%s after the lease it drops %d records, want %d", clock.Now().Sub(ended), n, want)
+			}
+			return err
+		})
+	}
+	sweep(0)
+	clock.Advance(ended.Sub(clock.Now()) + st.retention - time.Minute)
+	sweep(0)
+	rec, err := other.Get(t.Context(), mine.Key)
+	if err != nil || ended.Sub(rec.Deadline) > st.notedFor() {
+		t.Errorf("it ended at %s, and is said to have ended at %s, %v", ended, rec.Deadline, err)
+	}
+	clock.Advance(2 * st.notedFor())
+	sweep(1)
 }
