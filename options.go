@@ -7,7 +7,12 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/tenure"
 )
+
+// Once is the period of work that is to succeed once and never again: see
+// [LeaseOptions.Every].
+const Once = tenure.Once
 
 // Forever is a WaitFor without limit: only the end of the context ends the
 // wait.
@@ -44,9 +49,9 @@ type LeaseOptions struct {
 	// WaitFor is how long to wait for a key that another holds. [Forever] waits
 	// until the context ends. Default: 0, one try.
 	WaitFor time.Duration
-	// Every is the period of work that is done once per period. The store
-	// refuses the lease if the last successful term began less than half of
-	// Every ago. Default: 0, no period.
+	// Every is the period of work that is done once per period: see
+	// [Client.Every]. The store refuses the lease if the work has succeeded in
+	// this period. Default: 0, no period.
 	Every time.Duration
 	// HoldFor keeps the key from everybody until this long after it was
 	// acquired, if the work succeeds before that. Default: 0, no hold.

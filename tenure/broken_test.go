@@ -34,6 +34,25 @@ func instead(refusal error, do law) law {
 	}
 }
 
+// dueAfter is the law, but work is due again when the n-th part of its period
+// has passed since the last success.
+func dueAfter(n time.Duration) law {
+	return func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
+		next, changed, err := tenure.Apply(rec, q, now)
+		var held *tenure.HeldError
+		if !errors.As(err, &held) || held.Why != tenure.WhyPeriod || now.Before(rec.Succeeded.Add(q.Every/n)) {
+			return next, changed, err
+		}
+		every := q.Every
+		q.Every = 0
+		next, changed, err = tenure.Apply(rec, q, now)
+		if next.Every != every {
+			next.Every, next.Grid = every, time.Time{}
+		}
+		return next, changed, err
+	}
+}
+
 // reissue changes the token of the newest grant, everywhere in the record.
 func reissue(next *tenure.Record, token fence.Token) {
 	next.Token, next.History[len(next.History)-1].Token = token, token
@@ -113,14 +132,19 @@ var brokenLaws = []struct {
 		q.HoldFor = 0
 		return tenure.Apply(rec, q, now)
 	}},
-	{"ignores periods", "law 4: granted although it has been done", func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
-		q.Every = 0
-		return tenure.Apply(rec, q, now)
-	}},
-	{"halves the half period", "law 4: granted although it has been done", func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
-		q.Every /= 2
-		return tenure.Apply(rec, q, now)
-	}},
+	{"ignores periods", "law 4: granted although it has been done", dueAfter(1 << 60)},
+	{"waits for a quarter of a period", "law 4: granted although it has been done", dueAfter(4)},
+	{"begins a new grid at every success", "law 7: a release changed more", afterwards(func(_ tenure.Record, q tenure.Request, _ time.Time, next *tenure.Record) {
+		if q.Verb == tenure.Release && next.Every > 0 {
+			next.Grid = next.Succeeded
+		}
+	})},
+	{"forgets the grid at a grant", "the period is", afterwards(func(rec tenure.Record, _ tenure.Request, _ time.Time, next *tenure.Record) {
+		if next.Token != rec.Token {
+			next.Grid = time.Time{}
+		}
+	})},
+	{"counts half a period from the last success", "law 4: granted although it has been done", dueAfter(2)},
 	{"takes failure for success", "law 7: a release changed more", func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
 		if q.Verb == tenure.Release {
 			q.Failed = false

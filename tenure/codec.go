@@ -97,7 +97,7 @@ func (r Record) Check() error {
 		return damaged("a time is missing")
 	case r.State != Free && (r.TTL < MinTTL || r.TTL > MaxTTL):
 		return damaged("TTL %s", r.TTL)
-	case r.Every < 0 || r.Every > MaxPeriod:
+	case !validPeriod(r.Every):
 		return damaged("period %s", r.Every)
 	case over && r.Ended != EndReleased && r.Ended != EndFailed,
 		over && r.State != Free,

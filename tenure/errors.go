@@ -59,6 +59,9 @@ func (e *HeldError) Error() string {
 	case WhyHold:
 		return fmt.Sprintf("%q was done by %s and is on hold for another %s", e.Record.Key, e.Record.Owner, left)
 	case WhyPeriod:
+		if e.Remaining() > MaxPeriod {
+			return fmt.Sprintf("%q has been done, and is to be done once", e.Record.Key)
+		}
 		return fmt.Sprintf("%q has been done in this period; it is due again in %s", e.Record.Key, left)
 	}
 	return fmt.Sprintf("%q is held by %s (token %d) for another %s unless renewed",

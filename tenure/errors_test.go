@@ -23,6 +23,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		{"0s reserve:ann opal", 18 * time.Second, "acquire", "bob", `"reports/daily" is reserved for ann for another 42s`},
 		{"0s acquire+hold ann; 5s release ann", 5 * time.Second, "acquire", "bob", `"reports/daily" was done by ann and is on hold for another 59m55s`},
 		{"0s acquire+daily ann; 5s release ann", time.Hour, "acquire+daily", "bob", `"reports/daily" has been done in this period; it is due again in 11h0m0s`},
+		{"0s acquire+once ann; 5s release ann", time.Hour, "acquire+once", "bob", `"reports/daily" has been done, and is to be done once`},
 
 		{"", 0, "renew", "ann", `not owned: the store remembers nothing of this lease; stop this work and acquire again`},
 		{"0s acquire ann; 5s release ann", 5 * time.Second, "renew", "ann", `not owned: the lease on "reports/daily" was released; acquire it again to go on`},

@@ -46,6 +46,9 @@ func (j *judge) transferred(q tenure.Request, now time.Time, next tenure.Record)
 		if q.HoldFor > 0 {
 			tr.holdUntil = now.Add(q.HoldFor)
 		}
+		if q.Every > 0 && q.Every != j.every {
+			j.every, j.grid = q.Every, time.Time{}
+		}
 	case tenure.Reserve:
 		tr.state = tenure.Reserved
 	case tenure.Revoke:
@@ -54,6 +57,9 @@ func (j *judge) transferred(q tenure.Request, now time.Time, next tenure.Record)
 	j.transfers = append(j.transfers, tr)
 	if next.State != tr.state || !next.Deadline.Equal(tr.told) || next.Owner != tr.owner || !next.Acquired.Equal(now) {
 		return errors.New("the grant is not what was asked for")
+	}
+	if next.Every != j.every || !next.Grid.Equal(j.grid) {
+		return fmt.Errorf("the period is %s on the grid of %s, want %s and %s", next.Every, next.Grid, j.every, j.grid)
 	}
 	if next.Cause != tr.cause || next.Actor != tr.actor || next.Note != tr.note {
 		return fmt.Errorf("law 8: cause %q, actor %q, note %q; want %q, %q, %q", next.Cause, next.Actor, next.Note, tr.cause, tr.actor, tr.note)
@@ -152,8 +158,11 @@ func (j *judge) changed(before tenure.Record, q tenure.Request, now time.Time, n
 			n.ended, want.HoldUntil = tenure.EndFailed, time.Time{}
 		} else {
 			j.succeeded = n.began
+			if j.every > 0 && j.grid.IsZero() {
+				j.grid = n.began
+			}
 		}
-		want.Ended, want.Succeeded = n.ended, j.succeeded
+		want.Ended, want.Succeeded, want.Grid = n.ended, j.succeeded, j.grid
 		last := &want.History[len(want.History)-1]
 		last.Ended, last.Finished = n.ended, now
 	default:

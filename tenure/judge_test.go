@@ -25,6 +25,10 @@ type judge struct {
 	// and the last success.
 	transfers []*transfer
 	succeeded time.Time
+	// The period of the last claim that had one, and when the first term with
+	// it that succeeded began.
+	every time.Duration
+	grid  time.Time
 }
 
 // issue is a token that was issued.
@@ -58,7 +62,9 @@ func (j *judge) clock(now time.Time) {
 
 // dropped notes that the store has forgotten a record that it may drop. wiped
 // notes that it has lost a record that it must keep.
-func (j *judge) dropped() { j.transfers, j.succeeded = nil, time.Time{} }
+func (j *judge) dropped() {
+	j.transfers, j.succeeded, j.every, j.grid = nil, time.Time{}, 0, time.Time{}
+}
 
 func (j *judge) wiped() {
 	j.dropped()
@@ -174,10 +180,25 @@ func (j *judge) inTheWay(q tenure.Request, now time.Time) string {
 		return "it is reserved for another"
 	case n.released && n.success && now.Before(n.holdUntil):
 		return "it is on hold"
-	case q.Every > 0 && !j.succeeded.IsZero() && now.Before(j.succeeded.Add(q.Every/2)):
+	case q.Every > 0 && !j.succeeded.IsZero() && j.slot(q.Every, now) <= j.slot(q.Every, j.succeeded):
 		return "it has been done in this period"
 	}
 	return ""
+}
+
+// slot returns the number of the slot that t lies in. The grid, or the last
+// success if the period has no grid yet, is in the middle of slot 0.
+func (j *judge) slot(every time.Duration, t time.Time) int64 {
+	middle := j.grid
+	if every != j.every || middle.IsZero() {
+		middle = j.succeeded
+	}
+	begin := middle.Add(-every / 2)
+	n := int64(t.Sub(begin) / every)
+	if begin.Add(time.Duration(n) * every).After(t) {
+		n--
+	}
+	return n
 }
 
 // repeated checks an answer that granted the request and changed nothing: the

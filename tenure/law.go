@@ -84,8 +84,8 @@ func acquire(rec Record, req Request, g fence.Grant, now time.Time) (Record, boo
 	if err := grant(&next, req, g, now, Held); err != nil {
 		return rec, false, err
 	}
-	if req.Every > 0 {
-		next.Every = req.Every
+	if req.Every > 0 && req.Every != rec.Every {
+		next.Every, next.Grid = req.Every, time.Time{}
 	}
 	if req.HoldFor > 0 {
 		next.HoldUntil = now.Add(req.HoldFor)
@@ -109,9 +109,7 @@ func refuse(rec Record, req Request, now time.Time) error {
 	if rec.State == Free && rec.Ended == EndReleased && now.Before(rec.HoldUntil) {
 		return held(WhyHold, rec.HoldUntil)
 	}
-	// Only half a period must have passed. So starts that come up to a quarter
-	// of a period early or late never skip a slot.
-	if due := rec.Succeeded.Add(req.Every / 2); req.Every > 0 && !rec.Succeeded.IsZero() && now.Before(due) {
+	if due := rec.Due(req.Every); now.Before(due) {
 		return held(WhyPeriod, due)
 	}
 	return nil
@@ -228,6 +226,9 @@ func release(rec Record, req Request, g fence.Grant, now time.Time) (Record, boo
 		next.Ended, next.HoldUntil = EndFailed, time.Time{}
 	} else {
 		next.Succeeded = rec.Acquired
+		if rec.Every > 0 && rec.Grid.IsZero() {
+			next.Grid = rec.Acquired
+		}
 	}
 	last := &next.History[len(next.History)-1]
 	last.Finished, last.Ended = now, next.Ended

@@ -79,9 +79,11 @@ type Record struct {
 	TTL      time.Duration `json:"ttl"`
 
 	// Every is the period of work that runs once per period. Succeeded is when
-	// the last successful term began.
+	// the last successful term began. Grid is when the first successful term
+	// with this period began: see [Record.Due].
 	Every     time.Duration `json:"every,omitempty"`
 	Succeeded time.Time     `json:"succeeded,omitzero"`
+	Grid      time.Time     `json:"grid,omitzero"`
 	// HoldUntil keeps the key from everybody until then, if the term ends in
 	// success earlier.
 	HoldUntil time.Time `json:"hold_until,omitzero"`
@@ -132,6 +134,29 @@ func (r Record) StateAt(now time.Time) State {
 		return Free
 	}
 	return r.State
+}
+
+// Due returns when a claim with the period every may be granted again. It is
+// zero if nothing has succeeded, or if every is zero.
+//
+// Periods are slots on a grid. Grid is the middle of one slot, and each slot is
+// as long as the period. At most one term that begins in a slot succeeds, so
+// the next may begin when the slot of the last success ends. A start that is
+// early or late by less than half a period stays in its slot. Until a term with
+// this period has succeeded, the last success is the middle of a slot.
+func (r Record) Due(every time.Duration) time.Time {
+	if every <= 0 || r.Succeeded.IsZero() {
+		return time.Time{}
+	}
+	middle := r.Grid
+	if every != r.Every || middle.IsZero() {
+		middle = r.Succeeded
+	}
+	into := (r.Succeeded.Sub(middle) + every/2) % every
+	if into < 0 {
+		into += every // the store's clock has stepped back since Grid
+	}
+	return r.Succeeded.Add(every - into)
 }
 
 // Quiet returns the moment from which the record no longer restricts a claim.

@@ -30,8 +30,11 @@ const (
 	MinTTL    = 10 * time.Millisecond
 	MaxTTL    = 30 * 24 * time.Hour
 	MaxPeriod = 366 * 24 * time.Hour // of Every and HoldFor
-	MaxName   = 256                  // bytes of an owner, instance or actor
-	MaxText   = 1024                 // bytes of a note, a progress marker or a guard's target
+	// Once is the period of work that is to succeed once and never again. It is
+	// longer than any store lasts.
+	Once      = 200 * 365 * 24 * time.Hour
+	MaxName   = 256  // bytes of an owner, instance or actor
+	MaxText   = 1024 // bytes of a note, a progress marker or a guard's target
 	MaxGuards = 16
 	// MaxAbove limits Request.Above to far below the highest token, so that a
 	// wrong value cannot use up a key's tokens.
@@ -59,8 +62,9 @@ type Request struct {
 	// Above asks for a token above this one. A holder sets it after a guard has
 	// refused its token because the guard remembers a higher one.
 	Above fence.Token
-	// Every refuses an Acquire if the last successful term began less than half
-	// of Every ago.
+	// Every is the period of work that is to succeed once per period. The law
+	// refuses an Acquire in the slot of the last success: see [Record.Due].
+	// With [Once] the work succeeds once and never again.
 	Every time.Duration
 	// HoldFor keeps the key from everybody until this long after the Acquire,
 	// if the term ends in success before that.
@@ -122,7 +126,7 @@ func (q Request) check() error {
 	if q.Above < 0 || q.Above > MaxAbove {
 		return fmt.Errorf("%w above %d: it must be between 0 and %d", fence.ErrInvalid, q.Above, MaxAbove)
 	}
-	if q.Every < 0 || q.Every > MaxPeriod {
+	if !validPeriod(q.Every) {
 		return fmt.Errorf("%w period %s: it must be between 0 and %s", fence.ErrInvalid, q.Every, MaxPeriod)
 	}
 	if q.HoldFor < 0 || q.HoldFor > MaxPeriod {
@@ -155,6 +159,9 @@ func (q Request) check() error {
 	}
 	return nil
 }
+
+// validPeriod reports whether a period is one that a request may ask for.
+func validPeriod(d time.Duration) bool { return d >= 0 && d <= MaxPeriod || d == Once }
 
 // checkText makes sure that a text fits on one line of a listing: bounded,
 // valid UTF-8, without control characters.

@@ -65,6 +65,8 @@ func TestCheckRefusesEveryBadRequest(t *testing.T) {
 		{"above too high", nil, func(q *tenure.Request) { q.Above = tenure.MaxAbove + 1 }, invalid, "above 4503599627370497"},
 		{"negative period", nil, func(q *tenure.Request) { q.Every = -1 }, invalid, "period -1ns: it must be between 0 and 8784h0m0s"},
 		{"longest period", nil, func(q *tenure.Request) { q.Every = tenure.MaxPeriod }, fine, ""},
+		{"once", nil, func(q *tenure.Request) { q.Every = tenure.Once }, fine, ""},
+		{"more than once", nil, func(q *tenure.Request) { q.Every = tenure.Once - 1 }, invalid, "period 1751999h59m59.999999999s"},
 		{"long period", nil, func(q *tenure.Request) { q.Every = tenure.MaxPeriod + 1 }, invalid, "period 8784h0m0.000000001s"},
 		{"negative hold", nil, func(q *tenure.Request) { q.HoldFor = -1 }, invalid, "hold -1ns"},
 		{"longest hold", nil, func(q *tenure.Request) { q.HoldFor = tenure.MaxPeriod }, fine, ""},

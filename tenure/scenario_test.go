@@ -46,7 +46,7 @@ const retention = 24 * time.Hour
 var (
 	moves   = []time.Duration{0, 0, time.Microsecond, time.Millisecond, time.Second, 20 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 13 * time.Hour, 49 * time.Hour}
 	steps   = []time.Duration{-time.Microsecond, -time.Second, -time.Minute, -time.Hour, -30 * time.Hour}
-	moments = []string{"", "", "", "deadline", "deadline", "hold", "period", "quiet"}
+	moments = []string{"", "", "", "deadline", "deadline", "hold", "period", "half", "quiet"}
 	nearby  = []time.Duration{-time.Microsecond, 0, time.Microsecond}
 	events  = append(slices.Repeat([]string{"request"}, 16), "copy", "copy", "copy", "drop", "drop", "wipe")
 	verbs   = []tenure.Verb{
@@ -126,6 +126,8 @@ func (w *world) tick(s step, steady bool) {
 	case "hold":
 		to = w.rec.HoldUntil
 	case "period":
+		to = w.rec.Due(w.rec.Every)
+	case "half": // of the period since the last success
 		to = w.rec.Succeeded.Add(w.rec.Every / 2)
 	case "quiet":
 		to = w.rec.Quiet().Add(retention)

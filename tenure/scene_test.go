@@ -54,6 +54,8 @@ func ask(verb, who string) tenure.Request {
 		q.HoldFor = time.Hour
 	case "daily":
 		q.Every = 24 * time.Hour
+	case "once":
+		q.Every = tenure.Once
 	case "resume":
 		q.Resume = true
 	case "failed":

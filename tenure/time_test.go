@@ -2,8 +2,11 @@ package tenure_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
@@ -16,31 +19,39 @@ func daily(who string, every time.Duration) tenure.Request {
 	return q
 }
 
-// TestOncePerPeriodIsHalfAPeriod: an Acquire is refused while the last
-// successful term began less than half a period ago. The request's own period
-// counts, not the record's.
-func TestOncePerPeriodIsHalfAPeriod(t *testing.T) {
+// TestWorkIsRefusedUntilItsSlotEnds: an Acquire is refused in the slot of the
+// last success. The first success is in the middle of its slot. The request's
+// own period counts, not the record's.
+func TestWorkIsRefusedUntilItsSlotEnds(t *testing.T) {
 	const day = 24 * time.Hour
-	done := play(t, "0s acquire+daily ann; 50s release ann")
-	if done.Every != day || !done.Succeeded.Equal(noon) {
-		t.Fatalf("the record says every %s, succeeded %s", done.Every, done.Succeeded)
+	first := play(t, "0s acquire+daily ann; 50s release ann")
+	early := play(t, "0s acquire+daily ann; 50s release ann; 12h acquire+daily bob; 12h0m50s release bob")
+	if early.Every != day || !early.Grid.Equal(noon) || !early.Succeeded.Equal(after(12*time.Hour)) {
+		t.Fatalf("the record says every %s on the grid of %s, succeeded %s", early.Every, early.Grid, early.Succeeded)
 	}
 	for _, c := range []struct {
 		name  string
+		done  tenure.Record
 		every time.Duration
 		at    time.Duration
 		until time.Duration // 0: granted
 	}{
-		{"at once", day, time.Minute, 12 * time.Hour},
-		{"just before half", day, 12*time.Hour - time.Microsecond, 12 * time.Hour},
-		{"at half", day, 12 * time.Hour, 0},
-		{"a minute early tomorrow", day, day - time.Minute, 0},
-		{"without a period of its own", 0, time.Minute, 0},
-		{"with a shorter period, before half", time.Hour, 29 * time.Minute, 30 * time.Minute},
-		{"with a shorter period, at half", time.Hour, 30 * time.Minute, 0},
-		{"with a longer period", 7 * day, day, 84 * time.Hour},
+		{"at once", first, day, time.Minute, 12 * time.Hour},
+		{"just before the slot ends", first, day, 12*time.Hour - time.Microsecond, 12 * time.Hour},
+		{"when the slot ends", first, day, 12 * time.Hour, 0},
+		{"a minute early tomorrow", first, day, day - time.Minute, 0},
+		{"without a period of its own", first, 0, time.Minute, 0},
+		{"with a shorter period, before half", first, time.Hour, 29 * time.Minute, 30 * time.Minute},
+		{"with a shorter period, at half", first, time.Hour, 30 * time.Minute, 0},
+		{"with a longer period", first, 7 * day, day, 84 * time.Hour},
+		{"with an odd period", first, day + time.Microsecond, 12 * time.Hour, 12*time.Hour + 500*time.Nanosecond},
+		{"after a success at the beginning of a slot", early, day, day, 36 * time.Hour},
+		{"just before that slot ends", early, day, 36*time.Hour - time.Microsecond, 36 * time.Hour},
+		{"when that slot ends", early, day, 36 * time.Hour, 0},
+		{"with a period that has no grid", early, 2 * day, day, 36 * time.Hour},
+		{"for good", early, tenure.Once, 20 * 365 * day, 12*time.Hour + 100*365*day},
 	} {
-		next, changed, err := tenure.Apply(done, daily("bob", c.every), after(c.at))
+		next, changed, err := tenure.Apply(c.done, daily("cleo", c.every), after(c.at))
 		if c.until == 0 {
 			if err != nil || !changed {
 				t.Errorf("%s: %v, want a grant", c.name, err)
@@ -56,18 +67,84 @@ func TestOncePerPeriodIsHalfAPeriod(t *testing.T) {
 	}
 }
 
-// TestJitterNeverSkipsASlot: a job that starts up to a quarter of its period
-// early or late runs once in every slot.
+// TestJitterNeverSkipsASlot: a job that starts early or late by less than half
+// of its period runs once in every slot.
 func TestJitterNeverSkipsASlot(t *testing.T) {
 	var rec tenure.Record
-	for slot, jitter := range []int{0, 60, -60, 60, -60, 0, -60, 60, 1, -1} { // minutes, of a four-hour period
+	for slot, jitter := range []int{0, 119, -119, 119, -120, 0, -60, 60, 1, -1} { // minutes, of a four-hour period
 		start := after(time.Duration(slot)*4*time.Hour + time.Duration(jitter)*time.Minute)
 		who := start.String()
 		rec = must(t, rec, daily(who, 4*time.Hour), start)
 		rec = must(t, rec, ask("release", who), start.Add(30*time.Second))
-		if _, changed, err := tenure.Apply(rec, daily("twin", 4*time.Hour), start.Add(time.Minute)); changed || !errors.Is(err, tenure.ErrHeld) {
+		if _, changed, err := tenure.Apply(rec, daily("twin", 4*time.Hour), start.Add(40*time.Second)); changed || !errors.Is(err, tenure.ErrHeld) {
 			t.Errorf("slot %d was done twice: %v", slot, err)
 		}
+	}
+}
+
+// TestOneSuccessPerSlot: the work may be asked for at any times, fail, or take
+// long. No slot has two successes. A claim in a slot without success is granted
+// if the key is free.
+func TestOneSuccessPerSlot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		every := rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.Int64Range(1, 200).Draw(t, "microseconds")) * time.Microsecond
+		}).Draw(t, "every")
+		var rec tenure.Record
+		now, done := noon, map[int64]bool{}
+		var grid time.Time
+		slot := func(at time.Time) int64 { // from 2 slots before the grid on, so that no number is negative
+			return int64((2*at.Sub(grid) + 5*every) / (2 * every))
+		}
+		for n := range rapid.IntRange(1, 60).Draw(t, "attempts") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, 300).Draw(t, "pause")) * time.Microsecond)
+			who := fmt.Sprint(n)
+			next, changed, err := tenure.Apply(rec, daily(who, every), now)
+			if grid.IsZero() && err != nil {
+				t.Fatalf("nothing has succeeded, and the work is refused: %v", err)
+			}
+			if !grid.IsZero() && (err == nil) == done[slot(now)] {
+				t.Fatalf("%s after the first success, every %s: %v; done in this slot: %t", now.Sub(grid), every, err, done[slot(now)])
+			}
+			if !changed {
+				continue
+			}
+			began := now
+			now = now.Add(time.Duration(rapid.Int64Range(0, 300).Draw(t, "work")) * time.Microsecond)
+			q := ask("release", who)
+			q.Failed = rapid.Bool().Draw(t, "failed")
+			if rec, _, err = tenure.Apply(next, q, now); err != nil {
+				t.Fatal(err)
+			}
+			if !q.Failed {
+				if grid.IsZero() {
+					grid = began
+				}
+				done[slot(began)] = true
+			}
+		}
+	})
+}
+
+// TestAnHourlyAttemptAtDailyWork: cron asks each hour on two machines. The work
+// is done once in each slot of a day.
+func TestAnHourlyAttemptAtDailyWork(t *testing.T) {
+	const day = 24 * time.Hour
+	var rec tenure.Record
+	var done []time.Duration
+	for at := time.Duration(0); at < 10*day; at += time.Hour {
+		for _, machine := range []string{"a", "b"} {
+			who := machine + at.String()
+			next, changed, _ := tenure.Apply(rec, daily(who, day), after(at))
+			if !changed {
+				continue
+			}
+			rec = must(t, next, ask("release", who), after(at+30*time.Second))
+			done = append(done, at)
+		}
+	}
+	if len(done) != 11 || done[0] != 0 || done[1] != 12*time.Hour || done[10] != 9*day+12*time.Hour {
+		t.Errorf("in ten days the work was done at %v, want at the first hour and at the beginning of ten slots", done)
 	}
 }
 
@@ -230,7 +307,7 @@ func TestTimesAreWholeMicrosecondsInUTC(t *testing.T) {
 	for _, r := range []tenure.Record{rec, renewed, reported, released} {
 		for name, at := range map[string]time.Time{
 			"acquired": r.Acquired, "renewed": r.Renewed, "deadline": r.Deadline, "hold": r.HoldUntil, "progress": r.ProgressAt,
-			"succeeded": r.Succeeded, "history": r.History[0].Acquired, "finished": r.History[0].Finished,
+			"succeeded": r.Succeeded, "grid": r.Grid, "history": r.History[0].Acquired, "finished": r.History[0].Finished,
 		} {
 			if at != at.Round(0).UTC().Truncate(time.Microsecond) {
 				t.Errorf("%s is %s", name, at)

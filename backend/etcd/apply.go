@@ -138,8 +138,13 @@ func (s *Store) carryOut(ctx context.Context, groups []*group) {
 			return
 		}
 		var all sync.WaitGroup
-		for _, b := range s.batches(s.extendAll(ctx, groups)) {
-			all.Go(func() { s.send(ctx, b) })
+		batches := s.batches(s.extendAll(ctx, groups))
+		for i, b := range batches {
+			if i == len(batches)-1 {
+				s.send(ctx, b)
+			} else {
+				all.Go(func() { s.send(ctx, b) })
+			}
 		}
 		all.Wait()
 		groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == finished })

@@ -157,7 +157,9 @@ func (d *storedRecord) pack(p *packer) {
 	text(p, &r.State)
 	text(p, &r.Cause)
 	text(p, &r.Ended)
-	for _, t := range []*time.Time{&r.Acquired, &r.Renewed, &r.Deadline, &r.Succeeded, &r.HoldUntil, &r.ProgressAt} {
+	for _, t := range []*time.Time{
+		&r.Acquired, &r.Renewed, &r.Deadline, &r.Succeeded, &r.Grid, &r.HoldUntil, &r.ProgressAt,
+	} {
 		p.time(t)
 	}
 	number(p, &r.TTL)

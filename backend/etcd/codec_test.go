@@ -38,6 +38,13 @@ func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 		step(tenure.Request{Verb: tenure.Reserve, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "bob", TTL: time.Minute, Actor: "olga", Note: "why"})
 		step(tenure.Request{Verb: tenure.Revoke, Key: mine.Key, Secret: tenure.NewSecret(), Actor: "otto", Note: "" + "because"})
 	}
+	last := claim("codec/key", "ann")
+	last.Every, last.HoldFor = time.Hour, time.Minute
+	step(last)
+	step(tenure.Request{Verb: tenure.Release, Key: last.Key, Secret: last.Secret})
+	if rec.Grid.IsZero() || rec.HoldUntil.IsZero() || rec.Succeeded.IsZero() {
+		t.Errorf("after a success: %+v", rec)
+	}
 }
 
 // TestAPageIsReadAsWritten, and a full one has its room.

@@ -127,7 +127,9 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 	if a.gone {
 		return errLeaseLost
 	}
-	a.id = id
+	if a.id == 0 { // users of a granted etcd lease read it without the mutex
+		a.id = id
+	}
 	a.goodUntil = sent.Add(time.Duration(seconds) * time.Second)
 	a.goodUntilWall = a.goodUntil.Round(0)
 	return nil

@@ -216,16 +216,12 @@ func (s *Store) renewOps(g *group) {
 // send carries out a batch in one transaction and hands the answers to its
 // groups. A group that is not finished afterwards has a newer view.
 func (s *Store) send(ctx context.Context, b *batch) {
-	slices.SortFunc(b.renewed, func(a, b *ownPage) int { return int(a.id.number) - int(b.id.number) })
-	for _, p := range b.renewed { // sorted, so two batches never wait for each other
-		select {
-		case p.lock <- struct{}{}:
-			defer func() { <-p.lock }()
-		case <-ctx.Done():
-			s.undo(b, false)
-			fail(b.groups, wait.Ended(ctx))
-			return
-		}
+	unlock, err := b.lockPages(ctx)
+	defer unlock()
+	if err != nil {
+		s.undo(b, false)
+		fail(b.groups, err)
+		return
 	}
 	parts := s.pageOps(b)
 	for _, g := range b.groups {
@@ -257,6 +253,27 @@ func (s *Store) send(ctx context.Context, b *batch) {
 	for i, g := range b.groups {
 		s.takeAnswer(g, revision, answers[len(pages)+i])
 	}
+}
+
+// lockPages waits until nobody else writes the pages that a batch renews. They
+// are sorted, so two batches never wait for each other.
+func (b *batch) lockPages(ctx context.Context) (unlock func(), err error) {
+	slices.SortFunc(b.renewed, func(a, b *ownPage) int { return int(a.id.number) - int(b.id.number) })
+	locked := 0
+	unlock = func() {
+		for _, p := range b.renewed[:locked] {
+			<-p.lock
+		}
+	}
+	for _, p := range b.renewed {
+		select {
+		case p.lock <- struct{}{}:
+			locked++
+		case <-ctx.Done():
+			return unlock, wait.Ended(ctx)
+		}
+	}
+	return unlock, nil
 }
 
 // transact makes one transaction of several. It returns an answer for each.

@@ -217,8 +217,8 @@ func (s *Store) enterOp(key string, a *etcdLease) clientv3.Op {
 }
 
 // Enter puts this store into the queue of a key, or keeps its place there. If
-// it finds the key free, it wakes the waiters: the stores that were told of that
-// may not want the key any more.
+// it finds the key free, it wakes the waiters: the stores that were told so may
+// not want the key any more.
 func (l *listener) Enter(ctx context.Context, key string) (placed bool, err error) {
 	s := l.s
 	a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))

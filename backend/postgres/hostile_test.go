@@ -388,6 +388,12 @@ func storeDoes(t *testing.T, st *postgres.Store, prefix string) {
 	check("acts", err)
 	check("acquire while others wait", one(ctx, st, claim(key("lone"), "cy")).Err, tenure.ErrHeld)
 	check("release to who waits", one(ctx, st, then(tenure.Release, again)).Err)
+	periodic := claim(key("periodic"), "ann")
+	periodic.Every = time.Hour
+	check("acquire once per period", one(ctx, st, periodic).Err)
+	check("release after success", one(ctx, st, then(tenure.Release, periodic)).Err)
+	periodic.Secret = tenure.NewSecret()
+	check("acquire again in the period", one(ctx, st, periodic).Err, tenure.ErrHeld)
 	held := claim(key("held"), "ann")
 	check("acquire", one(ctx, st, held).Err)
 	batch := []tenure.Request{

@@ -39,6 +39,7 @@ const (
 	fTTL
 	fEvery
 	fSucceeded
+	fGrid
 	fHoldUntil
 	fGuards
 	fProgress
@@ -61,7 +62,7 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 		Ended: tenure.End(f[fEnded]), Actor: f[fActor], Note: f[fNote],
 		Acquired: n.time(fAcquired), Renewed: n.time(fRenewed), Deadline: n.time(fDeadline),
 		TTL: n.duration(fTTL), Every: n.duration(fEvery),
-		Succeeded: n.time(fSucceeded), HoldUntil: n.time(fHoldUntil),
+		Succeeded: n.time(fSucceeded), Grid: n.time(fGrid), HoldUntil: n.time(fHoldUntil),
 		Progress: f[fProgress], ProgressAt: n.time(fProgressAt), Terms: n.at(fTerms),
 	}
 	if n.err != nil {

@@ -140,10 +140,10 @@ func (b *batch) take(todo []int, text string) (skipped int, err error) {
 }
 
 // granted builds the record after the short grant of a key that was given back.
-// The server sends the time, the token, the terms, the period and the last
-// success. The request has the rest.
+// The server sends the time, the token, the terms, the period, the last success
+// and the grid. The request has the rest.
 func granted(req *tenure.Request, f []string) (store.Answer, error) {
-	if len(f) != 5 {
+	if len(f) != 6 {
 		return store.Answer{}, fmt.Errorf("it has %d fields", len(f))
 	}
 	n := numbers{f: f}
@@ -152,7 +152,7 @@ func granted(req *tenure.Request, f []string) (store.Answer, error) {
 		Key: req.Key, Token: fence.Token(n.at(1)), Grant: req.Secret.Grant(),
 		Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
 		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3),
-		Succeeded: n.time(4), Guards: slices.Clone(req.Guards), Terms: n.at(2),
+		Succeeded: n.time(4), Grid: n.time(5), Guards: slices.Clone(req.Guards), Terms: n.at(2),
 	}}, n.err
 }
 

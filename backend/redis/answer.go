@@ -73,7 +73,7 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 	case tenure.WhyHold:
 		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: rec.HoldUntil, Now: now}
 	case tenure.WhyPeriod:
-		until := rec.Succeeded.Add(req.Every.Truncate(time.Microsecond) / 2)
+		until := rec.Due(req.Every.Truncate(time.Microsecond))
 		a.Err = &tenure.HeldError{Record: rec, Why: why, Until: until, Now: now}
 	case "":
 		switch said {

@@ -55,13 +55,13 @@
 --# WATCHING 1, RESUMING 1, FAILED 1, WITH_MORE 2
 
 --# A record begins with its head: state, ended, whether stores may wait;
---# expires, deadline, renewed, ttl, matters, succeeded, hold, progressed, and
---# the length of its progress. A claim needs the record until "matters",
+--# expires, deadline, renewed, ttl, matters, succeeded, grid, hold, progressed,
+--# and the length of its progress. A claim needs the record until "matters",
 --# whatever its deadline is. Then comes the term, which does not change: cause,
 --# every, token, acquired, terms, transfers, grant, and the lengths of its
 --# other texts.
---# HEAD '<BBBddddddddH', HEAD_SIZE 69, RECORD '<BBBddddddddHBdddI4I4c16HH'
---# RECORD_SIZE 122, WAITED_AT 3
+--# HEAD '<BBBdddddddddH', HEAD_SIZE 77, RECORD '<BBBdddddddddHBdddI4I4c16HH'
+--# RECORD_SIZE 130, WAITED_AT 3
 
 --# A term in the past: its end, the state it began with, the time it ended,
 --# then the term as in a record, and its owner, instance, actor and note.
@@ -166,7 +166,7 @@ for i = 2, #KEYS do
   -- The fields of the record, in the order of RECORD, and the state that its
   -- term began with. period is its every, holder its grant. names_size is the
   -- length of owner, instance, actor and note together.
-  local state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+  local state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, grid, hold,
     progressed, progress_size, cause, period, token, acquired, terms, transfers, holder,
     names_size, guards_size, began
   local outcome, found
@@ -177,7 +177,7 @@ for i = 2, #KEYS do
   end
   local record, words = found[1], found[2]
   if record and #record == RECORD_SIZE and words then
-    state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+    state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, grid, hold,
       progressed, progress_size, cause, period, token, acquired, terms, transfers, holder,
       names_size, guards_size = read(RECORD, record)
     began = ended == 0 and state or HELD -- a term that has ended was held
@@ -189,8 +189,8 @@ for i = 2, #KEYS do
       and cause >= FIRST and cause <= RECOVERY
       and names_size + guards_size + progress_size == #words and #words <= MOST_WORDS
       and expires * expires + deadline * deadline + renewed * renewed + lease_ttl * lease_ttl + matters * matters
-        + succeeded * succeeded + hold * hold + progressed * progressed + period * period + token * token
-        + acquired * acquired < FAR * FAR
+        + succeeded * succeeded + grid * grid + hold * hold + progressed * progressed + period * period
+        + token * token + acquired * acquired < FAR * FAR
     if sound and state == RESERVED then -- only then are the four texts read below: check their lengths
       local at = 1
       for _ = 1, 4 do at = at + 2 + (at < names_size and read('<H', words, at) or MOST_WORDS) end
@@ -236,8 +236,9 @@ for i = 2, #KEYS do
       outcome = IS_RESERVED -- for another owner
     elseif record and state == FREE and ended == END_RELEASED and now < hold then
       outcome = ON_HOLD
-    elseif record and every > 0 and succeeded ~= 0 and 2 * (now - succeeded) < every then
-      outcome = IN_PERIOD -- within half a period; doubled, because every / 2 may have a fraction
+    elseif record and every > 0 and succeeded ~= 0 and now < succeeded + every
+      - (succeeded - (every == period and grid ~= 0 and grid or succeeded) + math.floor(every / 2)) % every then
+      outcome = IN_PERIOD -- in the slot of the last success: see tenure.Record.Due
     else
       outcome, new_state, message = GRANTED, HELD, TAKEN
       if above > 0 and (not record or above >= token) then
@@ -263,6 +264,7 @@ for i = 2, #KEYS do
         if succeeded ~= 0 then matters = max(token, succeeded + period) end
       else
         ended, succeeded, matters = END_RELEASED, acquired, max(token, hold, acquired + period)
+        if period > 0 and grid == 0 then grid = acquired end
       end
       message = waited == 1 and NEXT or ''
     else
@@ -367,11 +369,11 @@ for i = 2, #KEYS do
           new_words, new_rest_size = new_words .. sub(words, names_size + 1, names_size + guards_size), guards_size
         end
       else
-        words, expires, period, succeeded, terms, transfers, waited = nil, 0, 0, 0, 0, 0, 0
+        words, expires, period, succeeded, grid, terms, transfers, waited = nil, 0, 0, 0, 0, 0, 0, 0
       end
       record_changed, state, ended, deadline, renewed, lease_ttl = true, new_state, 0, now + ttl, now, ttl
       hold, progressed, progress_size = 0, 0, 0
-      if every > 0 then period = every end
+      if every > 0 and every ~= period then period, grid = every, 0 end
       if holdfor > 0 then hold = now + holdfor end
       if new_state == HELD then terms = terms + 1 end
       transfers, token, matters = transfers + 1, new_token, max(new_token, hold)
@@ -388,11 +390,11 @@ for i = 2, #KEYS do
     if sets_expiry then expires = math.ceil(leaves + retention / 8) end
 
     if new_state then
-      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+      record = pack(RECORD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, grid, hold,
         progressed, progress_size, new_cause, period, token, now, terms, transfers, grant,
         new_names_size, new_rest_size)
     else
-      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, hold,
+      record = pack(HEAD, state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, grid, hold,
         progressed, progress_size) .. sub(record, HEAD_SIZE + 1)
     end
     if old_term and words_changed then

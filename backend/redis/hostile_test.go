@@ -105,7 +105,7 @@ func TestAPlantedRecordSpoilsNoAnswerBesideIt(t *testing.T) {
 	neighbour, ctx := dial(t, server), t.Context()
 	st := New(neighbour, &Options{Prefix: server.Prefix()})
 	t.Cleanup(func() { st.Close() })
-	const lengths = 118                 // of the record's texts and guards
+	const lengths = 126                 // of the record's texts and guards
 	const beyond = "a token beyond all" // the script takes it, Go does not
 	for what, c := range map[string]struct {
 		verb  tenure.Verb
@@ -118,15 +118,16 @@ func TestAPlantedRecordSpoilsNoAnswerBesideIt(t *testing.T) {
 		"always renewed":      {tenure.Report, number(19, math.Inf(1))},
 		"lasts forever":       {tenure.Renew, number(27, math.Inf(1))},
 		"no number":           {tenure.Renew, number(35, math.NaN())},
-		"held forever":        {tenure.Release, number(51, math.Inf(1))},
-		"an endless term":     {tenure.Release, number(70, math.Inf(1))},
-		"no token":            {tenure.Revoke, number(78, math.NaN())},
-		"acquired forever":    {tenure.Release, number(86, math.Inf(1))},
-		beyond:                {tenure.Renew, number(78, 1<<54)},
-		"a token below all":   {tenure.Renew, number(78, -1e300)},
-		"progress at no time": {tenure.Renew, number(59, math.NaN())},
+		"held forever":        {tenure.Release, number(59, math.Inf(1))},
+		"slots without end":   {tenure.Release, number(51, math.Inf(1))},
+		"an endless term":     {tenure.Release, number(78, math.Inf(1))},
+		"no token":            {tenure.Revoke, number(86, math.NaN())},
+		"acquired forever":    {tenure.Release, number(94, math.Inf(1))},
+		beyond:                {tenure.Renew, number(86, 1<<54)},
+		"a token below all":   {tenure.Renew, number(86, -1e300)},
+		"progress at no time": {tenure.Renew, number(67, math.NaN())},
 		"no known end":        {tenure.Renew, func(r []byte, x string) string { r[1] = 6; return x }},
-		"no known cause":      {tenure.Renew, func(r []byte, x string) string { r[69] = 8; return x }},
+		"no known cause":      {tenure.Renew, func(r []byte, x string) string { r[77] = 8; return x }},
 		"no words": {tenure.Acquire, func(r []byte, _ string) string {
 			r[0] = 3
 			clear(r[lengths:])

@@ -41,7 +41,7 @@ const (
 )
 
 const (
-	recordSize = 122 // without its texts
+	recordSize = 130 // without its texts
 	grantSize  = 16
 	withMore   = 2 // in the flag of a request: above, every and hold follow
 )
@@ -282,13 +282,13 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 	r := packed{rest: p.take(recordSize)}
 	texts := ""
 	if asked == nil && p.err == nil {
-		texts = p.take(lengthAt(r.rest, 67) + lengthAt(r.rest, 118) + lengthAt(r.rest, 120))
+		texts = p.take(lengthAt(r.rest, 75) + lengthAt(r.rest, 126) + lengthAt(r.rest, 128))
 	}
 	rec := tenure.Record{Key: key, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
 	r.take(1 + 8) // waited, expires
 	rec.Deadline, rec.Renewed, rec.TTL = r.time(), r.time(), r.duration()
 	r.number() // matters
-	rec.Succeeded, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time()
+	rec.Succeeded, rec.Grid, rec.HoldUntil, rec.ProgressAt = r.time(), r.time(), r.time(), r.time()
 	progress := r.length()
 	t, every, terms, words, guards := r.term()
 	rec.Cause, rec.Every, rec.Token = t.Cause, every, t.Token

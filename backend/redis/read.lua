@@ -34,7 +34,7 @@ for i, key in ipairs(KEYS) do
     -- Another program may have written to the hash. Do not fill the caller's
     -- memory with longer fields than apply.lua writes.
     for field = 1, #fields do
-      local most = field == 1 and 122 or field == 2 and 19223 or 2048
+      local most = field == 1 and 130 or field == 2 and 19223 or 2048
       if kept[field] and #kept[field] > most then gone, parts[1] = true, '!' end
     end
     for field = 1, gone and 0 or #fields do

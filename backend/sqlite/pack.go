@@ -95,7 +95,9 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 	} {
 		p.word(word)
 	}
-	for _, t := range []time.Time{rec.Renewed, rec.Deadline, rec.Succeeded, rec.HoldUntil, rec.ProgressAt} {
+	for _, t := range []time.Time{
+		rec.Renewed, rec.Deadline, rec.Succeeded, rec.Grid, rec.HoldUntil, rec.ProgressAt,
+	} {
 		p.time(t, at)
 	}
 	p.signed(int64(rec.TTL))

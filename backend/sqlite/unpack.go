@@ -104,7 +104,7 @@ func unpackHead(key string, raw []byte) (kept, error) {
 	rec.State, rec.Cause, rec.Ended = tenure.State(u.word()), tenure.Cause(u.word()), tenure.End(u.word())
 	rec.Actor, rec.Note, rec.Progress = u.word(), u.word(), u.word()
 	rec.Renewed, rec.Deadline, rec.Succeeded = u.time(at), u.time(at), u.time(at)
-	rec.HoldUntil, rec.ProgressAt = u.time(at), u.time(at)
+	rec.Grid, rec.HoldUntil, rec.ProgressAt = u.time(at), u.time(at), u.time(at)
 	rec.TTL, rec.Every, rec.Terms = time.Duration(u.signed()), time.Duration(u.signed()), u.signed()
 	if n := u.count(tenure.MaxGuards); n > 0 {
 		rec.Guards = make([]string, n)

@@ -53,8 +53,7 @@ Exit code 11 says that another owner holds the key, or that --wait ran out.`,
 	cli.WaitFlag(flags, &o.WaitFor)
 	flags.Int64Var(&above, "above", 0,
 		"ask for a token above this one: after a write was refused although you hold the lease")
-	cli.SpanFlag(flags, &o.Every, "every",
-		"once per period: refuse while the last success began less than half of it ago")
+	cli.EveryFlags(c, &o.Every, "refuse")
 	cli.SpanFlag(flags, &o.HoldFor, "hold",
 		"after success keep the key from everybody until this long after acquiring it")
 	cli.GuardFlag(flags, &targets)

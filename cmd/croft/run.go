@@ -84,8 +84,7 @@ say. The last line on stderr, and --status-file, tell them apart.`,
 	flags := c.Flags()
 	cli.TTLFlag(flags, &o.lease.TTL, time.Minute, "how long others wait if this machine dies; renewed at a third of it")
 	cli.WaitFlag(flags, &o.lease.WaitFor)
-	cli.SpanFlag(flags, &o.lease.Every, "every",
-		"once per period: leave if the last success began less than half of it ago")
+	cli.EveryFlags(c, &o.lease.Every, "leave")
 	cli.SpanFlag(flags, &o.lease.HoldFor, "hold",
 		"after success keep the key from everybody until this long after the start")
 	cli.SpanFlag(flags, &o.grace, "grace",

@@ -118,8 +118,11 @@ func TestKillOfAGroupNamesWhatItMayNotKill(t *testing.T) {
 			testenv.NeedRoot(t)
 			program, dir := setuidSelf(t)
 			y := &noteDir{t, dir}
-			foreign := fmt.Sprintf(`env %s=root %s /bin/sh -c '%s exec sleep 1000'`, roleVar, program, y.sign("root"))
-			c := newCaller(t, fmt.Sprintf(script, foreign), "GROUP=1", "KILL_AT="+y.path("root"))
+			// The shell makes the file "go" itself. Then no child of it is left
+			// that croft would have to name, too.
+			foreign := fmt.Sprintf(`env %s=root %s /bin/sh -c '%s : >%s; exec sleep 1000'`,
+				roleVar, program, y.sign("root"), y.path("go"))
+			c := newCaller(t, fmt.Sprintf(script, foreign), "GROUP=1", "KILL_AT="+y.path("go"))
 			c.asNobody(dir).start()
 			root := y.signed("root")
 			defer func() {

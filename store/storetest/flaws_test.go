@@ -124,6 +124,14 @@ func lawFlaws() []flaw {
 				r.Succeeded = r.Succeeded.Add(q.Every / 2)
 			}
 		}})},
+		{"counts half a period from the last success", "periods", law(lawful{before: func(r rec, q req, _ time.Time) {
+			if q.Verb == tenure.Acquire {
+				r.Grid = time.Time{}
+			}
+		}})},
+		{"forgets work that is done once", "periods", law(lawful{before: func(_ rec, q req, _ time.Time) {
+			q.Every = min(q.Every, tenure.MaxPeriod)
+		}})},
 		{"counts a failure as done", "periods", law(lawful{after: func(before tenure.Record, n rec, q tenure.Request, _ time.Time) {
 			if q.Verb == tenure.Release {
 				n.Succeeded = before.Acquired

@@ -10,7 +10,9 @@ import (
 func periods() []check {
 	return []check{
 		{"once per period with jittered starts", oncePerPeriod},
+		{"once per period with frequent attempts", frequentAttempts},
 		{"work done is refused for half a period", refusedForHalfAPeriod},
+		{"work done once is not done again", doneOnce},
 		{"work that failed or was lost is due at once", failedIsDue},
 		{"a hold keeps the key after success", holdAfterSuccess},
 		{"a hold does not outlast a failure", holdAfterFailure},
@@ -25,27 +27,30 @@ func everyHour(key, owner string) tenure.Request {
 }
 
 // oncePerPeriod starts the work on several machines in every slot, as cron
-// does. Each start is early or late by less than a quarter of the period. The
-// work must be done exactly once in every slot.
+// does. The first success fixes the slots. Each later start is early or late by
+// less than half of the period. The work must be done exactly once in every
+// slot.
 func oncePerPeriod(t *trial) {
 	const key = "periods/jitter"
 	period := time.Hour
 	if t.Advance == nil {
 		// Without control of the clock the check cannot place the starts. It
-		// then tries just after the work, and half a period later.
+		// then tries just after the work, and when its slot has ended.
 		t.oneSlotAfterAnother(key)
 		return
 	}
 	handles := t.handles(3)
-	start := t.now().Add(period)
+	first := everyHour(key, "machine 0")
+	start := t.must(first).Record.Acquired
+	t.must(release(first))
 	for slot := range t.many(40, 10, 15) {
 		var starts []time.Duration
 		for range handles {
-			starts = append(starts, time.Duration(t.rand.Int64N(int64(period/2)-2))+1-period/4)
+			starts = append(starts, time.Duration(t.rand.Int64N(int64(period)-2000))+1000-period/2)
 		}
 		done := 0
 		for _, st := range inOrder(starts) {
-			t.pass(start.Add(time.Duration(slot) * period).Add(st.at))
+			t.pass(start.Add(time.Duration(slot+1) * period).Add(st.at))
 			req := everyHour(key, fmt.Sprintf("machine %d", st.of))
 			a := t.steps(handles[st.of], req)[0]
 			if a.Err != nil {
@@ -89,14 +94,70 @@ func (t *trial) oneSlotAfterAnother(key string) {
 				t.must(release(req))
 			}
 		}
-		rec := t.get(t.store, key)
-		t.pass(rec.Succeeded.Add(period / 2))
+		t.pass(t.get(t.store, key).Due(period))
 		req := acquire(key, "ann")
 		req.Every = period
-		t.must(req) // half a period after the last start, or a little later
+		t.must(req) // when the slot has ended, or a little later
 		t.must(release(req))
-		t.pass(t.get(t.store, key).Succeeded.Add(period / 2))
+		t.pass(t.get(t.store, key).Due(period))
 	}
+}
+
+// frequentAttempts asks eight times in every period. The work must be done at
+// the first success, and then at the beginning of each slot, which is half a
+// period before or after it.
+func frequentAttempts(t *trial) {
+	if t.Advance == nil {
+		return
+	}
+	const key = "periods/frequent"
+	first := everyHour(key, "ann")
+	start := t.must(first).Record.Acquired
+	t.must(release(first))
+	for n := 1; n < 8*t.many(5, 3, 3); n++ {
+		t.pass(start.Add(time.Duration(n) * time.Hour / 8))
+		req := everyHour(key, "bob")
+		a := t.step(req)
+		if n%8 != 4 {
+			t.refused(a, tenure.WhyPeriod)
+			continue
+		}
+		if a.Err != nil {
+			t.Fatalf("%d/8 of a period after the first success: %v, want a grant", n, a.Err)
+		}
+		t.must(release(req))
+	}
+	if rec := t.get(t.store, key); !rec.Grid.Equal(start) {
+		t.Fatalf("the record's grid is at %s, want %s", clockTime(rec.Grid), clockTime(start))
+	}
+	// Another period begins a grid of its own.
+	daily := acquire(key, "cleo")
+	daily.Every = 24 * time.Hour
+	t.pass(t.get(t.store, key).Due(daily.Every))
+	start = t.must(daily).Record.Acquired
+	t.must(release(daily))
+	if rec := t.get(t.store, key); !rec.Grid.Equal(start) {
+		t.Fatalf("after another period the grid is at %s, want %s", clockTime(rec.Grid), clockTime(start))
+	}
+}
+
+func doneOnce(t *trial) {
+	mine := acquire("periods/once", "ann")
+	mine.Every = tenure.Once
+	t.must(mine)
+	t.must(fail(mine))
+	mine = acquire(mine.Key, "ann")
+	mine.Every = tenure.Once
+	t.must(mine)
+	t.must(release(mine))
+	again := acquire(mine.Key, "bob")
+	again.Every = tenure.Once
+	t.refused(t.step(again), tenure.WhyPeriod)
+	if t.Advance == nil {
+		return
+	}
+	t.pass(t.now().Add(10 * tenure.MaxPeriod))
+	t.refused(t.step(again), tenure.WhyPeriod)
 }
 
 func refusedForHalfAPeriod(t *trial) {

@@ -30,7 +30,7 @@ func randomRequests(t *trial) {
 		for i := range by {
 			t.step(by[i].request())
 		}
-		pickOne(t, by...).letTimePass()
+		t.letTimePass(by)
 	}
 }
 
@@ -50,7 +50,7 @@ func randomBatches(t *trial) {
 			requests = append(requests, by[t.rand.IntN(len(by))].request())
 		}
 		t.steps(t.store, requests...)
-		pickOne(t, by...).letTimePass()
+		t.letTimePass(by)
 	}
 }
 
@@ -107,28 +107,40 @@ func (by *author) secret() tenure.Secret {
 }
 
 // letTimePass moves the clock by nothing, by a little, to the exact edge of a
-// time in the record, or beyond it.
-func (by author) letTimePass() {
-	t := by.trial
+// time in one author's record, or beyond it. The store may drop a record that
+// was idle for long, at any moment. So an author whose record is about to be
+// droppable goes on with another key.
+func (t *trial) letTimePass(by []author) {
 	if t.Advance == nil {
 		if t.rand.IntN(6) == 0 {
 			t.pass(t.now().Add(brief))
 		}
 		return
 	}
+	began := t.now()
 	switch t.rand.IntN(8) {
 	case 0:
 		t.Advance(time.Microsecond)
 	case 1:
 		t.Advance(brief)
 	case 2, 3:
-		rec := t.get(t.store, by.key)
-		edge := pickOne(t, rec.Deadline, rec.HoldUntil, rec.Succeeded.Add(long/2)).
+		rec := t.get(t.store, pickOne(t, by...).key)
+		edge := pickOne(t, rec.Deadline, rec.HoldUntil, rec.Due(long)).
 			Add(pickOne(t, -time.Microsecond, 0, time.Microsecond))
 		if left := edge.Sub(t.now()); left > 0 && left < 100*time.Hour {
 			t.Advance(left)
 		}
 	case 4:
 		t.Advance(long + time.Second)
+	}
+	const retention = 24 * time.Hour // the default of every store
+	soon := t.now().Add(2 * long)
+	for i := range by {
+		if soon.Sub(began) <= 2*long+brief {
+			break
+		}
+		if rec := t.get(t.store, by[i].key); !rec.IsZero() && rec.Droppable(soon, retention) {
+			by[i] = author{trial: t, key: by[i].key + "'"}
+		}
 	}
 }

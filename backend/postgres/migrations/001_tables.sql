@@ -25,6 +25,7 @@ CREATE TABLE croft.lease (
     progress    text   NOT NULL DEFAULT '',
     progress_at bigint,
     succeeded   bigint,
+    grid        bigint,                         -- when the first success with this period began
     hold_until  bigint,
     -- The short forms of the grants in the key's past. Looking here makes most
     -- looks into the past unnecessary.

@@ -20,6 +20,9 @@ CREATE OR REPLACE FUNCTION croft.short(grant_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' OPERATOR(pg_catalog.||) pg_catalog.left(grant_id, 8))::bit(32)::integer $$;
 
+-- Version 10 of the schema has no grid.
+ALTER TABLE croft.lease ADD COLUMN IF NOT EXISTS grid bigint;
+
 -- A record as clients read it: one text, whose fields are separated by a
 -- character that is in none of them. Several columns would cost the server more
 -- than their contents.
@@ -29,7 +32,8 @@ AS $$
     SELECT pg_catalog.concat_ws(E'\x1f',
         l.token, l.grant_id, l.owner, l.instance, l.state, l.cause, l.ended, l.actor, l.note,
         l.acquired, l.renewed, l.deadline, l.ttl, l.every,
-        coalesce(l.succeeded::pg_catalog.text, ''), coalesce(l.hold_until::pg_catalog.text, ''),
+        coalesce(l.succeeded::pg_catalog.text, ''), coalesce(l.grid::pg_catalog.text, ''),
+        coalesce(l.hold_until::pg_catalog.text, ''),
         l.guards, l.progress, coalesce(l.progress_at::pg_catalog.text, ''), l.terms, l.awaited)
 $$;
 
@@ -62,5 +66,17 @@ AS $$
         AND CASE l.state
             WHEN 'held' THEN l.ended = '' WHEN 'reserved' THEN l.ended = ''
             WHEN 'free' THEN l.ended IN ('released', 'failed') OR l.ended = '' AND l.cause = 'cancelled' ELSE false END
-        AND (l.state = 'free' OR l.ttl BETWEEN 10000 AND 2592000000000) AND l.every BETWEEN 0 AND 31622400000000
+        AND (l.state = 'free' OR l.ttl BETWEEN 10000 AND 2592000000000)
+        AND (l.every BETWEEN 0 AND 31622400000000 OR l.every = 6307200000000000)
+$$;
+
+-- When the slot of a key's last success ends: see tenure.Record.Due. NULL if
+-- nothing has succeeded.
+CREATE OR REPLACE FUNCTION croft.due(l croft.lease, period bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- % has the sign of its left side.
+    SELECT l.succeeded + period - ((l.succeeded - m.middle + period / 2) % period + period) % period
+    FROM (SELECT CASE WHEN l.every = period THEN coalesce(l.grid, l.succeeded) ELSE l.succeeded END) AS m(middle)
 $$;

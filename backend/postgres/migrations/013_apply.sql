@@ -217,6 +217,9 @@ WHILE wave <= cardinality(ends) LOOP
                         r.ended := 'failed'; r.hold_until := NULL;
                     ELSE
                         r.succeeded := r.acquired;
+                        IF r.every > 0 THEN
+                            r.grid := coalesce(r.grid, r.acquired);
+                        END IF;
                     END IF;
                     o.key := k; o.slot := r.transfers % 32; o.token := r.token; o.grant_id := g;
                     o.owner := r.owner; o.instance := r.instance; o.state := 'held'; o.cause := r.cause;
@@ -254,8 +257,7 @@ WHILE wave <= cardinality(ends) LOOP
                 IF present AND NOT known AND (alive
                     OR (r.state = 'reserved' AND now_us < r.deadline AND r.owner <> owners[n])
                     OR (r.state = 'free' AND r.ended = 'released' AND now_us < r.hold_until)
-                    -- Half a period, rounded up because times are whole.
-                    OR (everys[n] > 0 AND now_us < r.succeeded + (everys[n] + 1) / 2))
+                    OR (everys[n] > 0 AND now_us < croft.due(r, everys[n])))
                 THEN
                     IF joins[n] <> '' THEN
                         join_keys := array_append(join_keys, k); join_ids := array_append(join_ids, joins[n]);
@@ -301,7 +303,7 @@ WHILE wave <= cardinality(ends) LOOP
                 END IF;
                 r.spent := croft.short(r.grant_id) || r.spent[:30];
             ELSE
-                r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL;
+                r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL; r.grid := NULL;
                 r.actor := ''; r.note := ''; r.guards := ''; r.spent := '{}';
                 r.awaited := EXISTS (SELECT FROM croft.waiter w WHERE w.key = k);
             END IF;
@@ -326,8 +328,8 @@ WHILE wave <= cardinality(ends) LOOP
                     r.actor := ''; r.note := '';
                 END IF;
                 r.guards := guardses[n];
-                IF everys[n] > 0 THEN
-                    r.every := everys[n];
+                IF everys[n] > 0 AND everys[n] <> r.every THEN
+                    r.every := everys[n]; r.grid := NULL;
                 END IF;
                 IF holds[n] > 0 THEN
                     r.hold_until := now_us + holds[n];
@@ -381,7 +383,7 @@ WHILE wave <= cardinality(ends) LOOP
         SET token = c.token, grant_id = c.grant_id, owner = c.owner, instance = c.instance,
             state = c.state, cause = c.cause, ended = c.ended, actor = c.actor, note = c.note,
             acquired = c.acquired, renewed = c.renewed, deadline = c.deadline, ttl = c.ttl, every = c.every,
-            succeeded = c.succeeded, hold_until = c.hold_until, guards = c.guards,
+            succeeded = c.succeeded, grid = c.grid, hold_until = c.hold_until, guards = c.guards,
             progress = c.progress, progress_at = c.progress_at,
             terms = c.terms, transfers = c.transfers, awaited = c.awaited, spent = c.spent
         FROM unnest(changes) AS c

@@ -37,7 +37,8 @@ BEGIN
       AND now_us BETWEEN l.deadline AND max_token AND now_us > 0
       AND croft.sound(l)
     RETURNING
-        concat_ws(E'\x1f', 1, 'granted', now_us, l.token, l.terms, l.every, coalesce(l.succeeded::text, '')),
+        concat_ws(E'\x1f', 1, 'granted', now_us, l.token, l.terms, l.every,
+            coalesce(l.succeeded::text, ''), coalesce(l.grid::text, '')),
         l.awaited
     INTO answer, told;
     IF FOUND THEN
@@ -107,7 +108,8 @@ BEGIN
         UPDATE croft.lease l
         SET state = 'free', ended = CASE WHEN failure THEN 'failed' ELSE 'released' END, deadline = now_us,
             hold_until = CASE WHEN NOT failure THEN l.hold_until END,
-            succeeded = CASE WHEN failure THEN l.succeeded ELSE l.acquired END
+            succeeded = CASE WHEN failure THEN l.succeeded ELSE l.acquired END,
+            grid = CASE WHEN failure OR l.every = 0 THEN l.grid ELSE coalesce(l.grid, l.acquired) END
         WHERE l.key = k AND l.grant_id = g AND l.state = 'held' AND l.deadline > now_us
           AND now_us BETWEEN greatest(l.renewed, l.progress_at) AND max_token AND now_us > 0 AND croft.sound(l)
         RETURNING concat_ws(E'\x1f', 1, 'done', now_us, '', croft.pack(l)) AS packed, l.*

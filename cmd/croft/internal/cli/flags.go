@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,6 +63,47 @@ func TTLFlag(flags *pflag.FlagSet, value *time.Duration, def time.Duration, usag
 // SpanFlag defines an optional period of at most a year.
 func SpanFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
 	flags.Var(&Duration{Value: value, Most: tenure.MaxPeriod, Examples: "30s, 5m or 24h"}, name, usage)
+}
+
+// EveryFlags defines --every and --once. leave is the verb for a command that
+// does not get the key: "leave" or "refuse".
+func EveryFlags(c *cobra.Command, every *time.Duration, leave string) {
+	flags := c.Flags()
+	SpanFlag(flags, every, "every", "once per period: "+leave+" if the work has succeeded in this period; "+
+		"the first success is in the middle of a period")
+	once := flags.VarPF(onceFlag{every}, "once", "", "once and never again: "+leave+" if the work has ever succeeded")
+	once.NoOptDefVal = "true"
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if flags.Changed("every") && flags.Changed("once") {
+			return Invalid("--once and --every: say once and for all, or once per period, not both")
+		}
+		return nil
+	}
+}
+
+// onceFlag is the flag --once, which sets a period.
+type onceFlag struct{ every *time.Duration }
+
+func (f onceFlag) Set(text string) error {
+	on, err := strconv.ParseBool(text)
+	if on {
+		*f.every = tenure.Once
+	}
+	return err
+}
+
+func (f onceFlag) String() string {
+	return strconv.FormatBool(f.every != nil && *f.every == tenure.Once)
+}
+func (f onceFlag) Type() string     { return "bool" }
+func (f onceFlag) IsBoolFlag() bool { return true }
+
+// Period returns a period as people read it.
+func Period(every time.Duration) string {
+	if every == tenure.Once {
+		return "once"
+	}
+	return every.String()
 }
 
 // WaitFlag defines --wait, which is how long to wait for a held key.

@@ -104,10 +104,13 @@ func DescribeRecord(p Palette, rec tenure.Record, now time.Time) [][2]string {
 		add("by hand", "%s: %s", Word(rec.Actor), Line(rec.Note))
 	}
 	if rec.Every > 0 {
-		add("every", "%s", rec.Every)
+		add("every", "%s", Period(rec.Every))
 	}
 	if !rec.Succeeded.IsZero() {
 		add("success", "began %s, at %s", Ago(now, rec.Succeeded), ClockTime(now, rec.Succeeded))
+	}
+	if due := rec.Due(rec.Every); rec.Every != tenure.Once && now.Before(due) {
+		add("due", "%s, at %s", Ago(now, due), ClockTime(now, due))
 	}
 	for i, target := range rec.Guards {
 		name := ""
