@@ -78,8 +78,8 @@ type group struct {
 	granted   bool          // a new term begins
 	next      *storedRecord // the record to write,
 	etcdLease *etcdLease    // and the etcd lease that will carry it
-	// expired says that by the law the lease is over, though its page may
-	// exist. The write has the condition that the page is unchanged.
+	// expired says that by the law the lease is over. The write has the
+	// condition that its page is unchanged, or still gone.
 	expired bool
 	member  *member  // the place on a page that was reserved for the write
 	creates *ownPage // that page, if it does not exist yet
@@ -213,7 +213,7 @@ func (s *Store) decide(g *group) {
 	}
 	g.step, g.view = writing, v
 	g.next = &storedRecord{rec: cur, clock: s.domain, written: g.now}
-	g.expired = carried(&rec) && !g.now.Before(rec.Deadline) && !(v.pageRead && v.page == nil)
+	g.expired = carried(&rec) && !g.now.Before(rec.Deadline)
 	if reports && !s.isOwn(v.stored) {
 		g.keepLease()
 	} else if carried(&cur) {

@@ -77,6 +77,53 @@ func TestLaw4ACopyOfAnAcquireLosesNoRenewal(t *testing.T) {
 	}
 }
 
+// TestLaw4APageThatIsBackCounts: a neighbour has deleted a page. Another store
+// finds it gone, and is about to take a key. Meanwhile the holder's store makes
+// the page again and renews the lease on it.
+func TestLaw4APageThatIsBackCounts(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, w := wired(t, c)
+	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
+	mine := longClaim("back/mine", "ann")
+	w.lose(true) // so that the store does not know that the page exists
+	if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Fatalf("an acquire without an answer: %v", a.Err)
+	}
+	w.lose(false)
+	must(t, st, mine)
+	testenv.Eventually(t, "the page is deleted", func() error {
+		_, err := client.Delete(t.Context(), st.names.page(pageID{st.id, 1}))
+		return err
+	})
+	answers := make([]store.Answer, 1)
+	slow := split([]tenure.Request{longClaim(mine.Key, "bob")}, answers)
+	testenv.Eventually(t, "the page is found gone", func() error {
+		v := slow[0].view
+		ops, expected := other.reads(mine.Key, v)
+		resp, err := other.txn(t.Context(), nil, ops, nil)
+		if err != nil {
+			return err
+		}
+		if v, err = other.parse(mine.Key, expected, resp.Responses, resp.Header.Revision); err == nil && !v.pageRead {
+			err = errors.New("it was not read")
+		}
+		slow[0].view = v
+		return err
+	})
+	if other.decide(slow[0]); slow[0].step != writing {
+		t.Fatalf("a claim takes step %d", slow[0].step)
+	}
+	must(t, st, longClaim("back/beside", "ann"))
+	must(t, st, then(tenure.Renew, mine))
+	for _, b := range other.batches(other.extendAll(t.Context(), slow)) {
+		other.send(t.Context(), b)
+	}
+	if slow[0].step == finished && slow[0].answers[0].Err == nil {
+		t.Error("the key was granted to another after its lease was renewed")
+	}
+}
+
 // TestLostAnswersOverfillNoPage: the answers to many acquires are lost. Others
 // take their places on the page before the acquires are repeated.
 func TestLostAnswersOverfillNoPage(t *testing.T) {
