@@ -78,8 +78,8 @@ type group struct {
 	granted   bool          // a new term begins
 	next      *storedRecord // the record to write,
 	etcdLease *etcdLease    // and the etcd lease that will carry it
-	// expired says that by the law the lease is over, though its page may
-	// exist. The write has the condition that the page is unchanged.
+	// expired says that by the law the lease is over. The write has the
+	// condition that its page is unchanged, or still gone.
 	expired bool
 	member  *member  // the place on a page that was reserved for the write
 	creates *ownPage // that page, if it does not exist yet
@@ -213,7 +213,7 @@ func (s *Store) decide(g *group) {
 	}
 	g.step, g.view = writing, v
 	g.next = &storedRecord{rec: cur, clock: s.domain, written: g.now}
-	g.expired = carried(&rec) && !g.now.Before(rec.Deadline) && !(v.pageRead && v.page == nil)
+	g.expired = carried(&rec) && !g.now.Before(rec.Deadline)
 	if reports && !s.isOwn(v.stored) {
 		g.keepLease()
 	} else if carried(&cur) {
@@ -274,14 +274,16 @@ func (g *group) keepLease() {
 // canNoteRenewal reports whether writing the page is enough for a renewal. If
 // so, it sets the group's lease and etcd lease.
 func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
-	if v.stored.clock != s.domain || next.Renewed.Before(v.stored.rec.Renewed) ||
+	since := next.Renewed.Sub(v.stored.rec.Renewed)
+	if v.stored.clock != s.domain || since < 0 || since > s.notedFor() ||
 		!next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.memberOf(v.stored)
-	if m == nil || m.page.etcdLease.seconds != leaseSeconds(next.TTL) {
+	if m == nil || m.page.etcdLease.gone || m.page.etcdLease.seconds != leaseSeconds(next.TTL) ||
+		next.Renewed.Before(m.renewed) { // the clock was set back
 		return false
 	}
 	g.renewed, g.etcdLease = m, m.page.etcdLease
@@ -366,6 +368,13 @@ func (s *Store) release(g *group, unknown bool) {
 func (s *Store) wrote(g *group, revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if newer := s.views[g.key]; newer != nil && newer.mod > revision && !newer.isOfTerm(g.next) {
+		// The answer was overtaken: the record has been written again.
+		if g.member != nil {
+			s.removeMember(g.member)
+		}
+		return
+	}
 	if old := s.held[g.key]; old != nil && g.member != nil && old != g.member {
 		s.removeMember(old)
 	}
@@ -373,7 +382,8 @@ func (s *Store) wrote(g *group, revision int64) {
 		s.held[g.key] = g.member
 	}
 	if m := s.memberOf(g.next); m != nil {
-		m.ttl, m.deadline, m.lapsed = g.next.rec.TTL, g.next.rec.Deadline, false
+		m.ttl, m.lapsed = g.next.rec.TTL, false
+		m.deadline = later(g.next.rec.Deadline, m.renewed.Add(m.ttl))
 		s.setAlarm(m.page)
 	}
 	s.remember(g.key, &view{mod: revision, asOf: revision, stored: g.next})

@@ -191,7 +191,10 @@ func (s *Store) ensureHeld(ctx context.Context, g *group) error {
 		s.mu.Unlock()
 		return errLeaseLost // soon the page is gone, or the deadline has passed
 	}
-	if s.memberOf(d) == nil {
+	// Its place may be there, because the answer to its first request is still
+	// under way. If the page is full, the next renewal writes the record on
+	// another one.
+	if p.members[short(d.rec.Grant)] == nil && len(p.members) < pageSize {
 		m := &member{page: p, key: g.key, grant: d.rec.Grant, ttl: d.rec.TTL, deadline: last.Record.Deadline}
 		p.members[short(m.grant)], s.held[g.key] = m, m
 		s.setAlarm(p)

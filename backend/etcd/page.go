@@ -13,6 +13,11 @@ import (
 // them and compares each record. etcd takes 128 operations in a transaction.
 const pageSize = 96
 
+// notedFor returns for how long renewals are only noted on the page. Then the
+// next one writes the record. The page is forgotten with its etcd lease. So the
+// end of a dead store's lease is known only up to this time.
+func (s *Store) notedFor() time.Duration { return min(time.Hour, s.retention) }
+
 // ownPage is a page of this store. A renewal writes this one small etcd key
 // instead of the records of all leases on it.
 type ownPage struct {

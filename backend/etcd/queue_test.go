@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/internal/test/testenv"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -271,5 +272,117 @@ func TestAnAcquireThatDoesNotWaitBlocksNobody(t *testing.T) {
 	must(t, holder, then(tenure.Release, mine))
 	if err := <-got; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestALostAnswerToAReleaseLeavesOneTruth: a waiting store is offered the key,
+// and takes it. Then the release is repeated.
+func TestALostAnswerToAReleaseLeavesOneTruth(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "queue/lost"
+	client, w := wired(t, c)
+	holder, first := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
+	before, mine := claim(key, "before"), longClaim(key, "holder")
+	must(t, first, before)
+	// So the holder knows the queue when it is granted the key.
+	must(t, first, then(tenure.Release, before))
+	who := newWaiter(t, open(t, dial(t, c), c.Prefix()), key, 1)
+	queued(t, holder, key, 1)
+	newWaiter(t, holder, key, 2)
+	queued(t, holder, key, 2)
+	must(t, holder, mine)
+	w.lose(true)
+	if a := one(t.Context(), holder, then(tenure.Release, mine)); !errors.Is(a.Err, store.ErrUnknown) {
+		t.Fatalf("nobody has answered: %v", a.Err)
+	}
+	w.lose(false)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if err := who.wait(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	must(t, holder, then(tenure.Release, mine))
+	if rec, err := holder.Get(t.Context(), key); err != nil || rec.Owner != who.mine.Owner || rec.State != tenure.Held {
+		t.Errorf("it is %s of %s, %v", rec.State, rec.Owner, err)
+	}
+	must(t, who.st, then(tenure.Release, who.mine))
+}
+
+// TestAWaiterInTheHoldersStoreIsNotForgotten: others wait in the same store and
+// in another one, and all get their turn.
+func TestAWaiterInTheHoldersStoreIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	const key = "queue/mate"
+	st, other := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	mine := claim(key, "holder")
+	must(t, st, mine)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	var all sync.WaitGroup
+	for n, in := range []*Store{st, st, other, other} {
+		who := newWaiter(t, in, key, n)
+		all.Go(func() {
+			for range 3 {
+				if err := who.wait(ctx, false); err != nil {
+					t.Errorf("waiter %d: %v", n, err)
+					return
+				}
+				must(t, in, then(tenure.Release, who.mine))
+			}
+		})
+	}
+	queued(t, st, key, 2)
+	must(t, st, then(tenure.Release, mine))
+	all.Wait()
+}
+
+// TestABatchOffersAllItsKeys to the stores that wait for them, as many as fit
+// into one transaction.
+func TestABatchOffersAllItsKeys(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	stores := []*Store{open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())}
+	var mine []tenure.Request
+	var wakes [3][]<-chan struct{}
+	for n := range maxGroups {
+		mine = append(mine, longClaim(fmt.Sprintf("queue/batch/%d", n), "ann"))
+	}
+	must(t, stores[0], mine...)
+	for n, st := range stores[1:] {
+		for _, req := range mine {
+			wakes[n+1] = append(wakes[n+1], newWaiter(t, st, req.Key, n).wake)
+		}
+		for _, req := range mine {
+			queued(t, st, req.Key, int64(n+1))
+		}
+	}
+	for n, st := range stores {
+		if n > 0 {
+			for i := range mine {
+				mine[i].Secret = tenure.NewSecret()
+			}
+			must(t, st, mine...)
+		}
+		var releases []tenure.Request
+		for _, req := range mine {
+			releases = append(releases, then(tenure.Release, req))
+		}
+		for i, a := range must(t, st, releases...) {
+			if n < 2 && !a.Awaited {
+				t.Errorf("%s is released by store %d, and others wait", mine[i].Key, n)
+			}
+		}
+		if n == 2 {
+			return
+		}
+		for i, wake := range wakes[n+1] {
+			select {
+			case <-wake:
+			case <-time.After(testenv.Patience):
+				t.Fatalf("nobody is told of %s, which store %d has released", mine[i].Key, n)
+			}
+		}
 	}
 }

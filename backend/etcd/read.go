@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -160,6 +161,15 @@ func (s *Store) readPages(ctx context.Context, revision int64) (map[string]*mvcc
 	}
 }
 
+// retentionOf returns how long a record outlives its end as the view shows it.
+// A page that is gone may have had a later renewal.
+func (s *Store) retentionOf(v *view) time.Duration {
+	if v.pageRead && v.page == nil {
+		return s.retention + s.notedFor()
+	}
+	return s.retention
+}
+
 // Sweep drops the records that have not mattered for the retention. A record
 // that changes meanwhile stays. Damaged records stay, too. They are reported
 // after the others have been dropped. Sweep also forgets the lapsed leases of
@@ -198,7 +208,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		case errors.Is(err, ErrDamaged):
 			failed.Add(err)
 			continue
-		case err == nil && s.record(&e.view, now).Droppable(now, s.retention):
+		case err == nil && s.record(&e.view, now).Droppable(now, s.retentionOf(&e.view)):
 			name := s.names.record(e.key)
 			same := clientv3.Compare(clientv3.ModRevision(name), "=", e.view.mod)
 			drops = append(drops, clientv3.OpTxn([]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(name)}, nil))

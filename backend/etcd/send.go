@@ -314,13 +314,22 @@ func (s *Store) pageOps(b *batch) (parts []operations) {
 		renewed := map[uint64]time.Time{}
 		for _, g := range b.groups {
 			if g.step == renewing && g.renewed.page == p {
-				renewed[short(g.renewed.grant)] = g.now
+				renewed[short(g.renewed.grant)] = later(g.now, g.renewed.renewed)
 			}
 		}
 		put := s.put(p, p.content(now, renewed))
 		parts = append(parts, operations{compares: []clientv3.Cmp{s.unchanged(p)}, then: []clientv3.Op{put}})
 	}
 	return parts
+}
+
+// later returns the later of two times. A renewal may be carried out after one
+// that began later, and must take nothing back from it.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // checkLeases finds out which etcd lease of a batch is gone.
@@ -363,7 +372,8 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 	case g.step == renewing && resp.Succeeded:
 		s.mu.Lock()
 		m := g.renewed
-		m.renewed, m.deadline, m.lapsed = g.now, g.now.Add(m.ttl), false
+		m.renewed = later(g.now, m.renewed)
+		m.deadline, m.lapsed = m.renewed.Add(m.ttl), false
 		s.mu.Unlock()
 		s.finish(g)
 		return

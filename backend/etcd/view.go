@@ -28,6 +28,12 @@ func (s *Store) isComplete(v *view) bool {
 	return v.stored == nil || v.stored.rec.State == tenure.Free || v.pageRead || s.isOwn(v.stored)
 }
 
+// isOfTerm reports whether a view shows the same lease as a stored record, on
+// the same page.
+func (v *view) isOfTerm(d *storedRecord) bool {
+	return v.stored != nil && carried(&v.stored.rec) && v.stored.rec.Grant == d.rec.Grant && v.stored.page == d.page
+}
+
 // record returns the record for the law, with all times on this store's clock.
 // It adds the renewal on the page, and moves a deadline from another clock to
 // this one.

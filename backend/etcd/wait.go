@@ -190,7 +190,9 @@ func (l *listener) hear(key string, e *clientv3.Event) {
 		v := &view{asOf: e.Kv.ModRevision}
 		if s.fill(v, key, e.Kv, pageID{}, nil) == nil && !carried(&v.stored.rec) {
 			s.mu.Lock()
-			s.remember(key, v)
+			if s.held[key] == nil { // others may write an entry, and must end no lease by that
+				s.remember(key, v)
+			}
 			s.mu.Unlock()
 		}
 		s.hub.Freed(key, true)

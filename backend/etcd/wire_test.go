@@ -31,6 +31,7 @@ type wire struct {
 	broken func() bool    // decides for each call whether its connection breaks
 	late   bool           // transactions are given up before they are sent,
 	held   []func() error // and sent by deliver
+	before func()         // runs once, before the next answer reaches the client
 }
 
 // wired makes a client whose calls go over a wire.
@@ -48,6 +49,9 @@ func (w *wire) unary(ctx context.Context, method string, req, reply any, conn *g
 		return status.Error(codes.Unavailable, "no answer in time")
 	}
 	err := call(ctx, method, req, reply, conn, opts...)
+	if first := w.takeBefore(method); first != nil {
+		first()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken != nil && w.broken() {
@@ -118,6 +122,22 @@ func (w *wire) hold(send func() error) bool {
 		w.held = append(w.held, send)
 	}
 	return w.late
+}
+
+// beforeAnswer has f run while the answer to the next transaction is under way.
+func (w *wire) beforeAnswer(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before = f
+}
+
+func (w *wire) takeBefore(method string) (f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if strings.HasSuffix(method, "/Txn") {
+		f, w.before = w.before, nil
+	}
+	return f
 }
 
 // deliver sends the transactions that were given up.
