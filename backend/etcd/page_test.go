@@ -218,6 +218,7 @@ func TestALeaseOnAForgottenEtcdLeaseIsRenewed(t *testing.T) {
 	}
 	wantNoEarlierEnd(t, other, mine.Key, a.Record.Deadline)
 }
+
 // TestARecordStaysForTheRetentionAfterALongLease: the lease was renewed for
 // longer than the retention. Then its process died, and its page is gone.
 func TestARecordStaysForTheRetentionAfterALongLease(t *testing.T) {
