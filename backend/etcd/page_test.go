@@ -27,7 +27,7 @@ func wantNoEarlierEnd(t *testing.T, other *Store, key string, promised time.Time
 }
 
 // TestLaw4AnOvertakenRenewalTakesNothingBack: two renewals of one lease are
-// under way. The one that began first is carried out last.
+// under way. The first to begin is carried out last.
 func TestLaw4AnOvertakenRenewalTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

@@ -111,8 +111,8 @@ func (s *Store) writeOps(g *group, number int) {
 		name := s.names.page(g.next.page)
 		o.compares = append(o.compares, clientv3.Compare(clientv3.CreateRevision(name), ">", 0))
 	}
-	// A lease that is over may have been renewed on its page meanwhile, and so
-	// may one that leaves the page for another.
+	// Meanwhile the lease may have been renewed on its page. That matters if it
+	// is over, and if it leaves the page for another.
 	leaves := !g.granted && carried(&g.next.rec) && g.next.page != old.page
 	if o.comparesPage = g.expired || leaves; o.comparesPage {
 		if o.pageMod = g.view.pageMod; !g.view.pageRead && m != nil {
