@@ -78,8 +78,7 @@ type group struct {
 	granted   bool          // a new term begins
 	next      *storedRecord // the record to write,
 	etcdLease *etcdLease    // and the etcd lease that will carry it
-	// expired says that by the law the lease is over. The write has the
-	// condition that its page is unchanged, or still gone.
+	// expired says that by the law the lease is over.
 	expired bool
 	member  *member  // the place on a page that was reserved for the write
 	creates *ownPage // that page, if it does not exist yet

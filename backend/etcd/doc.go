@@ -32,10 +32,11 @@
 // does, and the etcd lease of a store that died expires.
 //
 // A held record names a page: an etcd key on that etcd lease. If the page is
-// gone, all leases on it are over. A renewal does not write the record. It
-// writes the page, which says when each of up to 96 leases was renewed last. If
-// a lease is not renewed by its deadline, its store writes the page once more.
-// By that, others see that the lease is over, although the etcd lease lives on.
+// gone, all leases on it are over. A renewal does not write the record, except
+// once an hour. It writes the page, which says when each of up to 96 leases was
+// renewed last. If a lease is not renewed by its deadline, its store writes the
+// page once more. By that, others see that the lease is over, although the etcd
+// lease lives on.
 //
 // # Clocks
 //

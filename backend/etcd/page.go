@@ -66,6 +66,12 @@ func (s *Store) addMember(a *etcdLease, m *member, except *ownPage) {
 	s.setAlarm(m.page)
 }
 
+// noted says that the page in etcd has a renewal. The caller holds the mutex.
+func (m *member) noted(at time.Time) {
+	m.renewed = later(at, m.renewed)
+	m.deadline, m.lapsed = later(m.deadline, m.renewed.Add(m.ttl)), false
+}
+
 // removeMember takes a lease off its page. The caller holds the mutex.
 func (s *Store) removeMember(m *member) {
 	if m.page.members[short(m.grant)] == m {

@@ -27,7 +27,7 @@ func wantNoEarlierEnd(t *testing.T, other *Store, key string, promised time.Time
 }
 
 // TestLaw4AnOvertakenRenewalTakesNothingBack: two renewals of one lease are
-// under way. The one that began first is carried out last.
+// under way. The first to begin is carried out last.
 func TestLaw4AnOvertakenRenewalTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -218,6 +218,7 @@ func TestALeaseOnAForgottenEtcdLeaseIsRenewed(t *testing.T) {
 	}
 	wantNoEarlierEnd(t, other, mine.Key, a.Record.Deadline)
 }
+
 // TestARecordStaysForTheRetentionAfterALongLease: the lease was renewed for
 // longer than the retention. Then its process died, and its page is gone.
 func TestARecordStaysForTheRetentionAfterALongLease(t *testing.T) {

@@ -282,14 +282,10 @@ func TestALostAnswerToAReleaseLeavesOneTruth(t *testing.T) {
 	c := testenv.Etcd(t)
 	const key = "queue/lost"
 	client, w := wired(t, c)
-	holder, first := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
-	before, mine := claim(key, "before"), longClaim(key, "holder")
-	must(t, first, before)
-	// So the holder knows the queue when it is granted the key.
-	must(t, first, then(tenure.Release, before))
+	holder, mine := open(t, client, c.Prefix()), longClaim(key, "holder")
 	who := newWaiter(t, open(t, dial(t, c), c.Prefix()), key, 1)
 	queued(t, holder, key, 1)
-	newWaiter(t, holder, key, 2)
+	newWaiter(t, holder, key, 2) // so that its grant reads the queue
 	queued(t, holder, key, 2)
 	must(t, holder, mine)
 	w.lose(true)

@@ -77,9 +77,10 @@ type operations struct {
 	then, otherwise []clientv3.Op
 	bytes           int
 	// expected is the page that otherwise reads, or then if the group only
-	// looks. pageMod is the revision that an expired lease's page must have.
-	expected pageID
-	pageMod  int64
+	// looks. If comparesPage is set, the page must have the revision pageMod.
+	expected     pageID
+	comparesPage bool
+	pageMod      int64
 	// head is the index in then of a read of the queue, or of the offer of a
 	// freed key to next. It is -1 if there is none.
 	head int
@@ -110,7 +111,10 @@ func (s *Store) writeOps(g *group, number int) {
 		name := s.names.page(g.next.page)
 		o.compares = append(o.compares, clientv3.Compare(clientv3.CreateRevision(name), ">", 0))
 	}
-	if g.expired {
+	// Meanwhile the lease may have been renewed on its page. That matters if it
+	// is over, and if it leaves the page for another.
+	leaves := !g.granted && carried(&g.next.rec) && g.next.page != old.page
+	if o.comparesPage = g.expired || leaves; o.comparesPage {
 		if o.pageMod = g.view.pageMod; !g.view.pageRead && m != nil {
 			o.pageMod = m.page.mod
 		}
@@ -249,6 +253,12 @@ func (s *Store) send(ctx context.Context, b *batch) {
 			s.setAlarm(p)
 		}
 	}
+	for _, g := range b.groups {
+		// The page says so, also if the record has changed and the group fails.
+		if g.step == renewing && g.renewed.page.mod == revision {
+			g.renewed.noted(g.now)
+		}
+	}
 	s.mu.Unlock()
 	for i, g := range b.groups {
 		s.takeAnswer(g, revision, answers[len(pages)+i])
@@ -370,11 +380,6 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 		s.finish(g)
 		return
 	case g.step == renewing && resp.Succeeded:
-		s.mu.Lock()
-		m := g.renewed
-		m.renewed = later(g.now, m.renewed)
-		m.deadline, m.lapsed = m.renewed.Add(m.ttl), false
-		s.mu.Unlock()
 		s.finish(g)
 		return
 	case g.step == writing:
@@ -392,7 +397,7 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 	defer s.mu.Unlock()
 	switch {
 	case g.step == looking || v.mod != g.view.mod || g.etcdLease == nil:
-	case g.step == writing && (!g.expired || v.pageMod == g.ops.pageMod), g.step == renewing && v.page == nil:
+	case g.step == writing && (!g.ops.comparesPage || v.pageMod == g.ops.pageMod), g.step == renewing && v.page == nil:
 		s.dropLease(g.etcdLease) // only its page can be missing: nothing else has changed
 	case g.step == renewing:
 		g.renewed.page.adopt(v.pageMod, v.page)
