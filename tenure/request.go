@@ -169,7 +169,7 @@ func CheckGuards(targets []string) error {
 	return nil
 }
 
-// validPeriod reports whether a period is one that a request may ask for.
+// validPeriod reports whether a request may ask for this period.
 func validPeriod(d time.Duration) bool { return d >= 0 && d <= MaxPeriod || d == Once }
 
 // checkText makes sure that a text fits on one line of a listing: bounded,

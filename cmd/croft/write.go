@@ -99,7 +99,7 @@ progress on a terminal.`,
 	return c
 }
 
-// writeOptions say what is written where, and whose write it is.
+// writeOptions describe a write: its target, its content and its stamp.
 type writeOptions struct {
 	target  string
 	from    string   // the file with the content; "" for standard input
