@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -145,6 +146,23 @@ func (s *station) takenOver(t *testing.T) {
 	if !strings.Contains(mark, `"grant":"`+string(stale.Grant)) {
 		t.Errorf("the mark has moved: %s", mark)
 	}
+}
+
+// TestAMarkThatWasRaisedByHandClosesNoResource: the first write through a proxy
+// does not wait for the settle time, because nothing was sent before.
+func TestAMarkThatWasRaisedByHandClosesNoResource(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, s *station) {
+		service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		defer service.Close()
+		marks := filepath.Join(s.dir, "mark-{resource}")
+		stamp := s.acquired("job", "--ttl", "10m", "--owner", "ann@one")
+		mark := strings.ReplaceAll(marks, "{resource}", url.PathEscape("r/1"))
+		s.must(0, "guard", "raise", mark, "--stamp", stamp.String())
+		proxy := s.proxy("gate", service.URL, "--leases", "", "--marks", marks, "--settle", "24h")
+		if err := s.put(proxy.url, stamp, "1"); err != nil {
+			t.Errorf("the first write after a raise: %v", err)
+		}
+	})
 }
 
 func refusedAs(err error, code string) bool {
