@@ -120,7 +120,7 @@ const (
 	chainPause = 2 * time.Millisecond
 )
 
-// errPassed: what was found has been pruned meanwhile, or is a stray.
+// errPassed says that a version has been pruned meanwhile, or is a stray.
 var errPassed = errors.New("it is not part of the chain")
 
 // look finds the newest version. Its number is 0 if the folder is gone.
@@ -184,8 +184,8 @@ func highest(names []string) (most uint64) {
 	return most
 }
 
-// follows returns nil if the version before v is there, and is the one that v
-// was made to follow. If it is not, the error matches errPassed.
+// follows returns nil if v names the version that is there before it. Otherwise
+// the error matches errPassed.
 func (c *chain) follows(v chainVersion) error {
 	if v.Number == 1 || c.omit.confirm {
 		return nil

@@ -18,8 +18,8 @@ import (
 
 // cached is a file system as one client of a network file system sees it. Each
 // step takes its time, so steps of several clients come in any order. Answers
-// to link and rename are lost now and then. What it knows of a folder may be
-// old until it changes the folder itself:
+// to link and rename are lost now and then. Its cache of a folder may be old
+// until it changes the folder itself:
 //
 //   - As SSHFS: a listing may be old, and a file that is opened is asked for.
 //   - As NFS: a name that was free may seem free for long, but opening the
@@ -42,7 +42,7 @@ func newCached(asNFS bool) *cached {
 	return c
 }
 
-// forget drops what is known of a folder, or of all.
+// forget empties the cache of a folder, or of all folders.
 func (c *cached) forget(folder string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

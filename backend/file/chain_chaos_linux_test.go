@@ -94,7 +94,7 @@ func chaosToken(content []byte) (token fence.Token, err error) {
 	return token, nil
 }
 
-// chaos is a run of it, and what was seen.
+// chaos is one run, with the observations of its readers and writers.
 type chaos struct {
 	t   *testing.T
 	end time.Time
@@ -165,7 +165,7 @@ func (c *chaos) writer(path string, number int) {
 	}
 }
 
-// reader reads what was committed, and the plain copy.
+// reader reads the committed content, and the plain copy.
 func (c *chaos) reader(path string) {
 	f := guardOpen(c.t, path)
 	for !c.over() {
@@ -200,8 +200,8 @@ func (c *chaos) read(f *File) fence.Token {
 }
 
 // TestChainChaos: eight writers on two mounts of one folder, killed and frozen
-// at every step. What was committed is never older than what was admitted
-// before, readers of the plain copy never see a part, and it converges.
+// at every step. The committed content is never older than the newest admitted
+// stamp. Readers of the plain copy never see a part, and the copy converges.
 func TestChainChaos(t *testing.T) {
 	served, mounts := testenv.Share(t, 2)
 	const name = "today.json"

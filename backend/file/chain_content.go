@@ -198,7 +198,7 @@ func (c *chain) open(now chainVersion) (*guard.Content, error) {
 	return &guard.Content{ReadCloser: body, Mark: now.Mark, Size: now.Content.Size}, nil
 }
 
-// checked compares what is read with what was committed.
+// checked compares the bytes that it reads with the committed checksum.
 type checked struct {
 	io.Reader
 	io.Closer

@@ -13,8 +13,8 @@ import (
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
-// TestChainTrustsNothingThatIsNoFileOfItsOwn: links are not followed, nobody
-// waits for a pipe, and what is too large or altered is not read as a version.
+// TestChainTrustsNothingThatIsNoFileOfItsOwn: the guard follows no link, waits
+// for no pipe, and reads no file as a version that is too large or altered.
 func TestChainTrustsNothingThatIsNoFileOfItsOwn(t *testing.T) {
 	replace := func(by func(path string) error) func(string) error {
 		return func(path string) error {

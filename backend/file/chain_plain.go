@@ -30,7 +30,7 @@ type plainMemory struct {
 	sum  string
 }
 
-// repair refreshes the artifact if it is not what was committed. It is a
+// repair refreshes the artifact if it differs from the commit. It is a
 // courtesy: it says nothing if it fails, for the caller may only read there.
 func (c *chain) repair(ctx context.Context) {
 	if c.omit.repair {

@@ -28,7 +28,7 @@ func chainOpen(t testing.TB, fsy fsys.FS, path string) *File {
 	return f
 }
 
-// chainContents is what was committed, and whether anything was.
+// chainContents returns the committed content, and whether there is any.
 func chainContents(ctx context.Context, f *File) ([]byte, bool, error) {
 	content, err := f.Open(ctx)
 	if errors.Is(err, fs.ErrNotExist) {

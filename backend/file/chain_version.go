@@ -72,7 +72,7 @@ func (v chainVersion) names(name string) bool {
 	return v.Content != nil && v.Content.Name == name || v.Previous == name
 }
 
-// passed reports whether a name in the folder is one that no version will need,
+// passed reports whether no version will need the file of that name any more,
 // if v is or was the newest; see chain.
 func (v chainVersion) passed(name string) bool {
 	if number, ok := parseVersionName(name); ok {
@@ -99,7 +99,7 @@ func checksumLine(line []byte) string {
 	return `{"sha256":"` + hex.EncodeToString(sum[:]) + "\"}\n"
 }
 
-// decodeVersion reads the file of a version, or says what is wrong with it.
+// decodeVersion reads the file of a version. Its error names the damage.
 func decodeVersion(data []byte, number uint64) (chainVersion, error) {
 	var v chainVersion
 	line, rest, _ := bytes.Cut(data, []byte("\n"))
