@@ -35,10 +35,6 @@ ALL := work
 # the versions that Croft is tested with.
 ALONE := GOWORK=off
 
-# The linter needs the compiled form of everything that Croft imports. With the
-# flags of the tests it shares theirs, and nothing is compiled twice.
-AS_TESTED = GOFLAGS="$$(go env GOFLAGS) $(RACE)"
-
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,11 +49,18 @@ quick: ## vet, and the tests that need no server and no root, within two minutes
 	go test $(RACE) -short $(ALL)
 
 .PHONY: lint
-lint: golangci-lint ## golangci-lint (built at its pinned version), and types for macOS and Windows
-	dirs=$$(go list -m -f '{{.Dir}}/...') && $(AS_TESTED) $(TOOLS)/golangci-lint run $$dirs
-	@if [ -f bench/go.mod ]; then cd bench && $(ALONE) $(AS_TESTED) ../$(TOOLS)/golangci-lint run ./...; fi
+lint: linter ## go vet, our list of linters (tools/lint), and types for macOS and Windows
+	@tools/lint/check $(TOOLS)/lint
+	go vet $(RACE) $(ALL)
+	go vet $(RACE) -vettool=$(CURDIR)/$(TOOLS)/lint $(ALL)
+	cd bench && $(ALONE) go vet $(RACE) -vettool=$(CURDIR)/$(TOOLS)/lint ./...
 	@cd tools/oscheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/oscheck .
 	$(TOOLS)/oscheck darwin/arm64 windows/amd64
+
+.PHONY: fmt
+fmt: ## format all Go files with gofumpt
+	@cd tools/lint && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/gofumpt mvdan.cc/gofumpt
+	@git ls-files -z '*.go' ':!tools/lint/testdata' | xargs -0 $(TOOLS)/gofumpt -w
 
 .PHONY: bench
 bench: ## measure Croft beside its peers and its floor, and write docs/benchmarks.md: make bench BENCHFLAGS=...
@@ -83,7 +86,7 @@ vuln: govulncheck ## look for known vulnerabilities in all Go modules (needs the
 
 # VERSION comes through the environment, so that no character in it is special.
 .PHONY: dist
-dist: ## build the archives of a release, their checksums and SBOMs into dist: make dist VERSION=v1.2.3
+dist: nfpm ## build the archives and packages of a release, their checksums and SBOMs into dist: make dist VERSION=v1.2.3
 	@go build -o $(TOOLS)/dist ./tools/dist
 	@exec $(TOOLS)/dist -version "$${VERSION:-}" -out dist
 
@@ -113,17 +116,19 @@ generated:
 gotest:
 	@go build -o $(TOOLS)/gotest ./tools/gotest
 
-# tools/lint pins golangci-lint and all its dependencies, so that a warm cache
-# is enough to build it. The first build takes a minute or two, later ones a
-# moment.
-.PHONY: golangci-lint
-golangci-lint:
-	@[ -x $(TOOLS)/golangci-lint ] || echo "building golangci-lint into .tools/bin (a minute or two, once)"
-	@cd tools/lint && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/golangci-lint \
-		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+# tools/lint pins the linters and all their dependencies, so that a warm cache
+# is enough to build them.
+.PHONY: linter
+linter:
+	@cd tools/lint && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/lint .
 
 # tools/govulncheck pins govulncheck in the same way.
 .PHONY: govulncheck
 govulncheck:
 	@cd tools/govulncheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/govulncheck \
 		golang.org/x/vuln/cmd/govulncheck
+
+# tools/nfpm writes .deb and .rpm packages.
+.PHONY: nfpm
+nfpm:
+	@cd tools/nfpm && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/nfpm .
