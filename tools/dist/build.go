@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // platform is an operating system and a processor, as Go names them.
@@ -32,12 +33,12 @@ func (p platform) archiveType() string {
 
 // build compiles cmd/croft for a platform, from the source in the folder top,
 // into the file out. more are more flags of go build.
-func build(ctx context.Context, top string, p platform, version, out string, more ...string) error {
+func build(ctx context.Context, top string, p platform, o origin, out string, more ...string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {
 		return err
 	}
-	args := append(flags(version), more...)
+	args := append(flags(o), more...)
 	cmd, err := goCommand(ctx, top, p, "build", append(args, "-o", out, "./cmd/croft")...)
 	if err != nil {
 		return err
@@ -52,17 +53,18 @@ func build(ctx context.Context, top string, p platform, version, out string, mor
 //
 //   - -trimpath keeps the paths of the source and of the module cache out.
 //   - -buildvcs=false makes a clone and an unpacked source archive equal.
-func flags(version string) []string {
-	return []string{"-trimpath", "-buildvcs=false", "-ldflags=" + linkerFlags(version)}
+func flags(o origin) []string {
+	return []string{"-trimpath", "-buildvcs=false", "-ldflags=" + linkerFlags(o)}
 }
 
 // linkerFlags omits debugging data. The symbols stay, because govulncheck reads
-// them. The version goes where cmd/croft/version.go reads it.
-func linkerFlags(version string) string {
-	if version == development {
-		return "-w"
+// them. The origin goes where cmd/croft/version.go reads it.
+func linkerFlags(o origin) string {
+	text := "-w -X main.version=" + o.version
+	if o.commit != "" {
+		text += " -X main.commit=" + o.commit + " -X main.date=" + o.date.Format(time.RFC3339)
 	}
-	return "-w -X main.version=" + version
+	return text
 }
 
 // kept are settings of `go env -w` that a build needs and that change no byte:

@@ -15,10 +15,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // host is the platform of this machine.
 var host = platform{runtime.GOOS, runtime.GOARCH}
+
+// tagged and untagged are origins of builds in tests.
+var (
+	tagged = origin{
+		version: "v1.2.3", commit: "0123456789abcdef0123456789abcdef01234567",
+		date: time.Date(2026, time.January, 31, 8, 0, 0, 0, time.UTC),
+	}
+	untagged = origin{version: "v1.2.3-dev+unknown", date: undated}
+)
 
 // TestRelease builds croft for this platform, as a release does, and checks the
 // files.
@@ -31,17 +41,16 @@ func TestRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const version = "v1.2.3"
 	second := filepath.Join(t.TempDir(), "second-folder")
 	copySource(t, top, second)
 	binary := filepath.Join(t.TempDir(), host.program())
-	if err := build(t.Context(), top, host, version, binary, compiledTwice(version)...); err != nil {
+	if err := build(t.Context(), top, host, tagged, binary, compiledTwice(tagged)...); err != nil {
 		t.Fatal(err)
 	}
 
 	t.Run("another folder gives the same bytes", func(t *testing.T) {
 		again := filepath.Join(t.TempDir(), host.program())
-		if err := build(t.Context(), second, host, version, again, compiledTwice(version)...); err != nil {
+		if err := build(t.Context(), second, host, tagged, again, compiledTwice(tagged)...); err != nil {
 			t.Fatal(err)
 		}
 		if !sameBytes(t, binary, again) {
@@ -65,20 +74,20 @@ func TestRelease(t *testing.T) {
 		}
 	})
 
-	t.Run("the binary knows its version", func(t *testing.T) {
-		out, err := exec.CommandContext(t.Context(), binary, "version", "--json").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var said struct{ Version string }
-		if err := json.Unmarshal(out, &said); err != nil || said.Version != version {
-			t.Errorf("croft version said %s (%v), want %s", out, err, version)
-		}
+	t.Run("the binary knows its version, commit and date", func(t *testing.T) {
+		checkVersion(t, exec.CommandContext(t.Context(), binary, "--version"))
 	})
 
+	r := releaser{top: top, origin: tagged, completions: t.TempDir(), out: t.TempDir()}
+	if err := writeCompletions(t.Context(), binary, r.completions); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("packages install a croft with manual, completions and units", func(t *testing.T) { checkPackages(t, r, binary) })
+	t.Run("the image needs nothing but its own files", func(t *testing.T) { checkImage(t, r, binary) })
+
 	t.Run("the SBOM lists every module of the binary", func(t *testing.T) {
-		bill := readBill(t, binary, version)
-		if c := bill.Metadata.Component; c.Version != version || c.Hashes[0].Content != sum(t, binary) {
+		bill := readBill(t, binary, tagged.version)
+		if c := bill.Metadata.Component; c.Version != tagged.version || c.Hashes[0].Content != sum(t, binary) {
 			t.Errorf("the SBOM is of %s %v", c.Version, c.Hashes)
 		}
 		checkModules(t, bill, binary, string(read(t, filepath.Join(top, "cmd", "croft", "go.sum"))))
@@ -96,8 +105,8 @@ func TestRelease(t *testing.T) {
 //
 // The build ID is a hash that -c changes. So it is set here, and compared by
 // itself for builds without -c.
-func compiledTwice(version string) []string {
-	return []string{"-gcflags=../second-folder/...=-c=1", "-ldflags=" + linkerFlags(version) + " -buildid=fixed"}
+func compiledTwice(o origin) []string {
+	return []string{"-gcflags=../second-folder/...=-c=1", "-ldflags=" + linkerFlags(o) + " -buildid=fixed"}
 }
 
 // buildID returns the two parts of a package's build ID. The first is a hash of
@@ -105,7 +114,7 @@ func compiledTwice(version string) []string {
 // a hash of the result.
 func buildID(t *testing.T, top, pkg string, more []string) (action, content string) {
 	t.Helper()
-	args := append(flags(development), more...)
+	args := append(flags(untagged), more...)
 	args = append(args, "-export", "-f", "{{.BuildID}}", pkg)
 	out := goSays(t, top, "list", args...)
 	action, content, ok := strings.Cut(out, "/")
@@ -189,7 +198,7 @@ func TestUntrimmedPathsAreNoticed(t *testing.T) {
 	}
 	t.Parallel()
 	same := func(more ...string) bool {
-		more = append(compiledTwice(development), more...)
+		more = append(compiledTwice(untagged), more...)
 		top, first := small(t, "first-folder", more...)
 		other, second := small(t, "second-folder", more...)
 		action, _ := buildID(t, top, "./cmd/croft", more)
@@ -206,31 +215,51 @@ func TestUntrimmedPathsAreNoticed(t *testing.T) {
 	}
 }
 
-func TestTheArchiveHoldsBinaryLicenseAndREADME(t *testing.T) {
+func TestTheArchiveHoldsBinaryManualAndCompletions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: builds a program")
 	}
 	t.Parallel()
 	top, binary := small(t, "folder")
-	p, out := platform{"linux", "amd64"}, t.TempDir()
-	files, err := pack(top, p, "v1.2.3", binary, out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(files, []string{"croft_v1.2.3_linux_amd64.tar.gz", "croft_v1.2.3_linux_amd64.cdx.json"}) {
-		t.Fatalf("made %q", files)
-	}
-	got, want := unpack(t, filepath.Join(out, files[0])), map[string]string{
-		"croft_v1.2.3_linux_amd64/croft":     string(read(t, binary)),
-		"croft_v1.2.3_linux_amd64/LICENSE":   "the license",
-		"croft_v1.2.3_linux_amd64/README.md": "the README",
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("the archive holds %q", slices.Sorted(maps.Keys(got)))
-	}
-	bill, err := readSBOM(binary, "v1.2.3")
-	if err != nil || !bytes.Equal(bill, read(t, filepath.Join(out, files[1]))) {
-		t.Errorf("the SBOM beside it is another (%v)", err)
+	r := releaser{top: top, origin: tagged, completions: filepath.Join(top, "scripts"), out: t.TempDir()}
+	for _, c := range []struct {
+		v    variant
+		p    platform
+		stem string
+		more []string
+	}{
+		{whole, platform{"linux", "amd64"}, "croft_v1.2.3_linux_amd64", []string{
+			"croft", "man/croft.1", "deploy/README.md", "deploy/crontab", "deploy/systemd/croft@.service",
+		}},
+		{slim, platform{"linux", "arm64"}, "croft-slim_v1.2.3_linux_arm64", []string{
+			"croft", "man/croft.1", "deploy/README.md", "deploy/crontab", "deploy/systemd/croft@.service",
+		}},
+		{whole, platform{"darwin", "arm64"}, "croft_v1.2.3_darwin_arm64", []string{"croft", "man/croft.1"}},
+		{whole, platform{"windows", "arm64"}, "croft_v1.2.3_windows_arm64", []string{"croft.exe"}},
+	} {
+		files, err := r.pack(c.v, c.p, binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(files, []string{c.stem + c.p.archiveType(), c.stem + ".cdx.json"}) {
+			t.Fatalf("made %q", files)
+		}
+		got := unpack(t, filepath.Join(r.out, files[0]))
+		want := append([]string{"LICENSE", "README.md", "CHANGELOG.md", "completions/_croft"}, c.more...)
+		for i := range want {
+			want[i] = c.stem + "/" + want[i]
+		}
+		slices.Sort(want)
+		if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, want) {
+			t.Errorf("the archive holds %q, want %q", names, want)
+		}
+		if got[c.stem+"/"+c.p.program()] != string(read(t, binary)) || got[c.stem+"/LICENSE"] != "LICENSE\n" {
+			t.Errorf("%s holds other content", files[0])
+		}
+		bill, err := readSBOM(binary, "v1.2.3")
+		if err != nil || !bytes.Equal(bill, read(t, filepath.Join(r.out, files[1]))) {
+			t.Errorf("the SBOM beside it is another (%v)", err)
+		}
 	}
 }
 
@@ -241,10 +270,14 @@ func small(t *testing.T, folder string, more ...string) (top, binary string) {
 	write(t, filepath.Join(top, "go.mod"), "module example.org/small\n\ngo 1.26\n")
 	write(t, filepath.Join(top, "go.work"), "go 1.26\n\nuse .\n")
 	write(t, filepath.Join(top, "cmd", "croft", "main.go"), "package main\n\nfunc main() { println(\"small\") }\n")
-	write(t, filepath.Join(top, "LICENSE"), "the license")
-	write(t, filepath.Join(top, "README.md"), "the README")
+	for _, name := range []string{
+		"LICENSE", "README.md", "CHANGELOG.md", "docs/man/croft.1", "scripts/_croft",
+		"deploy/README.md", "deploy/crontab", "deploy/systemd/croft@.service",
+	} {
+		write(t, filepath.Join(top, filepath.FromSlash(name)), name+"\n")
+	}
 	binary = filepath.Join(t.TempDir(), host.program())
-	if err := build(t.Context(), top, host, development, binary, more...); err != nil {
+	if err := build(t.Context(), top, host, untagged, binary, more...); err != nil {
 		t.Fatal(err)
 	}
 	return top, binary

@@ -6,30 +6,19 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// checkSource refuses to name a build after a tag if the source in the folder
-// is not the tag's. Without this, an uncommitted file would become part of the
-// release. An unpacked source archive has no .git, so checkSource trusts its
-// user.
+// checkSource refuses to name a build after a tag if the source in the clone is
+// not the tag's. Without this, an uncommitted file would become part of the
+// release.
 func checkSource(ctx context.Context, top, version string) error {
-	if _, err := os.Stat(filepath.Join(top, ".git")); version == development || errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	changed, err := git(ctx, top, "status", "--porcelain", "--untracked-files=no")
+	changed, err := changes(ctx, top)
 	if err != nil {
 		return err
 	}
-	// Only the tag's own list of ignored files counts, because a build does not
-	// ignore them.
-	added, err := git(ctx, top, "ls-files", "--others", "--exclude-from=.gitignore")
-	if err != nil {
-		return err
-	}
-	if changed += added; changed != "" {
+	if changed != "" {
 		return fmt.Errorf(
 			"this is not the source of %s; commit or remove these files, or give no version:\n%s",
 			version, changed,
@@ -46,6 +35,18 @@ func checkSource(ctx context.Context, top, version string) error {
 		)
 	}
 	return nil
+}
+
+// changes lists the files that differ from the commit, and those not in it.
+func changes(ctx context.Context, top string) (string, error) {
+	changed, err := git(ctx, top, "status", "--porcelain", "--untracked-files=no")
+	if err != nil {
+		return "", err
+	}
+	// Only the commit's own list of ignored files counts, because a build does
+	// not ignore them.
+	added, err := git(ctx, top, "ls-files", "--others", "--exclude-from=.gitignore")
+	return changed + added, err
 }
 
 // otherRepository are variables that name another repository than the folder's.

@@ -14,7 +14,7 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	top, do := clone(t)
 	check := func(what, version string, refusal string) {
 		t.Helper()
-		err := checkSource(t.Context(), top, version)
+		_, err := findOrigin(t.Context(), top, version)
 		if refusal == "" && err != nil || refusal != "" && (err == nil || !strings.Contains(err.Error(), refusal)) {
 			t.Errorf("%s: %v, want %q", what, err, refusal)
 		}
@@ -27,7 +27,6 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 
 	do("init", "--quiet")
 	check("a file that was never committed", "v1.2.3", "main.go")
-	check("a file that was never committed, without a version", development, "")
 	do("add", ".")
 	do("commit", "--quiet", "--message", "first")
 	check("a commit without a tag", "v1.2.3", "not tagged v1.2.3")
@@ -47,7 +46,7 @@ func TestAVersionIsBuiltFromItsTagAlone(t *testing.T) {
 	check("a changed file", "v1.2.3", "main.go")
 
 	t.Chdir(top)
-	if err := run(t.Context(), nil, "v1.2.3", t.TempDir(), io.Discard); err == nil || !strings.Contains(err.Error(), "main.go") {
+	if err := run(t.Context(), nil, "v1.2.3", t.TempDir(), "nfpm", io.Discard); err == nil || !strings.Contains(err.Error(), "main.go") {
 		t.Errorf("dist of a changed file: %v, want that it is named", err)
 	}
 }
