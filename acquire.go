@@ -2,6 +2,7 @@ package croft
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,23 +19,46 @@ import (
 // Callers of one client that wait for one key get it in the order in which they
 // came.
 //
+// A lease is not re-entrant. If this client holds the key already, another
+// Acquire waits like any other, and its error says so. A function that holds a
+// lease passes it on to the functions that it calls.
+//
 // The error matches [ErrHeld] if it is not the caller's turn, and [ErrUnknown]
 // if the store did not answer. It is a [*GuardError] if a fence could not be
 // raised, and matches [ErrInvalid] if the input is bad. After Close it matches
 // [ErrClosed]. If ctx has ended, it also matches ctx.Err().
 func (c *Client) Acquire(ctx context.Context, key string, o *LeaseOptions) (*Lease, error) {
+	if o != nil && o.Slots != 0 {
+		return c.acquireSlot(ctx, key, o)
+	}
 	p, err := c.newAcquire(key, o)
 	if err != nil {
 		return nil, err
 	}
+	return c.acquire(ctx, p)
+}
+
+func (c *Client) acquire(ctx context.Context, p *pending) (*Lease, error) {
 	if err := wait.Ended(ctx); err != nil {
-		return nil, fmt.Errorf("acquire %q: %w", key, err)
+		return nil, fmt.Errorf("acquire %q: %w", p.Request.Key, err)
 	}
 	c.run(ctx, p)
-	if p.Reply.Err != nil {
-		return nil, p.Reply.Err
+	if err := p.Reply.Err; err != nil {
+		var held *HeldError
+		if errors.As(err, &held) && c.holds(held) {
+			err = fmt.Errorf("%w; this client holds it itself: a lease is not re-entrant, "+
+				"so pass the lease on instead of acquiring it again", err)
+		}
+		return nil, err
 	}
 	return c.leaseOf(ctx, p), nil
+}
+
+// holds reports whether a lease of this client is why a key cannot be had.
+func (c *Client) holds(held *HeldError) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return held.Why == WhyHeld && c.engine.Holds(held.Record.Key, held.Record.Token)
 }
 
 // anySecret takes the place of the secret when the rest of a request is
@@ -56,6 +80,9 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 	req := tenure.Request{
 		Verb: tenure.Acquire, Key: key, Owner: c.o.Owner, Instance: c.o.Instance,
 		TTL: o.TTL, Above: o.Above, Every: o.Every, HoldFor: o.HoldFor,
+	}
+	if o.Slots != 0 {
+		return nil, fmt.Errorf("%w Slots %d: an election, and several keys together, have none", ErrInvalid, o.Slots)
 	}
 	for i, g := range o.Guards {
 		if g == nil {

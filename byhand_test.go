@@ -32,8 +32,8 @@ func TestAnOperatorsActRaisesTheFence(t *testing.T) {
 	for verb, act := range acts {
 		t.Run(string(verb), func(t *testing.T) {
 			inBubble(t, func(r *rig) {
-				near, far := &fencedPlace{name: "crofttest://near"}, &fencedPlace{name: "elsewhere://far"}
-				places.Store("near", near)
+				near, far := &fencedTarget{name: "crofttest://near"}, &fencedTarget{name: "elsewhere://far"}
+				targets.Store("near", near)
 				l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{near, far}})
 				operator := r.client(nil, &Options{Owner: "op@desk"})
 				got, err := act(operator, r.Context())
@@ -122,8 +122,8 @@ func TestLaw6AnOperatorsActHappensOnce(t *testing.T) {
 func TestTheFenceIsRaisedAtTheGuardsOfTheLastHolder(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		first := r.acquire(r.client(nil, nil), "jobs/one", nil)
-		near := &fencedPlace{name: "crofttest://between"}
-		places.Store("between", near)
+		near := &fencedTarget{name: "crofttest://between"}
+		targets.Store("between", near)
 		tap := &tap{Store: r.st}
 		tap.set(func(ctx context.Context, _ []tenure.Request) []store.Answer {
 			tap.set(nil)
@@ -149,9 +149,9 @@ func TestTheFenceIsRaisedAtTheGuardsOfTheLastHolder(t *testing.T) {
 func TestLaw6AnOperatorsActIsDoneEvenIfOvertaken(t *testing.T) {
 	for _, history := range []bool{true, false} { // whether the refusal brings the history
 		inBubble(t, func(r *rig) {
-			place := &fencedPlace{name: "crofttest://overtaken"}
-			places.Store("overtaken", place)
-			l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+			target := &fencedTarget{name: "crofttest://overtaken"}
+			targets.Store("overtaken", target)
+			l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}})
 			var next *Lease
 			tap := &tap{Store: r.st}
 			tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
@@ -176,8 +176,8 @@ func TestLaw6AnOperatorsActIsDoneEvenIfOvertaken(t *testing.T) {
 			if got.Record.Actor != "ana" || got.Record.Ended != tenure.EndSuperseded || got.Record.Cause != tenure.Cancelled {
 				r.Errorf("%+v", got.Record)
 			}
-			if len(got.Raised) != 1 || got.Raised[0] != (Raise{Target: place.name}) || r.mark(place).Token != got.Deed.Token {
-				r.Errorf("raised %+v, the mark is at %d", got.Raised, r.mark(place).Token)
+			if len(got.Raised) != 1 || got.Raised[0] != (Raise{Target: target.name}) || r.mark(target).Token != got.Deed.Token {
+				r.Errorf("raised %+v, the mark is at %d", got.Raised, r.mark(target).Token)
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestGuardsThatNobodyRemembersAreReported(t *testing.T) {
 			if err := l.Release(ctx); err != nil {
 				r.Error(err)
 			}
-			between = r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{&fencedPlace{name: "crofttest://between"}}})
+			between = r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{&fencedTarget{name: "crofttest://between"}}})
 			r.st.Apply(ctx, batch)
 			r.acquire(r.client(nil, nil), "jobs/one", nil)
 			return store.Failed(len(batch), errDown)
@@ -244,13 +244,13 @@ func (s *mute) Get(ctx context.Context, key string) (tenure.Record, error) {
 // operator's act does.
 func TestAFenceThatIsHigherIsUp(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		place := &fencedPlace{name: "crofttest://higher"}
-		places.Store("higher", place)
-		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+		target := &fencedTarget{name: "crofttest://higher"}
+		targets.Store("higher", target)
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}})
 		tap := &tap{Store: r.st}
 		tap.set(func(ctx context.Context, batch []tenure.Request) []store.Answer {
 			answers := r.st.Apply(ctx, batch)
-			r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+			r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}})
 			return answers
 		})
 		got, err := r.client(tap, nil).Revoke(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})

@@ -74,7 +74,7 @@ func TestALeaseGrantedWhileClosingIsOver(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
 		// Close comes while the fence is being raised.
-		g := &slowPlace{fencedPlace{name: "mem://slow"}, 2 * time.Second}
+		g := &slowTarget{fencedTarget{name: "mem://slow"}, 2 * time.Second}
 		done := make(chan error)
 		go func() {
 			_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{Guards: []guard.Guard{g}})

@@ -2,11 +2,59 @@ package croft
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
+
+// Deed is what a process needs to act on a lease: see [Lease.Deed]. Its Text
+// holds the secret. Pass it on in a file that only you can read, or in a pipe.
+type Deed = tenure.Deed
+
+// ParseDeed reads the text of a deed, as [Deed.Text] and "croft acquire" write
+// it. Its error matches [ErrInvalid] and does not repeat the text.
+func ParseDeed(text string) (Deed, error) { return tenure.ParseDeed(text) }
+
+// Adopt takes up a lease that another process has acquired. From now on this
+// client renews it. The lease has the same token, so that writes of both
+// processes count: the other one must stop its work, and must neither renew nor
+// release the lease. It is also possible after the deadline, as long as nobody
+// else was granted the key.
+//
+// The TTL is the lease's present one. Adopt uses StallAfter, MaxHold,
+// MaxFailures and Notice in o, and nothing else. MaxHold counts from now on.
+//
+// The error matches [ErrLost] if the lease no longer owns the key, [ErrInvalid]
+// if the input is bad, and [ErrUnknown] if the store did not answer. Adopt may
+// then be called again.
+func (c *Client) Adopt(ctx context.Context, d Deed, o *LeaseOptions) (*Lease, error) {
+	if d.TTL <= 0 || !d.Token.Valid() {
+		return nil, fmt.Errorf("%w deed of %q: it has no TTL or no token; pass the whole deed on", ErrInvalid, d.Key)
+	}
+	from := o.copied()
+	kept, err := c.newAcquire(d.Key, &LeaseOptions{
+		TTL: d.TTL, StallAfter: from.StallAfter, MaxHold: from.MaxHold, Notice: from.Notice,
+		MaxFailures: from.MaxFailures,
+	})
+	if err != nil {
+		return nil, err
+	}
+	req := tenure.Request{Verb: tenure.Renew, Key: d.Key, Secret: d.Secret, Resume: true}
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
+	l := &Lease{c: c, l: engine.Adopted(d, kept.Terms, c.clk.Now())}
+	p := &pending{Call: engine.Call{Request: req, Lease: l.l}}
+	if err := l.act(ctx, p, 2*c.o.CallTimeout); err != nil {
+		c.notOwned(tenure.Renew, d.Stamp(), c.o.Owner, err)
+		return nil, err
+	}
+	return c.leaseOf(ctx, p), nil
+}
 
 // Renew renews a lease by its deed, from any process, and returns its record.
 // With resume, it also succeeds after the deadline, as long as nobody else was
@@ -18,6 +66,18 @@ import (
 // the call is safe to repeat. The same holds for Report and Release.
 func (c *Client) Renew(ctx context.Context, d tenure.Deed, resume bool) (tenure.Record, error) {
 	return c.byDeed(ctx, d, tenure.Request{Verb: tenure.Renew, Resume: resume})
+}
+
+// SetTTL renews a lease with another TTL by its deed, from any process, and
+// returns its record. The client that keeps the lease takes the TTL over with
+// its next renewal. If the TTL is less than twice its Notice, that client sets
+// its own again. Everything else is as for [Client.Renew] and [Lease.SetTTL].
+func (c *Client) SetTTL(ctx context.Context, d tenure.Deed, ttl time.Duration) (tenure.Record, error) {
+	req, err := retime(d.Key, d.Secret, ttl)
+	if err != nil {
+		return tenure.Record{}, err
+	}
+	return c.byDeed(ctx, d, req)
 }
 
 // Report reports progress on a lease by its deed, from any process. The client

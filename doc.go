@@ -15,7 +15,8 @@
 //
 // [Client.Do] acquires, runs a function and releases in one call.
 // [Client.Every], [Client.HoldFor] and [Client.Loop] are variants of it: once
-// per period, keeping the key after success, and again and again.
+// per period, keeping the key after success, and again and again. [Client.Lead]
+// elects a leader. [Client.AcquireAll] takes several keys or none.
 //
 // # Fencing
 //

@@ -15,10 +15,11 @@ var (
 	// ErrLost is matched by every [*LostError]: the lease has ended, and its
 	// work must stop.
 	ErrLost = errors.New("lease lost")
-	// ErrHeld is matched by every [*tenure.HeldError]: it is not your turn.
+	// ErrHeld is matched by every [*HeldError]: it is not your turn. The error
+	// says why.
 	ErrHeld = tenure.ErrHeld
-	// ErrNotOwned is matched by every [*tenure.NotOwnedError]: the lease is
-	// not, or no longer, yours.
+	// ErrNotOwned is matched by every [*NotOwnedError]: the lease is not, or no
+	// longer, yours.
 	ErrNotOwned = tenure.ErrNotOwned
 	// ErrUnknown is matched if the store could not be reached or did not
 	// answer. The request may or may not have taken effect.
@@ -39,6 +40,23 @@ var (
 	// neither in the store's own place nor allowed by the operator.
 	ErrNotAllowed = guard.ErrNotAllowed
 )
+
+// HeldError says that a key cannot be acquired now. Its Why is one of
+// [WhyHeld], [WhyReserved], [WhyHold] and [WhyPeriod], and its Record is that
+// of the key.
+type HeldError = tenure.HeldError
+
+// The reasons why a key cannot be acquired now, in [HeldError].
+const (
+	WhyHeld     = tenure.WhyHeld     // somebody holds it
+	WhyReserved = tenure.WhyReserved // an operator reserved it for another owner
+	WhyHold     = tenure.WhyHold     // its work is done, and HoldFor keeps it
+	WhyPeriod   = tenure.WhyPeriod   // its work is done in this period
+)
+
+// NotOwnedError is the store's answer to a request by a lease that is over. Its
+// Record names the present owner, and the operator if one took it away.
+type NotOwnedError = tenure.NotOwnedError
 
 // Loss says why a lease ended.
 type Loss string
@@ -94,14 +112,15 @@ func (l Loss) explain() string {
 	case Superseded:
 		return "another owner has been granted the key; stop this work"
 	case Expired:
-		return "its time ran out before it was renewed; stop this work, or try Resume"
+		return "its time ran out before it was renewed; " +
+			"stop this work, or resume the lease if nobody else has been granted the key"
 	case TakenOver:
 		return "an operator took it away; stop this work"
 	case Released:
 		return "it has been released"
 	case Unreachable:
 		return "the store could not be reached in time to renew it; " +
-			"stop this work, or try Resume when the store is back"
+			"stop this work, or resume the lease when the store is back"
 	case Stalled:
 		return "its work reported no progress for too long, so it is no longer renewed"
 	case HeldTooLong:

@@ -51,8 +51,8 @@ const (
 	// client polls the key instead. Without a key, it concerns hints about
 	// operators' acts. Fields: Err.
 	EventUnwatched EventKind = "unwatched"
-	// EventWorkFailed: one turn of a Loop failed, and the loop goes on. Fields:
-	// Err.
+	// EventWorkFailed: one turn of a Loop or Lead failed, and it goes on.
+	// Fields: Err.
 	EventWorkFailed EventKind = "work_failed"
 )
 

@@ -14,8 +14,6 @@ import (
 	_ "github.com/croft-dev/croft/backend/dir" // stores in directories
 	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
-	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/tenure"
 )
 
 // One process at a time does the work. The file that takes the result refuses
@@ -43,7 +41,7 @@ func Example() {
 
 		// At most one process at a time runs this function. From then on,
 		// report refuses writes by earlier owners.
-		return client.Do(ctx, "reports/daily", &croft.LeaseOptions{TTL: time.Minute, Guards: []guard.Guard{report}},
+		return client.Do(ctx, "reports/daily", &croft.LeaseOptions{TTL: time.Minute, Guards: []croft.Guard{report}},
 			func(ctx context.Context, lease *croft.Lease) error {
 				data, err := generate(ctx) // ctx ends when the lease does
 				if err != nil {
@@ -95,8 +93,14 @@ func ExampleClient_Every() {
 			fmt.Println("publishing")
 			return nil
 		})
-		if errors.Is(err, croft.ErrHeld) {
+		var held *croft.HeldError
+		switch {
+		case errors.As(err, &held) && held.Why == croft.WhyPeriod:
 			fmt.Println("done today")
+		case errors.As(err, &held):
+			fmt.Println(held.Record.Owner, "is at it")
+		case err != nil:
+			log.Fatal(err)
 		}
 	}
 	// Output:
@@ -113,12 +117,130 @@ func ExampleClient_Loop() {
 	turns := 0
 	err := client.Loop(context.Background(), "reconcile", 10*time.Millisecond, nil, func(context.Context, *croft.Lease) error {
 		if turns++; turns == 3 {
-			return croft.Fatal(errors.New("the schema has changed"))
+			return croft.Final(errors.New("the schema has changed"))
 		}
 		return nil
 	})
 	fmt.Println(turns, err)
 	// Output: 3 the schema has changed
+}
+
+// Of all candidates one leads, until it steps down, fails or is replaced.
+func ExampleClient_Lead() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	client := croft.New(mem.New(nil), &croft.Options{Owner: "ana@box1"})
+	defer client.Close()
+
+	err := client.Lead(ctx, "scheduler", &croft.Election{
+		OnElected: func(ctx context.Context, lease *croft.Lease) error {
+			fmt.Println("elected")
+			time.AfterFunc(time.Millisecond, stop) // here, the program ends soon
+			<-ctx.Done()                           // this ctx also ends if the lease is lost
+			return ctx.Err()
+		},
+		OnLost:      func(err error) { fmt.Println("over:", err) },
+		OnNewLeader: func(leader croft.Record) { fmt.Println("the leader is", leader.Owner) },
+	})
+	fmt.Println(err)
+	// Output:
+	// the leader is ana@box1
+	// elected
+	// over: context canceled
+	// <nil>
+}
+
+// A transfer needs both accounts, or neither. Callers that name the accounts in
+// another order do not wait in a circle.
+func ExampleClient_AcquireAll() {
+	ctx := context.Background()
+	client := croft.New(mem.New(nil), nil)
+	defer client.Close()
+
+	accounts := []string{"accounts/bob", "accounts/ann"}
+	leases, err := client.AcquireAll(ctx, accounts, &croft.LeaseOptions{WaitFor: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	work, stop := leases.Within(ctx) // ends when one of the leases does
+	defer stop()
+	for _, lease := range leases {
+		fmt.Println(lease.Key(), work.Err())
+	}
+
+	fmt.Println(leases.Release(ctx))
+	// Output:
+	// accounts/bob <nil>
+	// accounts/ann <nil>
+	// <nil>
+}
+
+// At most two at the same time use a resource, on however many machines.
+func ExampleClient_Do_slots() {
+	ctx := context.Background()
+	client := croft.New(mem.New(nil), nil)
+	defer client.Close()
+	slots := &croft.LeaseOptions{Slots: 2}
+
+	err := client.Do(ctx, "scraper", slots, func(ctx context.Context, _ *croft.Lease) error {
+		return client.Do(ctx, "scraper", slots, func(ctx context.Context, _ *croft.Lease) error {
+			fmt.Println("two scrape")
+			err := client.Do(ctx, "scraper", slots, nil)
+			fmt.Println("a third is refused:", errors.Is(err, croft.ErrHeld))
+			return nil
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// two scrape
+	// a third is refused: true
+	// <nil>
+}
+
+// One process acquires, another takes the lease up by its deed and goes on.
+func ExampleClient_Adopt() {
+	ctx := context.Background()
+	st := mem.New(nil) // in earnest, each process opens the same store
+	parent := croft.New(st, nil)
+	lease, err := parent.Acquire(ctx, "reports/daily", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	text := lease.Deed().Text() // it holds the secret: pass it on in a pipe
+	if err := parent.Close(); err != nil {
+		log.Fatal(err) // Close releases nothing
+	}
+
+	child := croft.New(st, nil)
+	defer child.Close()
+	deed, err := croft.ParseDeed(text)
+	if err != nil {
+		log.Fatal(err)
+	}
+	adopted, err := child.Adopt(ctx, deed, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(adopted.Key(), adopted.Stamp() == lease.Stamp(), adopted.Release(ctx))
+	// Output: reports/daily true <nil>
+}
+
+// A longer TTL for a part of the work in which the process may stand still.
+func ExampleLease_SetTTL() {
+	ctx := context.Background()
+	client := croft.New(mem.New(nil), nil)
+	defer client.Close()
+	err := client.Do(ctx, "reports/daily", nil, func(ctx context.Context, lease *croft.Lease) error {
+		if err := lease.SetTTL(ctx, 10*time.Minute); err != nil {
+			return err
+		}
+		fmt.Println(lease.Record().TTL, lease.Remaining() > 8*time.Minute)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 10m0s true
+	// <nil>
 }
 
 // The cause of the work's context tells why the lease ended.
@@ -134,12 +256,15 @@ func ExampleLostError() {
 		if _, err := operator.Revoke(ctx, "items/42", croft.ByHand{Note: "wrong input"}); err != nil {
 			return err
 		}
-		_ = lease.Report(ctx, "half way") // the next renewal would find out as well
+		// The next renewal would find out as well.
+		if err := lease.Report(ctx, "half way"); err != nil {
+			return err
+		}
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
 	var lost *croft.LostError
-	var refusal *tenure.NotOwnedError
+	var refusal *croft.NotOwnedError
 	if errors.As(err, &lost) && errors.As(err, &refusal) {
 		fmt.Println(lost.Loss, "by", refusal.Record.Actor, "because of", refusal.Record.Note)
 	}

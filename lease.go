@@ -3,6 +3,7 @@ package croft
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -50,8 +51,14 @@ func (l *Lease) Token() fence.Token { return l.l.Token }
 func (l *Lease) Stamp() fence.Stamp { return l.l.Stamp() }
 
 // Deed returns the lease's deed, with which another process can act on the
-// lease. It holds the secret.
-func (l *Lease) Deed() tenure.Deed { return l.l.Deed }
+// lease, or take it up by [Client.Adopt]. It holds the secret.
+func (l *Lease) Deed() Deed {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	d := l.l.Deed
+	d.TTL = l.l.Terms().TTL
+	return d
+}
 
 // Record returns the newest record of the lease that the store has confirmed.
 // Do not change its slices.
@@ -176,6 +183,46 @@ func (l *Lease) Report(ctx context.Context, marker string) error {
 		l.c.do(l.c.unlock())
 	}
 	return l.act(ctx, &pending{Call: engine.Call{Request: req, Lease: l.l}}, 2*l.c.o.CallTimeout)
+}
+
+// SetTTL renews the lease with another TTL, and every later renewal keeps it.
+// When SetTTL returns nil, the store has it.
+//
+// A longer TTL moves the deadline at once. A shorter one does not bring the
+// deadline nearer: after a crash, others wait for the old deadline until its
+// time has passed. From now on the lease is renewed in time for the new TTL.
+// MaxHold, StallAfter and Notice stay; Notice may be at most half of the TTL.
+//
+// Another process that has the deed may change the TTL, too: see
+// [Client.SetTTL]. The error matches [ErrInvalid] if the TTL is bad, and
+// [ErrLost] if the lease is over. It matches [ErrUnknown] if the store did not
+// answer. Then the next renewal shows which TTL counts, and SetTTL may be
+// called again.
+func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	req, err := retime(l.Key(), l.l.Secret, ttl)
+	if err != nil {
+		return err
+	}
+	l.c.mu.Lock()
+	terms := l.l.Terms()
+	l.c.mu.Unlock()
+	if !terms.Fits(ttl) {
+		return fmt.Errorf("%w TTL %s: Notice is %s, so the TTL must be at least %s",
+			ErrInvalid, ttl, terms.Notice, 2*terms.Notice)
+	}
+	return l.act(ctx, &pending{Call: engine.Call{Request: req, Lease: l.l}}, 2*l.c.o.CallTimeout)
+}
+
+// retime makes the request for a new TTL, and checks it.
+func retime(key string, secret tenure.Secret, ttl time.Duration) (tenure.Request, error) {
+	req := tenure.Request{Verb: tenure.Renew, Key: key, Secret: secret, TTL: ttl}
+	if ttl == 0 { // the law would keep the old one
+		return req, fmt.Errorf("%w TTL 0: it must be between %s and %s", ErrInvalid, tenure.MinTTL, tenure.MaxTTL)
+	}
+	return req, req.Check()
 }
 
 // act makes a call about the lease.

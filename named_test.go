@@ -14,11 +14,11 @@ import (
 // learns where the fence is not up.
 func TestAGuardThatHangsDoesNotHideWhatAnActDid(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		hangs, free := &fencedPlace{name: "crofttest://hangs"}, &fencedPlace{name: "crofttest://near"}
+		hangs, free := &fencedTarget{name: "crofttest://hangs"}, &fencedTarget{name: "crofttest://near"}
 		end := make(chan struct{})
 		defer close(end)
-		places.Store("hangs", func() { <-end })
-		places.Store("near", free)
+		targets.Store("hangs", func() { <-end })
+		targets.Store("near", free)
 		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{hangs, free}})
 		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
 		if !errors.Is(err, ErrUnfenced) || got == nil || got.Deed.Secret == "" {
@@ -43,15 +43,15 @@ var trusted = func() guard.Allowed {
 // opening one sends the operator's credentials there.
 func TestTargetsInARecordAreNotOpenedUnlessAllowed(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		place := &fencedPlace{name: "crofttest://opened"}
-		places.Store("opened", place)
-		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
-		before := r.mark(place)
+		target := &fencedTarget{name: "crofttest://opened"}
+		targets.Store("opened", target)
+		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}})
+		before := r.mark(target)
 		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
 		if !errors.Is(err, ErrUnfenced) || got == nil || len(got.Raised) != 1 || !errors.Is(got.Raised[0].Err, ErrNotAllowed) {
 			r.Fatalf("%+v, %v", got, err)
 		}
-		if _, yes := opened.Load("opened"); yes || r.mark(place) != before {
+		if _, yes := opened.Load("opened"); yes || r.mark(target) != before {
 			r.Error("the target was opened")
 		}
 	})
@@ -62,12 +62,12 @@ func TestTargetsInARecordAreNotOpenedUnlessAllowed(t *testing.T) {
 // shut out too.
 func TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		place := &fencedPlace{name: "crofttest://ahead"}
-		places.Store("ahead", place)
-		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+		target := &fencedTarget{name: "crofttest://ahead"}
+		targets.Store("ahead", target)
+		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}})
 		old := l.Stamp()
 		old.Token += fence.Token(time.Hour / time.Microsecond)
-		if _, err := place.Raise(r.Context(), old); err != nil {
+		if _, err := target.Raise(r.Context(), old); err != nil {
 			r.Fatal(err)
 		}
 		got, err := r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
@@ -77,7 +77,7 @@ func TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt(t *testing.T) {
 		if got.Deed.Token <= old.Token || got.Record.Token != got.Deed.Token || got.Before.Token != l.Token() {
 			r.Errorf("taken with token %d from %d, want it above %d", got.Deed.Token, got.Before.Token, old.Token)
 		}
-		if _, err := place.Memory.Raise(r.Context(), old); !errors.Is(err, ErrStale) {
+		if _, err := target.Memory.Raise(r.Context(), old); !errors.Is(err, ErrStale) {
 			r.Errorf("the old holder at the guard: %v, want stale", err)
 		}
 	})
@@ -87,14 +87,14 @@ func TestAGuardThatRemembersAForgottenTokenIsRaisedAboveIt(t *testing.T) {
 // forged mark with the key's tokens.
 func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		place := &fencedPlace{name: "crofttest://ahead"}
-		places.Store("ahead", place)
-		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}})
+		target := &fencedTarget{name: "crofttest://ahead"}
+		targets.Store("ahead", target)
+		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}})
 		forged := l.Stamp()
 		forged.Token = tenure.MaxAbove - 1
 		// As if the mark dated from before there was a limit.
 		fence.SetMaxAhead(200 * fence.DefaultMaxAhead)
-		_, err := place.Raise(r.Context(), forged)
+		_, err := target.Raise(r.Context(), forged)
 		fence.SetMaxAhead(0)
 		if err != nil {
 			r.Fatal(err)
@@ -108,7 +108,7 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 		fence.SetMaxAhead(250 * fence.DefaultMaxAhead)
 		defer fence.SetMaxAhead(0)
 		forged.Token = tenure.MaxAbove + 1
-		if _, err := place.Raise(r.Context(), forged); err != nil {
+		if _, err := target.Raise(r.Context(), forged); err != nil {
 			r.Fatal(err)
 		}
 		got, err = r.client(nil, nil).Takeover(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
@@ -122,14 +122,14 @@ func TestAMarkThatNoClockExplainsIsReported(t *testing.T) {
 // operator nor the next owner out.
 func TestEveryMarkThatAGuardAdmitsIsFollowed(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		place := &fencedPlace{name: "crofttest://ahead"}
-		places.Store("ahead", place)
+		target := &fencedTarget{name: "crofttest://ahead"}
+		targets.Store("ahead", target)
 		c := r.client(nil, nil)
-		forged := r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}}).Stamp()
+		forged := r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}}).Stamp()
 		// The test's clock shows 2000, which guards take for the first day of
 		// 2026.
 		forged.Token = fence.Token(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, 300).UnixMicro())
-		if _, err := place.Raise(r.Context(), forged); err != nil {
+		if _, err := target.Raise(r.Context(), forged); err != nil {
 			r.Fatal(err)
 		}
 		got, err := c.Revoke(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
@@ -137,10 +137,10 @@ func TestEveryMarkThatAGuardAdmitsIsFollowed(t *testing.T) {
 			r.Fatalf("%+v, %v; want a token above %d", got, err, forged.Token)
 		}
 		forged.Token += 1000
-		if _, err := place.Raise(r.Context(), forged); err != nil {
+		if _, err := target.Raise(r.Context(), forged); err != nil {
 			r.Fatal(err)
 		}
-		if l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{place}}); l.Token() <= forged.Token {
+		if l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{target}}); l.Token() <= forged.Token {
 			r.Errorf("token %d, want one above %d", l.Token(), forged.Token)
 		}
 	})
@@ -149,8 +149,8 @@ func TestEveryMarkThatAGuardAdmitsIsFollowed(t *testing.T) {
 // TestNothingIsMadeWhereARecordSays: a target without a mark stays as it is.
 func TestNothingIsMadeWhereARecordSays(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		named, there := &fencedPlace{name: "crofttest://new"}, &fencedPlace{name: "crofttest://new"}
-		places.Store("new", there)
+		named, there := &fencedTarget{name: "crofttest://new"}, &fencedTarget{name: "crofttest://new"}
+		targets.Store("new", there)
 		r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{Guards: []guard.Guard{named}})
 		got, err := r.client(nil, nil).Revoke(r.Context(), "jobs/one", ByHand{Note: "x", Raise: trusted})
 		if !errors.Is(err, ErrUnfenced) || got == nil || !r.mark(there).IsZero() {

@@ -18,6 +18,16 @@ const Once = tenure.Once
 // wait.
 const Forever time.Duration = math.MaxInt64
 
+// Guard is a resource that refuses the writes of earlier owners. Package
+// backend/file and other backends make them.
+type Guard = guard.Guard
+
+// Record is what the store remembers of a key.
+type Record = tenure.Record
+
+// Stamp travels with every write: see [Lease.Stamp].
+type Stamp = fence.Stamp
+
 // Options configure a [Client]. A nil *Options and the zero Options are the
 // defaults.
 type Options struct {
@@ -49,6 +59,11 @@ type LeaseOptions struct {
 	// WaitFor is how long to wait for a key that another holds. [Forever] waits
 	// until the context ends. Default: 0, one try.
 	WaitFor time.Duration
+	// Slots lets this many hold the key at the same time. The slots are the
+	// keys "KEY/1" to "KEY/N", and the lease is on one of them. All contenders
+	// must name the same number. Slots go with neither Every nor Guards. At
+	// most [MaxSlots]. Default: 0, one holder of the key itself.
+	Slots int
 	// Every is the period of work that is done once per period: see
 	// [Client.Every]. The store refuses the lease if the work has succeeded in
 	// this period. Default: 0, no period.
@@ -62,7 +77,7 @@ type LeaseOptions struct {
 	// fence at each of them before it returns. The record names them, so that
 	// an operator's takeover can raise the fence there too. The caller closes
 	// them. Default: none.
-	Guards []guard.Guard
+	Guards []Guard
 	// StallAfter stops the renewal of a lease whose work has reported no
 	// progress for this long, by [Lease.Report] or [Client.Report]. If no
 	// progress comes before the local deadline either, the lease ends as

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/internal/final"
 	"github.com/croft-dev/croft/internal/wait"
 )
 
@@ -17,7 +18,8 @@ type Work = func(ctx context.Context, l *Lease) error
 
 // Do acquires the lease, runs fn, and releases the lease when fn has returned.
 // The release reports failure if fn returned an error or panicked, and success
-// otherwise. fn does not begin after ctx has ended.
+// otherwise. fn does not begin after ctx has ended. A lease is not re-entrant:
+// in fn, a Do of the same key is refused, or waits in vain.
 //
 // If Acquire fails, Do returns its error. If the lease is lost meanwhile, the
 // error matches [ErrLost], even if fn returned nil. It also matches fn's own
@@ -31,8 +33,8 @@ func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) e
 	return l.do(ctx, fn)
 }
 
-// Every is [Client.Do] once per period. Its error matches [ErrHeld] if the work
-// has succeeded in this period.
+// Every is [Client.Do] once per period. If the work has succeeded in this
+// period, its error is a [*HeldError] with [WhyPeriod].
 //
 // Periods are slots. The first success is in the middle of its slot, and fixes
 // all others. In each slot the work succeeds at most once, however often it is
@@ -61,11 +63,11 @@ func (c *Client) HoldFor(ctx context.Context, key string, hold time.Duration, o 
 // Loop runs fn again and again. Of all replicas that call Loop with the same
 // key, one runs fn in every interval.
 //
-// Loop returns when ctx ends, when the client is closed, when the input is bad,
-// or when fn returns an error made by [Fatal]. Any other failure, a lost lease
-// included, is an [EventWorkFailed]. Then another replica may try at once, and
-// this one tries again after an interval. Loop does not use WaitFor and HoldFor
-// in o.
+// Loop returns nil when ctx ends. It returns an error when the client is
+// closed, when the input is bad, or when fn returns an error made by [Final].
+// Any other failure, a lost lease included, is an [EventWorkFailed]. Then
+// another replica may try at once, and this one tries again after an interval.
+// Loop does not use WaitFor and HoldFor in o.
 func (c *Client) Loop(ctx context.Context, key string, interval time.Duration, o *LeaseOptions, fn Work) error {
 	if interval <= 0 {
 		return fmt.Errorf("%w interval %s: it must be more than 0", ErrInvalid, interval)
@@ -79,20 +81,30 @@ func (c *Client) Loop(ctx context.Context, key string, interval time.Duration, o
 		} else if errors.Is(err, ErrInvalid) {
 			return err
 		}
-		var fatal *fatalError
-		switch {
-		case errors.As(err, &fatal):
-			return fatal.err
-		case ctx.Err() != nil:
-			return wait.Ended(ctx)
-		// This client is closed, not another client that fn uses.
-		case isClosed(c.closing) && (errors.Is(err, ErrClosed) || lossIn(err) == Closed):
-			return err
-		case err != nil:
+		if end, over := c.endsWith(ctx, err); over {
+			return end
+		}
+		if err != nil {
 			c.emit(Event{Kind: EventWorkFailed, Key: key, Err: err})
 			c.rest(ctx, interval)
 		}
 	}
+}
+
+// endsWith reports whether one turn's error, or the end of ctx, ends all turns,
+// and with which error.
+func (c *Client) endsWith(ctx context.Context, err error) (end error, over bool) {
+	last, isFinal := final.Of(err)
+	switch {
+	case isFinal:
+		return last.Err, true
+	case ctx.Err() != nil:
+		return nil, true
+	// This client is closed, not another client that the work uses.
+	case isClosed(c.closing) && (errors.Is(err, ErrClosed) || lossIn(err) == Closed):
+		return err, true
+	}
+	return nil, false
 }
 
 // rest waits for an interval, or a little less, so that replicas drift apart.
@@ -106,19 +118,10 @@ func (c *Client) rest(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Fatal makes an error that ends a [Client.Loop], which then returns err.
-// Fatal(nil) is nil.
-func Fatal(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fatalError{err}
-}
-
-type fatalError struct{ err error }
-
-func (e *fatalError) Error() string { return e.err.Error() }
-func (e *fatalError) Unwrap() error { return e.err }
+// Final makes the error by which a function says that trying again would not
+// help. It ends a [Client.Loop], which then returns err. Final(nil) ends it
+// too, without an error. In a handler of package work it makes the item dead.
+func Final(err error) error { return &final.Error{Err: err} }
 
 // do is Do after the grant.
 func (l *Lease) do(ctx context.Context, fn Work) error {
@@ -168,15 +171,7 @@ func (l *Lease) do(ctx context.Context, fn Work) error {
 }
 
 // within returns a context that ends when ctx or the lease does.
-func (l *Lease) within(ctx context.Context) (context.Context, func()) {
-	work, cancel := context.WithCancelCause(ctx)
-	own := l.Context()
-	unhook := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
-	return work, func() {
-		unhook()
-		cancel(nil)
-	}
-}
+func (l *Lease) within(ctx context.Context) (context.Context, func()) { return Leases{l}.Within(ctx) }
 
 // copied returns a copy of o, or the defaults if o is nil.
 func (o *LeaseOptions) copied() *LeaseOptions {

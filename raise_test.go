@@ -15,30 +15,30 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// fencedPlace is a guard in memory. It has a name, and can be made to fail.
-type fencedPlace struct {
+// fencedTarget is a guard in memory. It has a name, and can be made to fail.
+type fencedTarget struct {
 	guardtest.Memory
 	name string
 	mu   sync.Mutex
 	fail error
 }
 
-func (p *fencedPlace) Target() string { return p.name }
+func (g *fencedTarget) Target() string { return g.name }
 
-func (p *fencedPlace) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
-	p.mu.Lock()
-	fail := p.fail
-	p.mu.Unlock()
+func (g *fencedTarget) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
+	g.mu.Lock()
+	fail := g.fail
+	g.mu.Unlock()
 	if fail != nil {
 		return fence.Mark{}, fail
 	}
-	return p.Memory.Raise(ctx, s)
+	return g.Memory.Raise(ctx, s)
 }
 
-func (p *fencedPlace) setFail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fail = err
+func (g *fencedTarget) setFail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fail = err
 }
 
 func (r *rig) mark(g guard.Guard) fence.Mark {
@@ -52,7 +52,7 @@ func (r *rig) mark(g guard.Guard) fence.Mark {
 
 func TestTheFenceIsUpWhenAcquireReturns(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		one, two := &fencedPlace{name: "mem://one"}, &fencedPlace{name: "mem://two"}
+		one, two := &fencedTarget{name: "mem://one"}, &fencedTarget{name: "mem://two"}
 		var seen events
 		l := r.acquire(r.client(nil, &Options{Observe: seen.observe}), "jobs/one", &LeaseOptions{Guards: []guard.Guard{one, two}})
 		for _, g := range []guard.Guard{one, two} {
@@ -72,7 +72,7 @@ func TestTheFenceIsUpWhenAcquireReturns(t *testing.T) {
 func TestAFailedRaiseReleasesTheLease(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		broken := errors.New("the disk is full")
-		good, bad := &fencedPlace{name: "mem://good"}, &fencedPlace{name: "mem://bad", fail: broken}
+		good, bad := &fencedTarget{name: "mem://good"}, &fencedTarget{name: "mem://bad", fail: broken}
 		var seen events
 		c := r.client(nil, &Options{Observe: seen.observe})
 		_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{HoldFor: time.Hour, Guards: []guard.Guard{good, bad}})
@@ -93,7 +93,7 @@ func TestAFailedRaiseReleasesTheLease(t *testing.T) {
 
 func TestAGuardOfAnotherKeyIsSaidToBe(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		g := &fencedPlace{name: "mem://one"}
+		g := &fencedTarget{name: "mem://one"}
 		c := r.client(nil, nil)
 		r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{g}})
 		_, err := c.Acquire(r.Context(), "jobs/two", &LeaseOptions{Guards: []guard.Guard{g}})
@@ -117,7 +117,7 @@ func TestAHolderRefusedAsStaleAcquiresAbove(t *testing.T) {
 				if collision {
 					old.Token = fence.Token(time.Now().UnixMicro()) // the token that the store will issue
 				}
-				g := &fencedPlace{name: "mem://one"}
+				g := &fencedTarget{name: "mem://one"}
 				if _, err := g.Memory.Raise(r.Context(), old); err != nil {
 					r.Fatal(err)
 				}
@@ -139,7 +139,7 @@ func TestAHolderRefusedAsStaleAcquiresAbove(t *testing.T) {
 // TestARecoveryIsTriedOnce: a guard that refuses every token is not followed.
 func TestARecoveryIsTriedOnce(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		g := &fencedPlace{name: "mem://one"}
+		g := &fencedTarget{name: "mem://one"}
 		g.setFail(&fence.StaleError{Newest: fence.Mark{Key: "jobs/one", Token: fence.Token(time.Now().Add(time.Hour).UnixMicro())}})
 		_, err := r.client(nil, nil).Acquire(r.Context(), "jobs/one", &LeaseOptions{Guards: []guard.Guard{g}})
 		if !errors.Is(err, ErrStale) {
@@ -160,7 +160,7 @@ func TestARecoveryIsTriedOnce(t *testing.T) {
 // TestALeaseIsKeptWhileItsFencesAreRaised: slow guards do not cost the lease.
 func TestALeaseIsKeptWhileItsFencesAreRaised(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		g := &slowPlace{fencedPlace{name: "mem://slow"}, 20 * time.Second}
+		g := &slowTarget{fencedTarget{name: "mem://slow"}, 20 * time.Second}
 		l := r.acquire(r.client(nil, &Options{CallTimeout: time.Minute}), "jobs/one", &LeaseOptions{TTL: 5 * time.Second, Guards: []guard.Guard{g}})
 		if err := l.Err(); err != nil {
 			r.Error(err)
@@ -172,7 +172,7 @@ func TestALeaseIsKeptWhileItsFencesAreRaised(t *testing.T) {
 // client, whose answer is "held", not "unknown".
 func TestAKeyIsHeldWhileItsFencesAreRaised(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		g := &slowPlace{fencedPlace{name: "mem://slow"}, 20 * time.Second}
+		g := &slowTarget{fencedTarget{name: "mem://slow"}, 20 * time.Second}
 		c := r.client(nil, &Options{CallTimeout: time.Minute})
 		var all sync.WaitGroup
 		all.Go(func() { r.acquire(c, "jobs/one", &LeaseOptions{Guards: []guard.Guard{g}}) })
@@ -188,15 +188,15 @@ func TestAKeyIsHeldWhileItsFencesAreRaised(t *testing.T) {
 	})
 }
 
-type slowPlace struct {
-	fencedPlace
+type slowTarget struct {
+	fencedTarget
 	d time.Duration
 }
 
-func (p *slowPlace) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
+func (g *slowTarget) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
 	select {
-	case <-time.After(p.d):
-		return p.fencedPlace.Raise(ctx, s)
+	case <-time.After(g.d):
+		return g.fencedTarget.Raise(ctx, s)
 	case <-ctx.Done():
 		return fence.Mark{}, context.Cause(ctx)
 	}
@@ -206,7 +206,7 @@ func (p *slowPlace) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error
 // leaves.
 func TestAGuardThatHangsIsGivenUp(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		g := &slowPlace{fencedPlace{name: "mem://slow"}, time.Hour}
+		g := &slowTarget{fencedTarget{name: "mem://slow"}, time.Hour}
 		c := r.client(nil, nil)
 		start := time.Now()
 		_, err := c.Acquire(r.Context(), "jobs/one", &LeaseOptions{Guards: []guard.Guard{g}})
@@ -229,19 +229,19 @@ func TestAGuardThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// places has, by host, the guards that the tests' own URL scheme opens, or
+// targets has, by host, the guards that the tests' own URL scheme opens, or
 // functions that delay the opener. opened has the hosts that were asked for.
-var places, opened sync.Map
+var targets, opened sync.Map
 
 func init() {
 	guard.Register("crofttest", func(_ context.Context, u *url.URL) (guard.Guard, error) {
 		opened.Store(u.Host, true)
-		g, ok := places.Load(u.Host)
+		g, ok := targets.Load(u.Host)
 		if hang, yes := g.(func()); yes {
 			hang()
 		}
 		if _, yes := g.(guard.Guard); !ok || !yes {
-			return nil, errors.New("no such place")
+			return nil, errors.New("no such target")
 		}
 		return g.(guard.Guard), nil
 	})

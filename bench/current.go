@@ -12,7 +12,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	_ "github.com/croft-dev/croft/backend/file" // the proxy keeps its marks in files
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/current"

@@ -4,8 +4,8 @@ import "fmt"
 
 // Check returns nil if a resource can have kept this mark, and otherwise an
 // error that matches [ErrInvalid]. Guards call it on the marks they read,
-// because others may write to the same place. The zero Mark is valid. So is a
-// mark without a grant, which [Mark.Rekey] and [Mark.Reset] leave.
+// because others may write where a mark is kept. The zero Mark is valid. So is
+// a mark without a grant, which [Mark.Rekey] and [Mark.Reset] leave.
 func (m Mark) Check() error {
 	switch {
 	case m.IsZero():

@@ -7,7 +7,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 )
 
-// TestAMarkThatNoGuardHasWrittenIsNamed: others may write to the place where a
+// TestAMarkThatNoGuardHasWrittenIsNamed: others may write where a
 // guard keeps its mark, so Check refuses impossible marks.
 func TestAMarkThatNoGuardHasWrittenIsNamed(t *testing.T) {
 	for _, m := range []fence.Mark{{}, {Key: "a/b", Token: 7, Grant: ann, Seq: 3}, {Key: "a/b", Token: 7}, {Key: "a/b"}, {Key: "a/b", Token: fence.MaxToken}} {

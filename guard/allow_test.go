@@ -15,20 +15,20 @@ import (
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
-// place is a guard that was opened by a URL. Its name has no password. With a
-// postgres URL it has, like the real guard, neither a user nor sslmode, and
-// always a port.
-type place struct {
+// openedGuard is a guard that was opened by a URL. Its name has no password.
+// With a postgres URL it has, like the real guard, neither a user nor sslmode,
+// and always a port.
+type openedGuard struct {
 	guardtest.Memory
 	from *url.URL
 	ctx  context.Context
 }
 
-func (p *place) Target() string {
-	if p.from.Scheme == "file" {
-		return p.from.Path
+func (g *openedGuard) Target() string {
+	if g.from.Scheme == "file" {
+		return g.from.Path
 	}
-	u := *p.from
+	u := *g.from
 	if u.User != nil {
 		u.User = url.User(u.User.Username())
 	}
@@ -57,7 +57,7 @@ func init() {
 					u.Path = filepath.Join(resolved, filepath.Base(u.Path))
 				}
 			}
-			return &place{from: u, ctx: ctx}, nil
+			return &openedGuard{from: u, ctx: ctx}, nil
 		})
 	}
 }
@@ -139,9 +139,9 @@ func TestATargetIsOpenedInItsPlaceAlone(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			from := g.(*place).from
+			from := g.(*openedGuard).from
 			operator, _ := url.Parse(allowed)
-			if !guard.IsNamed(g.(*place).ctx) {
+			if !guard.IsNamed(g.(*openedGuard).ctx) {
 				t.Errorf("%s was opened as if the operator had written it", target)
 			}
 			if from.User.String() != operator.User.String() || from.RawQuery != operator.RawQuery || from.Host != strings.ToLower(operator.Host) {
@@ -162,7 +162,7 @@ func TestEveryAllowedPlaceIsTried(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, err := a.Open(t.Context(), "postgres://h:5432/app?schema=x#row")
-	if err != nil || g.(*place).from.RawQuery != "schema=x" {
+	if err != nil || g.(*openedGuard).from.RawQuery != "schema=x" {
 		t.Errorf("%+v, %v; want the guard in the second place", g, err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"

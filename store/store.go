@@ -23,9 +23,12 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"iter"
+	"net"
+	"syscall"
 	"time"
 
 	"github.com/croft-dev/croft/tenure"
@@ -78,7 +81,8 @@ type Answer struct {
 	// [*tenure.NotOwnedError] if the law refused the request. It matches
 	// fence.ErrInvalid if the request was bad input. Any other error matches
 	// ErrUnknown: the request may or may not have taken effect, and sending the
-	// same request again is safe.
+	// same request again is safe. A [*FaultError] among those says that it has
+	// had no effect.
 	Err error
 }
 
@@ -105,6 +109,65 @@ func Unknown(err error) error {
 		return err
 	}
 	return &UnknownError{Err: err}
+}
+
+// FaultError is the error of a request that has certainly changed nothing,
+// because it was never sent or the store refused to carry it out, and that
+// would fare no better now: the port is closed, the password is wrong, the disk
+// is full, the record is damaged. Err says which.
+//
+// A FaultError also matches ErrUnknown: it gives no authority and takes none
+// away. So a holder goes on asking until its deadline, because a fault may
+// pass. Only a caller that has nothing to lose gives up at once.
+//
+// A store returns a FaultError only if no copy of the request that it sent in
+// the same call may have taken effect.
+type FaultError struct{ Err error }
+
+func (e *FaultError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *FaultError) Unwrap() error { return e.Err }
+
+// Is makes every FaultError match ErrUnknown.
+func (e *FaultError) Is(target error) bool { return target == ErrUnknown }
+
+// Fault wraps err in a FaultError. It returns nil if err is nil.
+func Fault(err error) error {
+	if err == nil || IsFault(err) {
+		return err
+	}
+	return &FaultError{Err: err}
+}
+
+// IsFault reports whether err is a FaultError, or wraps one. A fault inside an
+// UnknownError, or joined with another error, does not count: then something
+// else happened, too.
+func IsFault(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch err.(type) { //nolint:errorlint // the loop unwraps it
+		case *FaultError:
+			return true
+		case *UnknownError:
+			return false
+		}
+	}
+	return false
+}
+
+// Unreachable wraps the error of a connection that was not made in a
+// FaultError, and returns any other error as it is: the port is closed, the
+// host is not known, or its certificate is not trusted. The caller knows that
+// err is of making the connection, and not of using it.
+func Unreachable(err error) error {
+	var host *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &host) && host.IsNotFound,
+		errors.As(err, &certificate):
+		return Fault(err)
+	}
+	return err
 }
 
 // Failed returns n answers, all with the same unknown outcome.

@@ -64,6 +64,9 @@ func (e *HeldError) Error() string {
 		}
 		return fmt.Sprintf("%q has been done in this period; it is due again in %s", e.Record.Key, left)
 	}
+	if ttl := e.Record.TTL; ttl > 0 {
+		left = min(left, ttl) // a clock of whole seconds lags behind the grant
+	}
 	return fmt.Sprintf("%q is held by %s (token %d) for another %s unless renewed",
 		e.Record.Key, e.Record.Owner, e.Record.Token, left)
 }

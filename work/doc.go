@@ -23,8 +23,9 @@
 //
 // # Where to begin
 //
-// [Open] opens a ledger by its URL. [Run] is a worker: it claims items, runs a
-// [Handler] for each, keeps the items alive and completes them. Package
+// [Open] opens a ledger by its URL. [Enqueue] adds an item. [Run] is a worker:
+// it claims items, runs a [Handler] for each, keeps the items alive and
+// completes them. [Handle] makes a Handler that takes a typed payload. Package
 // work/steward has the two housekeeping jobs, each under a lease of its own.
 // The reconciler requeues the items of dead workers. The dispatcher delivers
 // effects.

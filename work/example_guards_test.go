@@ -31,10 +31,12 @@ func ExampleAct() {
 	}
 	o := &work.FenceOptions{Raise: allowed}
 
-	id := work.NewID()
-	ledger.Apply(ctx, []work.Request{{
-		Verb: work.Add, ID: id, Queue: "reports", Guards: []string{filepath.Join(folder, "{id}.json")},
-	}})
+	added, err := work.Enqueue(ctx, ledger, "reports", "page 1", &work.ItemOptions{
+		Guards: []string{filepath.Join(folder, "{id}.json")},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	// work.Run does this for its handlers.
 	claim := work.Claim{
@@ -50,7 +52,7 @@ func ExampleAct() {
 
 	// Ann does not answer.
 	moved := work.Act(ctx, ledger, []work.Request{{
-		Verb: work.Reassign, ID: id, Secret: tenure.NewSecret(), Owner: "bob@two", Actor: "olga", Note: "ann is stuck",
+		Verb: work.Reassign, ID: added.ID, Secret: tenure.NewSecret(), Owner: "bob@two", Actor: "olga", Note: "ann is stuck",
 	}}, o)[0]
 	fmt.Println("the fence is up:", moved.Err == nil)
 

@@ -22,35 +22,37 @@ import (
 type hosting struct {
 	*mem.Ledger
 	mu     sync.Mutex
-	guards map[string]*place
+	guards map[string]*memoryGuard
 }
 
-func newHosting() *hosting { return &hosting{Ledger: mem.NewLedger(nil), guards: map[string]*place{}} }
+func newHosting() *hosting {
+	return &hosting{Ledger: mem.NewLedger(nil), guards: map[string]*memoryGuard{}}
+}
 
-// place is a guard in memory. It calls raising, if that is set, before it is
-// raised.
-type place struct {
+// memoryGuard is a guard in memory. It calls raising, if that is set, before it
+// is raised.
+type memoryGuard struct {
 	guardtest.Memory
 	raising func() error
 }
 
-func (p *place) Close() error { return nil }
+func (g *memoryGuard) Close() error { return nil }
 
-func (p *place) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
-	if p.raising != nil {
-		if err := p.raising(); err != nil {
+func (g *memoryGuard) Raise(ctx context.Context, s fence.Stamp) (fence.Mark, error) {
+	if g.raising != nil {
+		if err := g.raising(); err != nil {
 			return fence.Mark{}, err
 		}
 	}
-	return p.Memory.Raise(ctx, s)
+	return g.Memory.Raise(ctx, s)
 }
 
 // at returns the guard of a target in the ledger's own place.
-func (h *hosting) at(target string) *place {
+func (h *hosting) at(target string) *memoryGuard {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.guards[target] == nil {
-		h.guards[target] = &place{}
+		h.guards[target] = &memoryGuard{}
 	}
 	return h.guards[target]
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -16,18 +17,41 @@ import (
 type ID string
 
 // NewID makes an ID. It begins with the time in milliseconds, so that items
-// made one after the other are neighbours in an index. Nothing relies on its
-// order.
-func NewID() ID { return newID(time.Now()) }
+// made one after the other are neighbours in an index.
+//
+// Every ID is above those that the same process has made before. So items that
+// it adds together, in the order of their IDs, are claimed in that order.
+func NewID() ID { return ids.next(time.Now()) }
 
-func newID(now time.Time) ID {
+// ids makes the IDs of this process.
+var ids sequence
+
+// sequence makes rising IDs.
+type sequence struct {
+	mu sync.Mutex
+	// last is the time of the last ID in milliseconds, and 12 bits that count
+	// the IDs of that millisecond.
+	last uint64
+}
+
+// next makes an ID at now, or just after the one before it if the clock has not
+// moved on.
+func (s *sequence) next(now time.Time) ID {
 	var b [16]byte
 	_, _ = rand.Read(b[6:]) // never fails: crypto/rand aborts the program instead
+	// The count begins at random in its lower half, so that other processes
+	// cannot tell how many IDs there are.
+	count := uint64(binary.BigEndian.Uint16(b[6:])) & 0x7ff
+	s.mu.Lock()
+	s.last = max(s.last+1, uint64(max(now.UnixMilli(), 0))<<12|count)
+	last := s.last
+	s.mu.Unlock()
+
 	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(max(now.UnixMilli(), 0)))
+	binary.BigEndian.PutUint64(ms[:], last>>12)
 	copy(b[:6], ms[2:])
-	b[6] = b[6]&0x0f | 0x70 // version 7 and its variant, for tools that show UUIDs
-	b[8] = b[8]&0x3f | 0x80
+	binary.BigEndian.PutUint16(b[6:], uint16(last&0xfff)|0x7000) // version 7, for tools that show UUIDs
+	b[8] = b[8]&0x3f | 0x80                                      // and its variant
 	return ID(hex.EncodeToString(b[:]))
 }
 

@@ -135,7 +135,8 @@ func (it Item) Progressed() time.Time {
 }
 
 // Before reports whether the item is claimed before the other: highest priority
-// first, then oldest Ready, then lowest ID.
+// first, then oldest Ready, then lowest ID. Items that one process adds in one
+// batch are ready at the same time, so their IDs from [NewID] keep their order.
 func (it Item) Before(other Item) bool {
 	switch {
 	case it.Priority != other.Priority:

@@ -161,10 +161,28 @@ func TestIdentitiesReadBack(t *testing.T) {
 func TestIDsAreUniqueAndInTheOrderOfTime(t *testing.T) {
 	var ids []ID
 	for i := range 1000 {
-		ids = append(ids, newID(start.Add(time.Duration(i)*time.Millisecond)))
+		var alone sequence
+		ids = append(ids, alone.next(start.Add(time.Duration(i)*time.Millisecond)))
 	}
 	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 1000 || !ids[0].Valid() {
 		t.Errorf("%s … %s", ids[0], ids[999])
+	}
+}
+
+// TestIDsOfOneProcessRise: more in a millisecond than its bits can count, and
+// through a clock that steps back.
+func TestIDsOfOneProcessRise(t *testing.T) {
+	var one sequence
+	last := one.next(start)
+	for i := range 20000 {
+		next := one.next(start.Add(time.Duration(-i) * time.Microsecond))
+		if next <= last || !next.Valid() {
+			t.Fatalf("ID %d is %s, after %s", i, next, last)
+		}
+		last = next
+	}
+	if later := one.next(start.Add(time.Minute)); later <= last || later[:12] == last[:12] {
+		t.Errorf("a minute later: %s after %s", later, last)
 	}
 }
 

@@ -101,7 +101,7 @@ type Request struct {
 
 	// Delay is the least time that the item waits after Add, Release, Replay or
 	// Fail. After Fail it replaces the Backoff. After Release, 0 leaves the
-	// item at its old place in the queue.
+	// item at its old position in the queue.
 	Delay time.Duration
 
 	// TTL depends on the verb. For Heartbeat it is a new TTL; 0 keeps the

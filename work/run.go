@@ -22,7 +22,7 @@ import (
 // Run writes what the handler returns to the ledger in one step, effects
 // included, if the item still belongs to this worker. If the handler returns an
 // error or panics, the attempt has failed: the item waits for another attempt,
-// or is dead after its last. [Final], [RetryAfter] and [GiveBack] change what
+// or is dead after its last. [Final], [RetryAfter] and [ReleaseFor] change what
 // an error does.
 type Handler func(ctx context.Context, job *Job) (Result, error)
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -170,12 +171,16 @@ func TestFailuresEndAsTheHandlerSays(t *testing.T) {
 			{broken, work.Waiting, 1, work.BackoffLeast},
 			{work.Final(broken), work.Dead, 1, 0},
 			{work.RetryAfter(broken, 100*time.Hour), work.Waiting, 1, 100 * time.Hour},
-			{work.GiveBack(broken, 100*time.Hour), work.Waiting, 0, 100 * time.Hour},
+			{work.ReleaseFor(broken, 100*time.Hour), work.Waiting, 0, 100 * time.Hour},
 			{fmt.Errorf("wrapped: %w", work.Final(broken)), work.Dead, 1, 0},
+			{croft.Final(broken), work.Dead, 1, 0},
+			// The outer one counts.
+			{work.Final(work.RetryAfter(broken, time.Hour)), work.Dead, 1, 0},
+			{work.RetryAfter(work.Final(broken), 100*time.Hour), work.Waiting, 1, 100 * time.Hour},
 			// Without an error of its own, a handler means the same.
 			{work.Final(nil), work.Dead, 1, 0},
 			{work.RetryAfter(nil, 100*time.Hour), work.Waiting, 1, 100 * time.Hour},
-			{work.GiveBack(nil, 100*time.Hour), work.Waiting, 0, 100 * time.Hour},
+			{work.ReleaseFor(nil, 100*time.Hour), work.Waiting, 0, 100 * time.Hour},
 		} {
 			id := add(t, l, "q", 1, nil)[0]
 			tried := make(chan time.Time, 1)
@@ -204,7 +209,7 @@ func TestGivingBackWithoutAReasonKeepsTheOneBefore(t *testing.T) {
 		id := add(t, l, "q", 1, nil)[0]
 		ends := make(chan error, 2)
 		ends <- work.RetryAfter(errors.New("the disk is full"), 0)
-		ends <- work.GiveBack(nil, time.Hour)
+		ends <- work.ReleaseFor(nil, time.Hour)
 		w := start(l, one(func(context.Context, *work.Job) (work.Result, error) { return work.Result{}, <-ends }), nil)
 		time.Sleep(time.Minute)
 		if err := w.stop(); err != nil {

@@ -219,7 +219,7 @@ func (r *runner) fence(work context.Context, j *Job, started Event) error {
 		e := started
 		e.Kind, e.Waited, e.Err = EventUnfenced, 0, err
 		o.emit(e)
-		return GiveBack(err, UnfencedDelay)
+		return ReleaseFor(err, UnfencedDelay)
 	}
 	o.emit(started)
 	return nil

@@ -18,8 +18,8 @@ func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	var findings []store.Finding
 	for _, look := range []func(context.Context) []store.Finding{
-		r.examineMount, r.examineLink, r.examineClock, r.examinePermissions, r.examineSync, r.examineKeys, r.examineTmp,
-		r.examineActs,
+		r.examineMount, r.examineWrite, r.examineLink, r.examineClock, r.examinePermissions, r.examineSync,
+		r.examineKeys, r.examineTmp, r.examineActs,
 	} {
 		if ctx.Err() != nil {
 			return findings, context.Cause(ctx)
@@ -96,19 +96,36 @@ func examineSpace(m ground.Mount) store.Finding {
 		level = store.Warn
 		seen += fmt.Sprintf(", %d inodes free of %d", m.FreeFiles, m.Files)
 	}
+	if m.Free < blockSize || m.Files > 0 && m.FreeFiles == 0 {
+		level = store.Bad
+	}
 	if level == store.OK {
 		return finding("free space", level, "", "%s", seen)
 	}
 	return finding("free space", level, advice, "%s", seen)
 }
 
+// blockSize is the space that a record takes on most disks.
+const blockSize = 4096
+
+// examineWrite tries to write a file as large as a record.
+func (r *register) examineWrite(context.Context) []store.Finding {
+	temp, _, err := r.stage(make([]byte, blockSize))
+	if err != nil {
+		return []store.Finding{finding("write", store.Bad,
+			"no lease can be taken, renewed or released until it can be written", "%v", r.explain(err))}
+	}
+	_ = r.fs.Remove(temp) // if this fails, a sweep removes it
+	return []store.Finding{finding("write", store.OK, "", "a file can be written")}
+}
+
 func (r *register) examineLink(context.Context) []store.Finding {
 	temp, _, err := r.stage(nil)
-	if err == nil {
-		defer r.fs.Remove(temp)
-		err = checkLink(r.layout, temp)
-	}
 	if err != nil {
+		return nil // examineWrite has said so
+	}
+	defer r.fs.Remove(temp)
+	if err := checkLink(r.layout, temp); err != nil {
 		return []store.Finding{finding("link", store.Bad, "choose a directory on a local disk or on NFS", "%v", err)}
 	}
 	return []store.Finding{finding("link", store.OK, "", "a second link to one name is refused, as it must be")}

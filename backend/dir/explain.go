@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/store"
 )
 
 // explain adds to a file system's error the store's path and advice.
@@ -21,8 +22,11 @@ func (l *layout) explain(err error) error {
 	case errors.Is(err, syscall.EROFS):
 		advice = "it is mounted read-only: mount it writable, or choose another directory"
 	case errors.Is(err, fs.ErrPermission):
-		advice = "give this user the permission to read and write the directory and all in it, " +
-			"or choose another directory"
+		advice = fmt.Sprintf("this user may not use it; its owner can share it with a group: chgrp -R GROUP %[1]s && "+
+			"chmod -R g+rwX %[1]s && find %[1]s -type d -exec chmod g+s {} +; or choose another directory", l.root)
+		if _, err := l.fs.Stat(l.root); errors.Is(err, fs.ErrNotExist) {
+			advice = "this user may not make the directory: let another user make and share it, or choose another"
+		}
 	case errors.Is(err, syscall.EIO):
 		advice = "the disk or the network mount failed: look at the system's log"
 	case errors.Is(err, syscall.ESTALE):
@@ -36,6 +40,15 @@ func (l *layout) explain(err error) error {
 		advice = "too many files are open: raise the limit (ulimit -n)"
 	}
 	return fmt.Errorf("store %s: %w; %s", l.root, err, advice)
+}
+
+// notStaged explains why a change could not be staged. Nothing was changed, so
+// it is a fault if the directory cannot be written.
+func (l *layout) notStaged(err error) error {
+	if unwritable(err) {
+		return store.Fault(l.explain(err))
+	}
+	return l.explain(err)
 }
 
 // foreignReason says why a file cannot be the store's: it is a link, a pipe or

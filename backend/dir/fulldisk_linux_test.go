@@ -55,11 +55,16 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 				t.Errorf("on a full disk a held key is refused with %v", a.Err)
 			}
 			findings, err := st.Examine(t.Context())
-			if err != nil || level(findings, "free space") != store.Warn {
+			if err != nil || level(findings, "free space") != store.Bad || level(findings, "write") != store.Bad {
 				t.Errorf("the doctor finds %+v, %v", findings, err)
 			}
-			if _, err := Open(filepath.Join(disk, "store"), nil); err != nil && !contains(err.Error(), "free some space") {
-				t.Errorf("opening on a full disk: %v", err)
+			late := open(t, filepath.Join(disk, "store"), nil)
+			defer late.Close()
+			if now, err := late.Get(t.Context(), "held"); err != nil || !same(now, before) {
+				t.Errorf("opened on a full disk, it reads %+v, %v", now, err)
+			}
+			if a := one(late, acquire("late", "bob")); !errors.Is(a.Err, syscall.ENOSPC) {
+				t.Errorf("opened on a full disk, it answers %v", a.Err)
 			}
 			empty()
 			for _, req := range []tenure.Request{then(tenure.Renew, held), then(tenure.Release, held), acquire("new", "bob")} {
@@ -67,7 +72,50 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 					t.Errorf("%s with space freed: %v", req.Verb, a.Err)
 				}
 			}
+			if a := one(late, acquire("late", "bob")); a.Err != nil {
+				t.Errorf("opened on a full disk, with space freed it answers %v", a.Err)
+			}
 		})
+	}
+}
+
+// TestAReadOnlyMountCanBeRead: reading needs no write access. Requests say that
+// the mount is read-only, and the doctor calls it unfit.
+func TestAReadOnlyMountCanBeRead(t *testing.T) {
+	disk := testenv.SmallDisk(t, "size=1m")
+	root := filepath.Join(disk, "store")
+	writer := open(t, root, nil)
+	held := acquire("held", "ann")
+	if a := one(writer, held); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	st := open(t, root, nil)
+	defer st.Close()
+	if rec, err := st.Get(t.Context(), "held"); err != nil || rec.Owner != "ann" {
+		t.Errorf("it reads %+v, %v", rec, err)
+	}
+	for rec, err := range st.List(t.Context(), "") {
+		if err != nil || rec.Key != "held" {
+			t.Errorf("it lists %+v, %v", rec, err)
+		}
+	}
+	if _, err := st.Now(t.Context()); err != nil {
+		t.Errorf("the time: %v", err)
+	}
+	for _, req := range []tenure.Request{held, acquire("held", "bob"), then(tenure.Renew, held), acquire("new", "bob")} {
+		if a := one(st, req); !errors.Is(a.Err, store.ErrUnknown) || !errors.Is(a.Err, syscall.EROFS) {
+			t.Errorf("%s of %s by %s: %v", req.Verb, req.Key, req.Owner, a.Err)
+		}
+	}
+	findings, err := st.Examine(t.Context())
+	if err != nil || level(findings, "write") != store.Bad {
+		t.Errorf("the doctor finds %+v, %v", findings, err)
 	}
 }
 

@@ -143,7 +143,7 @@ func TestADirectoryOfAnothersIsRefused(t *testing.T) {
 		cmd.Env = append(os.Environ(), childEnv+"=term:"+path)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 64202, Gid: 64202}}
 		out, err := cmd.Output()
-		if err != nil || !contains(string(out), "child: error store "+path, "permission denied", "give this user the permission") {
+		if err != nil || !contains(string(out), "child: error store "+path, "permission denied", "this user may not") {
 			t.Errorf("%s: %v: %s", what, err, out)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -65,6 +66,9 @@ func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	if err == nil && h.at.life == "" {
 		err = r.checkMount()
 	}
+	if unwritable(err) { // this user may not read it
+		err = store.Fault(err)
+	}
 	if err != nil {
 		return cas.Entry{}, err
 	}
@@ -74,10 +78,11 @@ func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	return r.entry(h)
 }
 
-// entry turns a head into the entry that package cas expects.
+// entry turns a head into the entry that package cas expects. If the directory
+// cannot be written, the record can be read without the time.
 func (r *register) entry(h head) (cas.Entry, error) {
-	now, err := r.now()
-	if err != nil {
+	now, err := r.clock.now()
+	if err != nil && !unwritable(err) {
 		return cas.Entry{}, err
 	}
 	if h.at.life == "" || h.dropped {
@@ -87,14 +92,12 @@ func (r *register) entry(h head) (cas.Entry, error) {
 }
 
 // Now is the file system's clock.
-func (r *register) Now(context.Context) (time.Time, error) { return r.now() }
-
-func (r *register) now() (time.Time, error) {
+func (r *register) Now(context.Context) (time.Time, error) {
 	now, err := r.clock.now()
-	if err != nil {
-		return time.Time{}, r.explain(err)
+	if unwritable(err) {
+		err = store.Fault(err)
 	}
-	return now, nil
+	return now, err
 }
 
 // Close closes the clock and ends all waits.

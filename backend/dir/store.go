@@ -49,7 +49,8 @@ var (
 // Open makes the directory, for this user alone, if it is missing. If the
 // directory exists and gives permissions to others, all files in it get the
 // same permissions. Open refuses a directory that cannot keep the promises of a
-// store.
+// store. A store that cannot be written, on a read-only mount for example, can
+// still be read.
 func Open(path string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -166,6 +167,17 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 		}
 	}
 	return answers
+}
+
+// Now returns the time of the file system's clock. If the directory cannot be
+// written, it returns this machine's time, for people who read the store.
+// Requests do not use it: they fail.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	now, err := s.Store.Now(ctx)
+	if unwritable(err) {
+		return tenure.Time(time.Now()), nil
+	}
+	return now, err
 }
 
 // Sweep drops the records that have not mattered for a retention, and removes

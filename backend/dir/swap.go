@@ -45,7 +45,7 @@ func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record
 		return cas.ErrConflict
 	}
 	if err != nil {
-		return r.explain(err)
+		return r.notStaged(err)
 	}
 	defer r.fs.Remove(temp)
 	if ctx.Err() != nil {
@@ -184,7 +184,7 @@ func (r *register) beginLife(ctx context.Context, next tenure.Record, data []byt
 		}
 	}
 	if err != nil {
-		return r.explain(err)
+		return r.notStaged(err)
 	}
 	if ctx.Err() != nil {
 		r.unstage(ready, life)

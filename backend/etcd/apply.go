@@ -22,6 +22,7 @@ import (
 // If ctx ends, the answers are unknown. A request may still take effect after
 // Apply has returned. The law makes sending it again safe.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	ctx = failFast(ctx)
 	answers := make([]store.Answer, len(requests))
 	groups := split(requests, answers)
 	if len(groups) == 0 {
@@ -80,7 +81,7 @@ type group struct {
 	etcdLease *etcdLease    // and the etcd lease that will carry it
 	// expired says that by the law the lease is over.
 	expired bool
-	member  *member  // the place on a page that was reserved for the write
+	member  *member  // the member of a page that was reserved for the write
 	creates *ownPage // that page, if it does not exist yet
 	renewed *member  // the lease to renew
 	ops     operations
@@ -228,7 +229,7 @@ func (g *group) isNew(v *view) bool { return g.fresh && v.mod > g.firstRead && c
 // willLook makes an acquire enter the key's queue when it reads the key, if
 // callers of this store wait for the key.
 func (s *Store) willLook(g *group) {
-	if g.requests[0].Verb == tenure.Acquire && !g.entered && s.hub.Watches(g.key) && !s.hub.Placed(g.key) {
+	if g.requests[0].Verb == tenure.Acquire && !g.entered && s.hub.Watches(g.key) && !s.hub.Queued(g.key) {
 		g.enters, g.etcdLease = true, s.etcdLeaseFor(leaseSeconds(s.queueTTL))
 	}
 }
@@ -350,7 +351,7 @@ func (s *Store) reserve(g *group) {
 	}
 }
 
-// release gives up the place of a write that failed. If the write may have
+// release gives up the member of a write that failed. If the write may have
 // happened, the record may be in etcd, on a page that nobody renews it on. Then
 // Close must not revoke the etcd lease.
 func (s *Store) release(g *group, unknown bool) {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
 )
 
 // requestTimeout bounds most calls of etcd. Calls of guards and parts of a
@@ -54,7 +55,10 @@ func once[T any](ctx context.Context, each time.Duration, call func(context.Cont
 	defer cancel()
 	bounded, met := withDialFailure(bounded)
 	got, err := call(bounded)
-	return got, explain(ctx, met.reason(err))
+	if err = met.reason(err); code(err) == codes.Unavailable && met.sent.Load() {
+		return got, explain(ctx, err) // an earlier or later try may have taken effect
+	}
+	return got, explainStore(ctx, err)
 }
 
 // repeated makes a call that may be repeated, because it only reads or says the
@@ -69,10 +73,11 @@ func repeated[T any](ctx context.Context, each time.Duration, call func(context.
 		bounded, met := withDialFailure(bounded)
 		got, err := call(bounded)
 		err = met.reason(err)
-		passing := transient(err)
+		cause := explainStore(ctx, err)
+		passing := transient(err) && !store.IsFault(cause)
 		cancel()
 		if !passing || tries >= 3 && time.Since(began) > 2*each || clock.Sleep(ctx, wait/2+rand.N(wait)) != nil {
-			return got, explain(ctx, err)
+			return got, cause
 		}
 		wait = min(2*wait, most)
 	}

@@ -23,17 +23,17 @@ var resolve = storetest.Resolve
 func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.EtcdThree(t, "unsafe-no-fsync: true")
-	place := guardedCrowd(t, dial(t, cluster))
-	place.TTL = 3 * time.Second
+	harness := guardedCrowd(t, dial(t, cluster))
+	harness.TTL = 3 * time.Second
 	for range 12 {
 		st, err := store.Open(t.Context(), cluster.URL())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { st.Close() })
-		place.Stores = append(place.Stores, st)
+		harness.Stores = append(harness.Stores, st)
 	}
-	all := crowd.Gather(t, place)
+	all := crowd.Gather(t, harness)
 	all.GoesOn("the clients work", 10)
 	for range 2 {
 		leader := cluster.Leader(t)
@@ -49,24 +49,24 @@ func TestAKilledLeaderBreaksNoLaw(t *testing.T) {
 	all.Judge()
 }
 
-// guardedCrowd makes a place for a crowd that writes guarded values. etcd's own
-// history is the log of all writes.
-func guardedCrowd(t *testing.T, guarding *clientv3.Client) crowd.Place {
+// guardedCrowd makes a harness for a crowd that writes guarded values. etcd's
+// own history is the log of all writes.
+func guardedCrowd(t *testing.T, guarding *clientv3.Client) crowd.Harness {
 	t.Helper()
-	p := crowd.Place{Keys: crowd.Keys(6)}
+	h := crowd.Harness{Keys: crowd.Keys(6)}
 	guards := map[string]*Guard{}
-	for _, key := range p.Keys {
+	for _, key := range h.Keys {
 		g, err := OpenGuard(guarding, "guarded/"+key, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		guards[key] = g
 	}
-	p.Write = func(ctx context.Context, key string, s fence.Stamp) error {
+	h.Write = func(ctx context.Context, key string, s fence.Stamp) error {
 		_, err := guards[key].Do(ctx, s, clientv3.OpPut(guards[key].key, fmt.Sprint(int64(s.Token))))
 		return err
 	}
-	p.Written = func(ctx context.Context, key string) (tokens []fence.Token, err error) {
+	h.Written = func(ctx context.Context, key string) (tokens []fence.Token, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		now, err := guarding.Get(ctx, guards[key].key)
@@ -90,5 +90,5 @@ func guardedCrowd(t *testing.T, guarding *clientv3.Client) crowd.Place {
 		}
 		return nil, ctx.Err()
 	}
-	return p
+	return h
 }

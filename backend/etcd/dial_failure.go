@@ -15,14 +15,32 @@ import (
 // client tries to connect until the time is up, and then reports only that. The
 // single tries know more: a wrong name, a closed port, an untrusted
 // certificate.
-type dialFailure struct{ last atomic.Pointer[error] }
+type dialFailure struct {
+	last atomic.Pointer[error]
+	sent atomic.Bool // a try may have reached a member
+	end  context.CancelFunc
+}
 
-type dialFailureKey struct{}
+type (
+	dialFailureKey struct{}
+	failFastKey    struct{}
+)
 
 // withDialFailure returns a context in which noteDialFailure notes the reason.
+// If calls fail fast, the reason also ends that context.
 func withDialFailure(ctx context.Context) (context.Context, *dialFailure) {
 	t := new(dialFailure)
+	if ctx.Value(failFastKey{}) != nil {
+		ctx, t.end = context.WithCancel(ctx)
+	}
 	return context.WithValue(ctx, dialFailureKey{}, t), t
+}
+
+// failFast returns a context in which calls end as soon as no member can be
+// dialled. Otherwise they wait until their time is up, for a member to start
+// again. The client of a store does that waiting, if there is a lease to keep.
+func failFast(ctx context.Context) context.Context {
+	return context.WithValue(ctx, failFastKey{}, true)
 }
 
 // noteDialFailure is a gRPC interceptor. It notes every try that has reached no
@@ -31,9 +49,13 @@ func noteDialFailure(
 	ctx context.Context, method string, request, reply any,
 	conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
 ) error {
+	t, ok := ctx.Value(dialFailureKey{}).(*dialFailure)
+	if ok && t.end != nil {
+		options = append(options, grpc.WaitForReady(false))
+	}
 	err := invoke(ctx, method, request, reply, conn, options...)
-	if err == nil {
-		return nil
+	if !ok || err == nil {
+		return err
 	}
 	noted := err
 	switch code(err) {
@@ -42,14 +64,20 @@ func noteDialFailure(
 		// If the message says so, the time was spent on connecting.
 		_, why, connecting := strings.Cut(status.Convert(err).Message(), "latest balancer error: ")
 		if !connecting {
+			t.sent.Store(true)
 			return err
 		}
 		noted = status.Error(codes.Unavailable, why)
 	default:
+		t.sent.Store(true)
 		return err
 	}
-	if t, ok := ctx.Value(dialFailureKey{}).(*dialFailure); ok {
-		t.last.Store(&noted)
+	t.last.Store(&noted)
+	switch {
+	case !undialled(status.Convert(noted).Message()):
+		t.sent.Store(true)
+	case t.end != nil:
+		t.end() // etcd's client would try again
 	}
 	return err
 }
@@ -57,7 +85,8 @@ func noteDialFailure(
 // reason returns the last dial failure if err says only that the time is up.
 // Otherwise it returns err.
 func (t *dialFailure) reason(err error) error {
-	late := errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded
+	late := errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded ||
+		errors.Is(err, context.Canceled) || code(err) == codes.Canceled
 	if last := t.last.Load(); late && last != nil {
 		return *last
 	}

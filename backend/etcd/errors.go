@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/store"
 )
 
 // ErrClosed is the reason why a closed store answers nothing.
@@ -75,6 +78,42 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd: no answer in time: %w; see whether its members are up and reach each other", known)
 	}
 	return fmt.Errorf("etcd: %w", known)
+}
+
+// faults are the errors that stay until somebody acts. etcd has changed
+// nothing. ErrNoSpace is not one of them: etcd also carries out the request
+// that uses up its quota, and then answers with this error.
+var faults = []error{
+	rpctypes.ErrCorrupt, rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed,
+}
+
+// explainStore is explain for a call that was made once, or that may be
+// repeated. It tells faults from unknown outcomes.
+func explainStore(ctx context.Context, err error) error {
+	cause := explain(ctx, err)
+	if err == nil || ctx.Err() != nil {
+		return cause
+	}
+	for _, fault := range faults {
+		if errors.Is(rpctypes.Error(err), fault) {
+			return store.Fault(cause)
+		}
+	}
+	if code(err) == codes.Unavailable && undialled(status.Convert(err).Message()) {
+		return store.Fault(cause)
+	}
+	return cause
+}
+
+// undialled reports whether a message of gRPC says that no connection could be
+// made: the ports are closed, the hosts are not known, or their certificates
+// are not trusted. A call that was sent does not fail with such words.
+func undialled(message string) bool {
+	if strings.Contains(message, "Error while dialing") {
+		return strings.Contains(message, "connection refused") || strings.Contains(message, "no such host")
+	}
+	return strings.Contains(message, "authentication handshake failed") &&
+		strings.Contains(message, "failed to verify certificate")
 }
 
 func leaseGone(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) }

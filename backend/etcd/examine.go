@@ -23,7 +23,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	e := &examination{ctx: ctx, s: s}
+	e := &examination{ctx: failFast(ctx), s: s}
 	if err := e.ask(); err != nil {
 		return nil, store.Unknown(err)
 	}

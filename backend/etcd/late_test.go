@@ -156,7 +156,7 @@ func TestAKeyIsPassedOnInOneStep(t *testing.T) {
 	}
 }
 
-// TestALongWaitKeepsItsQueueEntry, and its place in the queue.
+// TestALongWaitKeepsItsQueueEntry, and its position in the queue.
 func TestALongWaitKeepsItsQueueEntry(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"iter"
 	"sync"
 	"testing"
@@ -107,28 +108,32 @@ func (s resolvingStore) List(ctx context.Context, prefix string) iter.Seq2[tenur
 	}
 }
 
-// resolvingGuard is a guard that repeats writes with an unknown outcome. A
-// repetition may be refused as repeated. The mark tells only whether that write
-// was the last one made. etcd's own history of the value tells whether it was
-// made at all.
-func resolvingGuard(g *Guard) guardtest.Handle {
-	return guardtest.Handle{Guard: raising{g}, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) (err error) {
-		tries := 0
-		untilKnown(ctx, func() error {
-			tries++
-			_, err = g.Write(ctx, stamp, bytes.NewReader(payload))
-			if tries > 1 && errors.Is(err, fence.ErrRepeated) {
-				made, lost := everWritten(ctx, g, payload)
-				if lost != nil {
-					return store.Unknown(lost) // and it is tried again
-				} else if made {
-					err = nil
-				}
+// resolvingGuard is a guard that repeats requests with an unknown outcome.
+type resolvingGuard struct{ *Guard }
+
+// Write repeats a write with an unknown outcome. A repetition may be refused as
+// repeated. The mark tells only whether that write was the last one made.
+// etcd's own history of the value tells whether it was made at all.
+func (g resolvingGuard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (receipt guard.Receipt, err error) {
+	payload, err := io.ReadAll(r)
+	if err != nil {
+		return receipt, err
+	}
+	tries := 0
+	untilKnown(ctx, func() error {
+		tries++
+		receipt, err = g.Guard.Write(ctx, stamp, bytes.NewReader(payload))
+		if tries > 1 && errors.Is(err, fence.ErrRepeated) {
+			made, lost := everWritten(ctx, g.Guard, payload)
+			if lost != nil {
+				return store.Unknown(lost) // and it is tried again
+			} else if made {
+				receipt, err = guard.Receipt{Mark: fence.Mark(stamp), Bytes: int64(len(payload))}, nil
 			}
-			return err
-		})
+		}
 		return err
-	}}
+	})
+	return receipt, err
 }
 
 // everWritten reports whether the guarded value has ever been this.
@@ -147,9 +152,7 @@ func everWritten(ctx context.Context, g *Guard, payload []byte) (bool, error) {
 	}
 }
 
-type raising struct{ *Guard }
-
-func (g raising) Mark(ctx context.Context) (m fence.Mark, err error) {
+func (g resolvingGuard) Mark(ctx context.Context) (m fence.Mark, err error) {
 	untilKnown(ctx, func() error {
 		m, err = g.Guard.Mark(ctx)
 		return err
@@ -157,7 +160,7 @@ func (g raising) Mark(ctx context.Context) (m fence.Mark, err error) {
 	return m, err
 }
 
-func (g raising) Raise(ctx context.Context, stamp fence.Stamp) (m fence.Mark, err error) {
+func (g resolvingGuard) Raise(ctx context.Context, stamp fence.Stamp) (m fence.Mark, err error) {
 	untilKnown(ctx, func() error {
 		m, err = g.Guard.Raise(ctx, stamp)
 		return err
@@ -165,7 +168,7 @@ func (g raising) Raise(ctx context.Context, stamp fence.Stamp) (m fence.Mark, er
 	return m, err
 }
 
-func (g raising) Rekey(ctx context.Context, key, actor, note string) (m fence.Mark, err error) {
+func (g resolvingGuard) Rekey(ctx context.Context, key, actor, note string) (m fence.Mark, err error) {
 	untilKnown(ctx, func() error {
 		m, err = g.Guard.Rekey(ctx, key, actor, note)
 		return err
@@ -173,7 +176,7 @@ func (g raising) Rekey(ctx context.Context, key, actor, note string) (m fence.Ma
 	return m, err
 }
 
-func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note string) (m fence.Mark, err error) {
+func (g resolvingGuard) Reset(ctx context.Context, floor fence.Token, actor, note string) (m fence.Mark, err error) {
 	untilKnown(ctx, func() error {
 		m, err = g.Guard.Reset(ctx, floor, actor, note)
 		return err
@@ -181,7 +184,7 @@ func (g raising) Reset(ctx context.Context, floor fence.Token, actor, note strin
 	return m, err
 }
 
-func (g raising) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
+func (g resolvingGuard) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
 	untilKnown(ctx, func() error {
 		r, err = g.Guard.Rekeyed(ctx)
 		return err
@@ -189,7 +192,7 @@ func (g raising) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
 	return r, err
 }
 
-var _ guard.Guard = raising{}
+var _ guard.Artifact = resolvingGuard{}
 
 // TestTheLawsHoldWhileLeadersAreKilled runs the suites with the leader of three
 // members killed every few seconds. A client that repeats requests with an
@@ -252,9 +255,12 @@ func TestTheLawsHoldWhileLeadersAreKilled(t *testing.T) {
 			r := made(tb)
 			opens, reads := r.Open, r.Read
 			r.Open = func(tb testing.TB) guardtest.Handle {
-				g := opens(tb).Guard.(*Guard)
+				g := resolvingGuard{opens(tb).Guard.(*Guard)}
 				g.timeout = 2 * requestTimeout // as writers have it
-				return resolvingGuard(g)
+				return guardtest.Handle{Guard: g, Write: func(ctx context.Context, s fence.Stamp, payload []byte) error {
+					_, err := g.Write(ctx, s, bytes.NewReader(payload))
+					return err
+				}}
 			}
 			r.Read = func(ctx context.Context) (content []byte, there bool, err error) {
 				for range 200 {

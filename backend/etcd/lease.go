@@ -191,7 +191,7 @@ func (s *Store) ensureHeld(ctx context.Context, g *group) error {
 		s.mu.Unlock()
 		return errLeaseLost // soon the page is gone, or the deadline has passed
 	}
-	// Its place may be there, because the answer to its first request is still
+	// Its member may be there, because the answer to its first request is still
 	// under way. If the page is full, the next renewal writes the record on
 	// another one.
 	if p.members[short(d.rec.Grant)] == nil && len(p.members) < pageSize {

@@ -125,7 +125,7 @@ func TestLaw4APageThatIsBackCounts(t *testing.T) {
 }
 
 // TestLostAnswersOverfillNoPage: the answers to many acquires are lost. Others
-// take their places on the page before the acquires are repeated.
+// fill the page before the acquires are repeated.
 func TestLostAnswersOverfillNoPage(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

@@ -25,6 +25,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return tenure.Record{}, err
 	}
+	ctx = failFast(ctx)
 	v := s.cached(key)
 	for round := 0; ; round++ {
 		if err := pause(ctx, round); err != nil {
@@ -54,7 +55,7 @@ const listChunk = 100
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		var failed failures.List
-		for e, err := range s.scan(ctx, prefix) {
+		for e, err := range s.scan(failFast(ctx), prefix) {
 			switch {
 			case errors.Is(err, ErrDamaged):
 				failed.Add(err)

@@ -358,7 +358,7 @@ func (s *Store) checkLeases(ctx context.Context, b *batch) {
 	}
 }
 
-// undo gives up the places that were reserved for a batch.
+// undo gives up the members that were reserved for a batch.
 func (s *Store) undo(b *batch, unknown bool) {
 	for _, g := range b.groups {
 		if g.step == writing {

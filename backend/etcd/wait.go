@@ -210,16 +210,16 @@ func (l *listener) left(key string, revision int64) {
 	}
 }
 
-// enterOp puts this store into the queue of a key. It keeps a place that it
+// enterOp puts this store into the queue of a key. It keeps a position that it
 // has there.
 func (s *Store) enterOp(key string, a *etcdLease) clientv3.Op {
 	return clientv3.OpPut(s.names.entry(key, s.id), "", clientv3.WithLease(a.id))
 }
 
-// Enter puts this store into the queue of a key, or keeps its place there. If
-// it finds the key free, it wakes the waiters: the stores that were told so may
-// not want the key any more.
-func (l *listener) Enter(ctx context.Context, key string) (placed bool, err error) {
+// Enter puts this store into the queue of a key, or keeps its position there.
+// If it finds the key free, it wakes the waiters: the stores that were told so
+// may not want the key any more.
+func (l *listener) Enter(ctx context.Context, key string) (queued bool, err error) {
 	s := l.s
 	a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))
 	if err := s.extendLease(ctx, a, s.queueTTL); err != nil {

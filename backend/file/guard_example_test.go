@@ -33,15 +33,15 @@ func ExampleOpen() {
 	older := fence.Stamp{Key: "reports/daily", Token: 33, Grant: "00000000000000000000000000000001"}
 	newer := fence.Stamp{Key: "reports/daily", Token: 34, Grant: "00000000000000000000000000000002"}
 
-	_, err = report.Write(ctx, newer, strings.NewReader("of the new owner\n"))
+	_, err = report.Write(ctx, newer, strings.NewReader("of the new owner"))
 	fmt.Println("newer:", err)
-	_, err = report.Write(ctx, older, strings.NewReader("of the old owner\n"))
+	_, err = report.Write(ctx, older, strings.NewReader("of the old owner"))
 	fmt.Println("older is stale:", errors.Is(err, fence.ErrStale))
 
-	content, _ := os.ReadFile(filepath.Join(folder, "report.txt"))
-	fmt.Print(string(content))
+	content, err := os.ReadFile(filepath.Join(folder, "report.txt"))
+	fmt.Println(string(content), err)
 	// Output:
 	// newer: <nil>
 	// older is stale: true
-	// of the new owner
+	// of the new owner <nil>
 }

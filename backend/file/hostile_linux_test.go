@@ -66,15 +66,15 @@ func TestAWriteStaysInTheFolderThatItHasInspected(t *testing.T) {
 				if op == "open" && what != "a link, and put back" && err == nil {
 					t.Error("a write into a folder that was taken away is confirmed")
 				}
-				for _, place := range []string{secret, folder} { // the attack may have moved it
-					info, err := os.Lstat(place)
+				for _, dir := range []string{secret, folder} { // the attack may have moved it
+					info, err := os.Lstat(dir)
 					if err != nil || !os.SameFile(info, before) {
 						continue
 					}
-					names, err := os.ReadDir(place)
+					names, err := os.ReadDir(dir)
 					guardMust(t, err)
 					for _, name := range names {
-						t.Errorf("root's folder has %s now, which is %s", name.Name(), guardModes(t, filepath.Join(place, name.Name())))
+						t.Errorf("root's folder has %s now, which is %s", name.Name(), guardModes(t, filepath.Join(dir, name.Name())))
 					}
 				}
 			})

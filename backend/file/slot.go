@@ -69,7 +69,7 @@ func (s slotState) encode() []byte {
 
 func slotTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// offset is the slot's place in the sidecar.
+// offset is where the slot begins in the sidecar.
 func (s slotState) offset() int64 { return int64(s.generation%2) * slotSize }
 
 // errSlotFormat means that the slot is whole, but a newer version wrote it.

@@ -138,7 +138,7 @@ func (b *bucket) insert(ctx context.Context, o *storage.Object, data []byte, c *
 }
 
 // stream makes an object, with one request for each chunk. Here the client
-// library may send again: each chunk has its place in the upload, and a lost
+// library may send again: each chunk has its offset in the upload, and a lost
 // one should not cost all chunks before it. stream reads r while it sends.
 func (b *bucket) stream(ctx context.Context, o *storage.Object, r io.Reader, chunk int) (*storage.Object, error) {
 	options := []googleapi.MediaOption{googleapi.ChunkSize(chunk), googleapi.EnableAutoChecksum()}

@@ -30,7 +30,7 @@ func (e *IgnoredError) Error() string {
 // probeAge is how long the result of a trial counts.
 const probeAge = 7 * 24 * time.Hour
 
-// trials has the trials that this process has made, by their name and place.
+// trials has the trials that this process has made, by their name and endpoint.
 var trials sync.Map
 
 // once makes a trial at this endpoint, unless this process has seen it succeed.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -48,8 +49,12 @@ func generationOf(v cas.Version) (int64, error) {
 func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	name := r.layout.Record(key)
 	c, err := r.get(ctx, name)
-	if err != nil {
-		return cas.Entry{}, err
+	switch {
+	case err == nil:
+	case judge(err) == refused:
+		return cas.Entry{}, store.Fault(err)
+	default:
+		return cas.Entry{}, store.Unreachable(err)
 	}
 	e, err := r.entryOf(name, c)
 	if err == nil {

@@ -110,7 +110,7 @@ func (s *Store) lone(ctx context.Context, b *batch, todo []int) (again []int) {
 		return todo
 	}
 	if err != nil {
-		b.fail(todo, explain(ctx, err))
+		b.fail(todo, explainStore(ctx, err))
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (s *Store) call(ctx context.Context, b *batch, todo []int, patient bool) (s
 		// the table. Nothing has changed. Each key is asked for alone.
 		return todo
 	}
-	b.fail(todo, explain(ctx, err))
+	b.fail(todo, explainStore(ctx, err))
 	return nil
 }
 

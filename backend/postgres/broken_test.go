@@ -18,7 +18,7 @@ import (
 
 // flaws are errors that the functions could have. Each names the group of the
 // suite that has to notice it.
-var flaws = []struct{ name, group, function, place, change string }{
+var flaws = []struct{ name, group, function, old, change string }{
 	{"anybody releases alone", "transitions", "release_v1", "l.key = k AND l.grant_id = g AND", "l.key = k AND"},
 	{"anybody releases in a batch", "sequences", "apply_v1", "IF alive AND r.grant_id = g THEN\n                    r.state", "IF alive THEN\n                    r.state"},
 	{"a lease is released after its deadline", "transitions", "release_v1", "AND l.deadline > now_us", ""},
@@ -44,11 +44,11 @@ var flaws = []struct{ name, group, function, place, change string }{
 
 // broken replaces a function of a schema by one with a flaw. mend restores the
 // function.
-func broken(tb testing.TB, name, function, place, change string) (mend func()) {
+func broken(tb testing.TB, name, function, old, change string) (mend func()) {
 	tb.Helper()
 	text := functionText(tb, function)
-	if n := strings.Count(text, place); n != 1 {
-		tb.Fatalf("%q occurs %d times in %s", place, n, function)
+	if n := strings.Count(text, old); n != 1 {
+		tb.Fatalf("%q occurs %d times in %s", old, n, function)
 	}
 	use := func(text string) {
 		tb.Helper()
@@ -57,7 +57,7 @@ func broken(tb testing.TB, name, function, place, change string) (mend func()) {
 			tb.Fatalf("%s: %v", function, err)
 		}
 	}
-	use(strings.Replace(text, place, change, 1))
+	use(strings.Replace(text, old, change, 1))
 	return func() { use(text) }
 }
 
@@ -92,7 +92,7 @@ func TestFunctionsBrokenOnPurposeAreCaught(t *testing.T) {
 				}
 				st.Close()
 			}
-			mend := broken(t, own.name, f.function, f.place, f.change)
+			mend := broken(t, own.name, f.function, f.old, f.change)
 			caught := false
 			failures := storetest.Failures(t, func(tb testing.TB) storetest.Harness {
 				if caught {

@@ -24,14 +24,14 @@ func TestNoLawIsBrokenWhenTheServerIsKilled(t *testing.T) {
 	pg := testenv.NewPostgres(t)
 	p := pool(t, pg.Database(t)+"&pool_max_conns=20")
 	t.Cleanup(p.Close)
-	place := written(t, p)
-	place.TTL = time.Second
+	harness := written(t, p)
+	harness.TTL = time.Second
 	for range 12 {
 		st := postgres.New(p, nil)
 		t.Cleanup(func() { st.Close() })
-		place.Stores = append(place.Stores, st)
+		harness.Stores = append(harness.Stores, st)
 	}
-	all := crowd.Gather(t, place)
+	all := crowd.Gather(t, harness)
 	for range 2 {
 		all.EverybodyGoesOn("every client gets on by itself")
 		pg.Kill(t)
@@ -39,7 +39,7 @@ func TestNoLawIsBrokenWhenTheServerIsKilled(t *testing.T) {
 	}
 	all.EverybodyGoesOn("every client gets on by itself")
 	all.Judge()
-	for _, key := range place.Keys {
+	for _, key := range harness.Keys {
 		var mark, last int64
 		if err := p.QueryRow(t.Context(), "SELECT f.fence_token, (SELECT token FROM written WHERE key = $1 ORDER BY id DESC LIMIT 1) FROM croft.fence f WHERE f.name = $1", key).Scan(&mark, &last); err != nil {
 			t.Fatal(err)
@@ -50,22 +50,22 @@ func TestNoLawIsBrokenWhenTheServerIsKilled(t *testing.T) {
 	}
 }
 
-// written is a place for a crowd that writes into a guarded table.
-func written(t *testing.T, pool *pgxpool.Pool) crowd.Place {
+// written is a harness for a crowd that writes into a guarded table.
+func written(t *testing.T, pool *pgxpool.Pool) crowd.Harness {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "CREATE TABLE written (id bigserial PRIMARY KEY, key text, token bigint)"); err != nil {
 		t.Fatal(err)
 	}
-	p := crowd.Place{Keys: crowd.Keys(4)}
+	h := crowd.Harness{Keys: crowd.Keys(4)}
 	guards := map[string]*postgres.Guard{}
-	for _, key := range p.Keys {
+	for _, key := range h.Keys {
 		g, err := postgres.NewGuard(pool, postgres.FenceRow{Name: key}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		guards[key] = g
 	}
-	p.Write = func(ctx context.Context, key string, s fence.Stamp) error {
+	h.Write = func(ctx context.Context, key string, s fence.Stamp) error {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if err := guards[key].Admit(ctx, tx, s); err != nil {
 				return err
@@ -78,12 +78,12 @@ func written(t *testing.T, pool *pgxpool.Pool) crowd.Place {
 		}
 		return store.Unknown(err) // the connection broke: before the commit, in it, or after it
 	}
-	p.Written = func(ctx context.Context, key string) ([]fence.Token, error) {
+	h.Written = func(ctx context.Context, key string) ([]fence.Token, error) {
 		rows, err := pool.Query(ctx, "SELECT token FROM written WHERE key = $1 ORDER BY id", key)
 		if err != nil {
 			return nil, err
 		}
 		return pgx.CollectRows(rows, pgx.RowTo[fence.Token])
 	}
-	return p
+	return h
 }

@@ -28,7 +28,7 @@
 // A store has at most one connection that listens (listener). It serves the
 // watches of all keys and the announcements of operators' acts. Notifications
 // go to the store's hub, which wakes its waiters: see package internal/turns.
-// The table waiter has the lines: which stores wait for which key.
+// The table waiter has the queues: which stores wait for which key.
 //
 //   - The first watch opens the connection (link). Watches that come meanwhile
 //     wait for the same attempt. It stays open until it breaks or the store is

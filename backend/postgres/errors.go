@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/store"
 )
 
 // ErrClosed is the cause of every error of a store that has been closed.
@@ -63,6 +64,28 @@ func explain(ctx context.Context, err error) error {
 		advice = "the database cannot hold this text; use one with the encoding UTF8"
 	}
 	return fmt.Errorf("postgres: %w; %s", err, advice)
+}
+
+// explainStore is explain for a statement of a store. It tells faults from
+// unknown outcomes.
+func explainStore(ctx context.Context, err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case ctx.Err() != nil:
+		return explain(ctx, err)
+	case errors.As(err, &pg) && faults[pg.Code]:
+		return store.Fault(explain(ctx, err))
+	case errors.As(err, new(*pgconn.ConnectError)):
+		return store.Unreachable(explain(ctx, err))
+	}
+	return explain(ctx, err)
+}
+
+// faults are the errors that stay until somebody acts. The statement has
+// changed nothing.
+var faults = map[string]bool{
+	"42501": true, "28000": true, "28P01": true, "3D000": true, "53100": true,
+	"3F000": true, "42P01": true, "42883": true, "42703": true, "22021": true, "22P05": true,
 }
 
 // The SQLSTATE codes that the code acts on.

@@ -37,7 +37,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		&v.syncCommit, &v.fsync, &v.fullPages, &v.syncStandbys,
 		&v.replicas, &v.encode, &v.mayCreate, &v.made, &v.isolation, &v.owner)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, err))
+		return nil, store.Unknown(explainStore(ctx, err))
 	}
 	findings := []store.Finding{
 		v.examineVersion(), v.examineTier(), v.examineCommit(),
@@ -138,7 +138,7 @@ func (s *Store) examineClock(ctx context.Context, _ *server) store.Finding {
 	err := s.pool.QueryRow(ctx, s.sql.clock).Scan(&now)
 	took := time.Since(before)
 	if err != nil {
-		return examine.Found("clock", store.Bad, explain(ctx, err).Error(), "ask again")
+		return examine.Found("clock", store.Bad, explainStore(ctx, err).Error(), "ask again")
 	}
 	offset := now.Sub(before.Add(took / 2))
 	seen := fmt.Sprintf("the server's clock and this machine's differ by %s", offset.Round(time.Millisecond))
@@ -162,7 +162,7 @@ func (s *Store) examineSchema(ctx context.Context, v *server) store.Finding {
 	}
 	var version int
 	if err := s.pool.QueryRow(ctx, s.sql.version).Scan(&version); err != nil {
-		return examine.Found("schema", store.Bad, explain(ctx, err).Error(),
+		return examine.Found("schema", store.Bad, explainStore(ctx, err).Error(),
 			"grant this role what the last lines of `croft schema postgres` say")
 	}
 	seen := fmt.Sprintf("%s, owned by %s, version %d", s.sql.schema, v.owner, version)
@@ -183,7 +183,7 @@ func (s *Store) examineNotify(ctx context.Context, _ *server) store.Finding {
 			"connect to the server itself, or to a pooler in session mode; "+
 				"until then waiters poll, and holders learn of operators' acts by renewing")
 	default:
-		return examine.Found("notifications", store.Warn, explain(ctx, err).Error(), "ask again")
+		return examine.Found("notifications", store.Warn, explainStore(ctx, err).Error(), "ask again")
 	}
 }
 
@@ -191,7 +191,7 @@ func (s *Store) examineIdle(ctx context.Context, _ *server) store.Finding {
 	const check = "open transactions"
 	var n, pid int64
 	if err := s.pool.QueryRow(ctx, s.sql.idle).Scan(&n, &pid); err != nil {
-		return examine.Found(check, store.Warn, explain(ctx, err).Error(), "ask again")
+		return examine.Found(check, store.Warn, explainStore(ctx, err).Error(), "ask again")
 	}
 	if n > 0 {
 		return examine.Found(check, store.Warn, fmt.Sprintf(
@@ -208,7 +208,7 @@ func (s *Store) examineKeys(ctx context.Context, v *server) store.Finding {
 	}
 	var n int64
 	if err := s.pool.QueryRow(ctx, s.sql.count).Scan(&n); err != nil {
-		return examine.Found("keys", store.Bad, explain(ctx, err).Error(),
+		return examine.Found("keys", store.Bad, explainStore(ctx, err).Error(),
 			"grant this role what the last lines of `croft schema postgres` say")
 	}
 	return examine.Found("keys", store.OK, fmt.Sprint(n), "")

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// LeavePatiently sets how long Close tries to step out of all lines.
+// LeavePatiently sets how long Close tries to step out of all queues.
 func LeavePatiently(s *Store, patience time.Duration) { s.listener.farewell = patience }
 
 // At sets the clock of a store.

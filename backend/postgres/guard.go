@@ -31,8 +31,8 @@ type GuardOptions struct {
 	// stays as it is.
 	IdleLimit time.Duration
 	// Target is the resource's name in messages, and in the leases of holders
-	// who name it. The default is made from the database and the place. A guard
-	// from [NewSQLGuard] does not know its server. Set
+	// who name it. The default is made from the database and the resource. A
+	// guard from [NewSQLGuard] does not know its server. Set
 	// "postgres://host:port/database#NAME" there if an operator's takeover is
 	// to raise the fence of a [FenceRow].
 	Target string
@@ -56,24 +56,24 @@ type GuardOptions struct {
 // SQLSTATE 40001, as any statement may there. Then run the whole transaction
 // again.
 type Guard struct {
-	db     database
-	place  *clerk.Place
-	sql    *queries
-	target string
-	waits  string // LockWait as a server setting
-	idles  string // IdleLimit as a server setting
-	setup  *setup // nil if the caller must make the schema
-	named  bool   // somebody else wrote down the target, not the caller
-	made   atomic.Bool
-	close  func()
+	db       database
+	resource *clerk.Resource
+	sql      *queries
+	target   string
+	waits    string // LockWait as a server setting
+	idles    string // IdleLimit as a server setting
+	setup    *setup // nil if the caller must make the schema
+	named    bool   // somebody else wrote down the target, not the caller
+	made     atomic.Bool
+	close    func()
 }
 
 var _ guard.Guard = (*Guard)(nil)
 
-// NewGuard makes the guard of a place. It uses the caller's pool for
+// NewGuard makes the guard of a resource. It uses the caller's pool for
 // transactions of its own. o may be nil.
-func NewGuard(pool *pgxpool.Pool, place Place, o *GuardOptions) (*Guard, error) {
-	g, err := newGuard(pgxDatabase{pool}, place, o)
+func NewGuard(pool *pgxpool.Pool, resource Resource, o *GuardOptions) (*Guard, error) {
+	g, err := newGuard(pgxDatabase{pool}, resource, o)
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +85,11 @@ func NewGuard(pool *pgxpool.Pool, place Place, o *GuardOptions) (*Guard, error) 
 // that numbers arguments as $1. A [FenceRow], and Rekey, need the schema: let a
 // store or [Schema] make it first. Others can open the guard by its target only
 // if [GuardOptions].Target says where it is.
-func NewSQLGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
-	return newGuard(sqlDatabase{db}, place, o)
+func NewSQLGuard(db *sql.DB, resource Resource, o *GuardOptions) (*Guard, error) {
+	return newGuard(sqlDatabase{db}, resource, o)
 }
 
-func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
+func newGuard(db database, resource Resource, o *GuardOptions) (*Guard, error) {
 	if o == nil {
 		o = &GuardOptions{}
 	}
@@ -100,35 +100,35 @@ func newGuard(db database, place Place, o *GuardOptions) (*Guard, error) {
 	if err := checkSchema(schema); err != nil {
 		return nil, err
 	}
-	p, err := place.statements(schema)
+	statements, err := resource.statements(schema)
 	if err != nil {
 		return nil, err
 	}
 	g := &Guard{
-		db: db, place: p, sql: newQueries(schema), target: o.Target,
+		db: db, resource: statements, sql: newQueries(schema), target: o.Target,
 		waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second),
 	}
 	if g.target == "" {
-		g.target = targetOf(db.address(), schema, p)
+		g.target = targetOf(db.address(), schema, statements)
 	}
 	return g, nil
 }
 
-// targetOf names a place. Others who open that name get the same place, or an
-// error.
-func targetOf(u *url.URL, schema string, p *clerk.Place) string {
+// targetOf names a resource. Others who open that name get the same resource,
+// or an error.
+func targetOf(u *url.URL, schema string, r *clerk.Resource) string {
 	query := u.Query()
 	switch {
-	case p.Enter == "": // a fragment would name a fence row
-		query.Set("columns", p.Name)
+	case r.Enter == "": // a fragment would name a fence row
+		query.Set("columns", r.Name)
 	case schema != DefaultSchema: // the default schema may have a row of that name
 		query.Set("schema", schema)
 	}
 	u.RawQuery = query.Encode()
-	if p.Enter == "" {
+	if r.Enter == "" {
 		return u.String()
 	}
-	return u.String() + "#" + fence.EscapeKey(p.Name)
+	return u.String() + "#" + fence.EscapeKey(r.Name)
 }
 
 // setting writes a duration as the server's settings do. It is at least a
@@ -182,8 +182,8 @@ func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error 
 
 // Mark returns the newest stamp admitted. It waits for no lock.
 func (g *Guard) Mark(ctx context.Context) (mark fence.Mark, err error) {
-	err = g.own(ctx, g.place.Enter != "", func(tx session) error {
-		mark, err = g.read(ctx, tx, g.place.Mark)
+	err = g.own(ctx, g.resource.Enter != "", func(tx session) error {
+		mark, err = g.read(ctx, tx, g.resource.Mark)
 		return err
 	})
 	return mark, err
@@ -195,7 +195,7 @@ func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, 
 		return fence.Mark{}, err
 	}
 	var refusal error
-	err = g.own(ctx, g.place.Enter != "", func(tx session) error {
+	err = g.own(ctx, g.resource.Enter != "", func(tx session) error {
 		mark, refusal = g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Raise(stamp) })
 		return refusal
 	})
@@ -233,7 +233,7 @@ func (g *Guard) move(
 		if err != nil {
 			return err
 		}
-		_, err = tx.exec(ctx, g.sql.rekey, g.place.Name, from.Key, int64(from.Token), mark.Key, actor, note)
+		_, err = tx.exec(ctx, g.sql.rekey, g.resource.Name, from.Key, int64(from.Token), mark.Key, actor, note)
 		return err
 	})
 	return mark, err
@@ -242,7 +242,7 @@ func (g *Guard) move(
 // Rekeyed returns the last Rekey or Reset. It is zero if there was none.
 func (g *Guard) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
 	err = g.own(ctx, true, func(tx session) error {
-		err := tx.row(ctx, g.sql.rekeyed, []any{g.place.Name}, &r.At, &r.From, &r.Actor, &r.Note)
+		err := tx.row(ctx, g.sql.rekeyed, []any{g.resource.Name}, &r.At, &r.From, &r.Actor, &r.Note)
 		if errors.Is(err, errNoRow) {
 			return nil
 		}

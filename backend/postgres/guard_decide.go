@@ -20,7 +20,7 @@ func (g *Guard) decide(ctx context.Context, tx session, law func(fence.Mark) (fe
 	if err != nil {
 		return fence.Mark{}, g.explain(ctx, err)
 	}
-	return g.place.Decide(before, law, func(text string, args []any) error {
+	return g.resource.Decide(before, law, func(text string, args []any) error {
 		moved, err := tx.exec(ctx, text, args...)
 		if err != nil {
 			return g.explain(ctx, err)
@@ -42,12 +42,12 @@ func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
 	if err := tx.row(ctx, g.sql.limit, []any{g.waits, g.idles}, &usual, &set, &idle); err != nil {
 		return fence.Mark{}, err
 	}
-	mark, err := g.read(ctx, tx, g.place.Lock)
-	if errors.Is(err, ErrNoSuchRow) && g.place.Enter != "" {
-		if _, err := tx.exec(ctx, g.place.Enter, g.place.Args...); err != nil {
+	mark, err := g.read(ctx, tx, g.resource.Lock)
+	if errors.Is(err, ErrNoSuchRow) && g.resource.Enter != "" {
+		if _, err := tx.exec(ctx, g.resource.Enter, g.resource.Args...); err != nil {
 			return fence.Mark{}, err
 		}
-		mark, err = g.read(ctx, tx, g.place.Lock)
+		mark, err = g.read(ctx, tx, g.resource.Lock)
 	}
 	if err != nil {
 		return fence.Mark{}, err
@@ -60,9 +60,9 @@ func (g *Guard) lock(ctx context.Context, tx session) (fence.Mark, error) {
 func (g *Guard) read(ctx context.Context, tx session, text string) (fence.Mark, error) {
 	var key, grant, seq string
 	var token int64
-	err := tx.row(ctx, text, g.place.Args, &key, &token, &grant, &seq)
+	err := tx.row(ctx, text, g.resource.Args, &key, &token, &grant, &seq)
 	if errors.Is(err, errNoRow) {
-		if g.place.Enter != "" && text == g.place.Mark {
+		if g.resource.Enter != "" && text == g.resource.Mark {
 			return fence.Mark{}, nil
 		}
 		return fence.Mark{}, fmt.Errorf("guard %s: %w; insert the row before it is guarded", g.target, ErrNoSuchRow)
@@ -118,7 +118,7 @@ func (g *Guard) trust(ctx context.Context, tx session) error {
 	}
 	var altered bool
 	var who string
-	if err := tx.row(ctx, g.sql.trusted, []any{g.place.Table}, &altered, &who); err != nil {
+	if err := tx.row(ctx, g.sql.trusted, []any{g.resource.Table}, &altered, &who); err != nil {
 		return err
 	}
 	if altered {
@@ -142,11 +142,11 @@ var errCode = errors.New("another role may have code run by whoever uses the tab
 // takes a second connection only to make the schema, and waits for it at most
 // longestSetup.
 func (g *Guard) prepare(ctx context.Context, tx session) error {
-	if g.made.Load() || g.setup == nil || g.place.Enter == "" {
+	if g.made.Load() || g.setup == nil || g.resource.Enter == "" {
 		return nil
 	}
 	var there bool
-	if err := tx.row(ctx, g.sql.there, []any{g.place.Table}, &there); err != nil {
+	if err := tx.row(ctx, g.sql.there, []any{g.resource.Table}, &there); err != nil {
 		return err
 	}
 	if !there {
@@ -186,7 +186,7 @@ func (g *Guard) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("guard %s: %w: %s; nothing was changed: %w", g.target, guard.ErrBusy, g.holder(ctx), err)
 	case errors.Is(err, errSetup), errors.Is(err, errCode):
 		return fmt.Errorf("guard %s: %w", g.target, err)
-	case hasCode(err, "42P01") && (g.setup == nil || g.place.Enter == ""):
+	case hasCode(err, "42P01") && (g.setup == nil || g.resource.Enter == ""):
 		return fmt.Errorf("guard %s: %w; if it is Croft's own table, make the schema first: croft schema postgres",
 			g.target, err)
 	}
@@ -202,7 +202,7 @@ func (g *Guard) holder(ctx context.Context) string {
 	_ = g.db.within(ctx, func(tx session) error {
 		var pid, millis int64
 		var name, state string
-		if err := tx.row(ctx, g.sql.holder, []any{g.place.Table}, &pid, &name, &state, &millis); err != nil {
+		if err := tx.row(ctx, g.sql.holder, []any{g.resource.Table}, &pid, &name, &state, &millis); err != nil {
 			return err
 		}
 		text = fmt.Sprintf("server process %d (%s, %s) has been in a transaction for %s; "+

@@ -20,18 +20,18 @@ import (
 
 var levels = []pgx.TxIsoLevel{pgx.ReadUncommitted, pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
 
-// places are both forms of a guard's place, each with a fresh resource.
-func places(t *testing.T) map[string]postgres.Place {
+// resources makes a fresh resource of each form.
+func resources(t *testing.T) map[string]postgres.Resource {
 	table, fresh := guarded(t)
-	return map[string]postgres.Place{
+	return map[string]postgres.Resource{
 		"fence row": postgres.FenceRow{Name: table},
 		"columns":   postgres.Columns{Table: table, Where: "id = $1", Args: []any{fresh(t)}},
 	}
 }
 
-func newGuard(t *testing.T, place postgres.Place, o postgres.GuardOptions) *postgres.Guard {
+func newGuard(t *testing.T, resource postgres.Resource, o postgres.GuardOptions) *postgres.Guard {
 	t.Helper()
-	g, err := postgres.NewGuard(shared(t), place, &o)
+	g, err := postgres.NewGuard(shared(t), resource, &o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +46,9 @@ func TestNoLevelLetsAStaleOwnerThrough(t *testing.T) {
 	ctx := t.Context()
 	own := schema()
 	for _, level := range levels {
-		for form, place := range places(t) {
+		for form, resource := range resources(t) {
 			t.Run(fmt.Sprintf("%s at %s", form, level), func(t *testing.T) {
-				g := newGuard(t, place, postgres.GuardOptions{Schema: own, LockWait: testenv.Patience})
+				g := newGuard(t, resource, postgres.GuardOptions{Schema: own, LockWait: testenv.Patience})
 				if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {
 					t.Fatal(err)
 				}
@@ -97,18 +97,18 @@ func TestARaiseWaitsAtEveryDefaultLevel(t *testing.T) {
 	db := stdlib.OpenDBFromPool(strict)
 	defer db.Close()
 	own := schema()
-	for form, place := range places(t) {
+	for form, resource := range resources(t) {
 		for _, driver := range []string{"pgx", "database/sql"} {
 			t.Run(form+" through "+driver, func(t *testing.T) {
 				o := &postgres.GuardOptions{Schema: own, LockWait: testenv.Patience}
-				g, err := postgres.NewGuard(strict, place, o)
+				g, err := postgres.NewGuard(strict, resource, o)
 				if driver != "pgx" {
-					g, err = postgres.NewSQLGuard(db, place, o)
+					g, err = postgres.NewSQLGuard(db, resource, o)
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				writer := newGuard(t, place, *o)
+				writer := newGuard(t, resource, *o)
 				mark, err := writer.Mark(ctx)
 				if err != nil {
 					t.Fatal(err)
@@ -146,9 +146,9 @@ func TestASavepointThatIsRolledBackUndoesAdmit(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	own := schema()
-	for form, place := range places(t) {
+	for form, resource := range resources(t) {
 		t.Run(form, func(t *testing.T) {
-			g := newGuard(t, place, postgres.GuardOptions{Schema: own, LockWait: time.Second})
+			g := newGuard(t, resource, postgres.GuardOptions{Schema: own, LockWait: time.Second})
 			if _, err := g.Raise(ctx, stampOf(10, 1)); err != nil {
 				t.Fatal(err)
 			}
@@ -228,12 +228,12 @@ func TestAdmitNeedsNoSecondConnection(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	own := schema()
-	for form, place := range places(t) {
+	for form, resource := range resources(t) {
 		if _, err := newGuard(t, postgres.FenceRow{Name: "makes/the/schema"}, postgres.GuardOptions{Schema: own}).Raise(ctx, stampOf(1, 1)); err != nil {
 			t.Fatal(err)
 		}
 		p := pool(t, server.url+"&pool_max_conns=1")
-		g, err := postgres.NewGuard(p, place, &postgres.GuardOptions{Schema: own})
+		g, err := postgres.NewGuard(p, resource, &postgres.GuardOptions{Schema: own})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,14 +51,14 @@ func TestGuardConformance(t *testing.T) {
 			less := form != "columns" || driver != "pgx"
 			guardtest.Run(t, guardtest.Harness{Large: 1 << 20, SideBySide: true, Slow: less, Make: func(t testing.TB) guardtest.Resource {
 				id := fresh(t)
-				var place postgres.Place = postgres.FenceRow{Name: fmt.Sprintf("%s/%d", table, id)}
+				var resource postgres.Resource = postgres.FenceRow{Name: fmt.Sprintf("%s/%d", table, id)}
 				if form == "columns" {
-					place = postgres.Columns{Table: table, Where: "id = $1", Args: []any{id}}
+					resource = postgres.Columns{Table: table, Where: "id = $1", Args: []any{id}}
 				}
 				o := &postgres.GuardOptions{Schema: own, LockWait: 30 * time.Second}
 				return guardtest.Resource{
 					Open: func(t testing.TB) guardtest.Handle {
-						g, err := postgres.NewGuard(p, place, o)
+						g, err := postgres.NewGuard(p, resource, o)
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -78,7 +78,7 @@ func TestGuardConformance(t *testing.T) {
 						}
 						db := stdlib.OpenDBFromPool(p)
 						t.Cleanup(func() { _ = db.Close() })
-						if g, err = postgres.NewSQLGuard(db, place, o); err != nil {
+						if g, err = postgres.NewSQLGuard(db, resource, o); err != nil {
 							t.Fatal(err)
 						}
 						return handle(g, func(ctx context.Context, stamp fence.Stamp, payload []byte) error {

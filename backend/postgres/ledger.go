@@ -174,7 +174,7 @@ func (l *Ledger) send(ctx context.Context, do func(context.Context) error) (err 
 
 // within runs do in a transaction of the ledger's own. The transaction waits
 // for no lock longer than wait.
-func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) error) error {
+func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*ledgerTx) error) error {
 	return l.send(ctx, func(ctx context.Context) error {
 		return pgxDatabase{l.pool}.within(ctx, func(s session) error {
 			var was string
@@ -182,7 +182,7 @@ func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) 
 			if err := s.row(ctx, l.sql.limit, args, &was, new(string), new(string)); err != nil {
 				return err
 			}
-			return do(&desk{ledger: l, session: s})
+			return do(&ledgerTx{ledger: l, session: s})
 		})
 	})
 }
@@ -190,11 +190,13 @@ func (l *Ledger) within(ctx context.Context, wait time.Duration, do func(*desk) 
 // In returns the operations on items inside the caller's own transaction. They
 // take effect when it commits. Rows that they have locked stay locked until it
 // ends.
-func (l *Ledger) In(tx pgx.Tx) work.Operations { return &desk{ledger: l, session: pgxSession{tx}} }
+func (l *Ledger) In(tx pgx.Tx) work.Operations { return &ledgerTx{ledger: l, session: pgxSession{tx}} }
 
 // InSQL is [Ledger.In] for a transaction of database/sql on the same database,
 // with any driver.
-func (l *Ledger) InSQL(tx *sql.Tx) work.Operations { return &desk{ledger: l, session: sqlSession{tx}} }
+func (l *Ledger) InSQL(tx *sql.Tx) work.Operations {
+	return &ledgerTx{ledger: l, session: sqlSession{tx}}
+}
 
 // call sends one statement, in a transaction of its own. If a stricter default
 // level makes that fail because of another transaction, call sends the

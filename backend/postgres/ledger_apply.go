@@ -145,9 +145,9 @@ func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []in
 		ids[n] = requests[i].ID
 	}
 	blocked := map[work.ID]bool{}
-	err := l.within(ctx, l.lockWait, func(d *desk) error {
+	err := l.within(ctx, l.lockWait, func(tx *ledgerTx) error {
 		clear(blocked)
-		rows, err := d.session.texts(ctx, l.sql.workBlocked, list(ids))
+		rows, err := tx.session.texts(ctx, l.sql.workBlocked, list(ids))
 		for _, id := range rows {
 			blocked[work.ID(clerk.Plain(id))] = true
 		}
@@ -161,12 +161,12 @@ func (l *Ledger) blocked(ctx context.Context, requests []work.Request, todo []in
 func (l *Ledger) byLaw(
 	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int, wait time.Duration,
 ) error {
-	return l.within(ctx, wait, func(d *desk) error {
-		changed, err := clerk.Apply(ctx, d, requests, answers, todo)
+	return l.within(ctx, wait, func(tx *ledgerTx) error {
+		changed, err := clerk.Apply(ctx, tx, requests, answers, todo)
 		if err != nil {
 			return err
 		}
-		return d.tell(ctx, l.sql.workWake, changed)
+		return tx.tell(ctx, l.sql.workWake, changed)
 	})
 }
 

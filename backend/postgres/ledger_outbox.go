@@ -33,9 +33,9 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error) {
 	var taken []work.Effect
 	var refused error
-	err := l.within(ctx, l.lockWait, func(d *desk) (err error) {
-		taken, refused, err = clerk.Take(ctx, d, q, func(now time.Time) ([]work.Effect, error) {
-			rows, err := d.session.texts(ctx, l.sql.workTake, now.UnixMicro(), maybe(q.To), q.Limit)
+	err := l.within(ctx, l.lockWait, func(tx *ledgerTx) (err error) {
+		taken, refused, err = clerk.Take(ctx, tx, q, func(now time.Time) ([]work.Effect, error) {
+			rows, err := tx.session.texts(ctx, l.sql.workTake, now.UnixMicro(), maybe(q.To), q.Limit)
 			if err != nil {
 				return nil, err
 			}
@@ -84,11 +84,11 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 func (l *Ledger) settle(
 	ctx context.Context, settlements []work.Settlement, answers []work.EffectAnswer, todo []int, wait time.Duration,
 ) error {
-	return l.within(ctx, wait, func(d *desk) error {
-		changed, err := clerk.Settle(ctx, d, settlements, answers, todo)
+	return l.within(ctx, wait, func(tx *ledgerTx) error {
+		changed, err := clerk.Settle(ctx, tx, settlements, answers, todo)
 		if err != nil {
 			return err
 		}
-		return d.tell(ctx, l.sql.workWake, changed)
+		return tx.tell(ctx, l.sql.workWake, changed)
 	})
 }

@@ -181,15 +181,15 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 		return work.Pruned{}, err
 	}
 	var pruned work.Pruned
-	err = l.within(ctx, l.lockWait, func(d *desk) error {
+	err = l.within(ctx, l.lockWait, func(tx *ledgerTx) error {
 		// First lock, then look again: an operator may have made an effect
 		// pending meanwhile.
-		old, err := d.session.texts(ctx, l.sql.workPrunable, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
+		old, err := tx.session.texts(ctx, l.sql.workPrunable, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
 		if err != nil {
 			return err
 		}
 		args := []any{list(old), clerk.Cut(now, r.Refusals), limit}
-		return d.session.row(ctx, l.sql.workPrune, args, &pruned.Items, &pruned.Refusals)
+		return tx.session.row(ctx, l.sql.workPrune, args, &pruned.Items, &pruned.Refusals)
 	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(explain(ctx, err))

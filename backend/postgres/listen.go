@@ -42,8 +42,8 @@ const (
 type listener struct {
 	store    *Store
 	log      *slog.Logger
-	id       string        // names the store in lines
-	farewell time.Duration // how long close tries to step out of lines; longer in tests
+	id       string        // names the store in queues
+	farewell time.Duration // how long close tries to step out of queues; longer in tests
 
 	mu     sync.Mutex
 	link   *link // nil while there is none
@@ -186,7 +186,7 @@ func (l *listener) broke(k *link) {
 	}
 }
 
-// close ends all watches, steps out of all lines, and ends the connection.
+// close ends all watches, steps out of all queues, and ends the connection.
 func (l *listener) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), l.farewell)
 	defer cancel()

@@ -80,7 +80,7 @@ func openGuard(ctx context.Context, u *url.URL) (guard.Guard, error) {
 		return nil, err
 	}
 	if guard.IsNamed(ctx) {
-		g.setup, g.named = nil, true // make no schema at a place that somebody else chose
+		g.setup, g.named = nil, true // make no schema in a database that somebody else chose
 	}
 	g.close = sync.OnceFunc(pool.Close)
 	return g, nil

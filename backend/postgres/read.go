@@ -35,7 +35,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 	case errors.Is(err, pgx.ErrNoRows):
 		return tenure.Record{}, nil
 	case err != nil:
-		return tenure.Record{}, store.Unknown(explain(ctx, err))
+		return tenure.Record{}, store.Unknown(explainStore(ctx, err))
 	}
 	rec, err := unpack(key, split(packed), past)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure
 		return rows.Err()
 	})
 	if err != nil {
-		return nil, explain(ctx, err)
+		return nil, explainStore(ctx, err)
 	}
 	return records, nil
 }
@@ -116,7 +116,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var us int64
 	err := s.run(ctx, func(ctx context.Context) error { return s.pool.QueryRow(ctx, s.sql.now).Scan(&us) })
 	if err != nil {
-		return time.Time{}, store.Unknown(explain(ctx, err))
+		return time.Time{}, store.Unknown(explainStore(ctx, err))
 	}
 	return fromMicro(us), nil
 }

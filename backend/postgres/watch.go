@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// registered is how long the database keeps a client's place in the line of
-	// a key. A store that still waits renews its place when half of that is
-	// over. So a place always lasts longer than the hub relies on it.
+	// registered is how long the database keeps a client's position in the
+	// queue of a key. A store that still waits renews its position when half of
+	// that is over. So a position always lasts longer than the hub relies on
+	// it.
 	registered = time.Minute
-	// enterWait bounds how long entering a line waits for the lease's row. The
+	// enterWait bounds how long entering a queue waits for the lease's row. The
 	// hub gives up soon after that, and tries again.
 	enterWait = time.Second
 )
@@ -69,7 +70,8 @@ func (s *Store) listening(ctx context.Context) error {
 	return err
 }
 
-// asking notes which acquires ask for a place in line: those of watched keys.
+// asking notes which acquires ask for a position in the queue: those of watched
+// keys.
 func (s *Store) asking(b *batch, todo []int) {
 	for _, i := range todo {
 		if b.requests[i].Verb != tenure.Acquire || !s.hub.Watches(b.requests[i].Key) {
@@ -82,7 +84,7 @@ func (s *Store) asking(b *batch, todo []int) {
 	}
 }
 
-// asked tells the hub the outcome of these acquires: granted, or in line.
+// asked tells the hub the outcome of these acquires: granted, or in the queue.
 func (s *Store) asked(b *batch) {
 	for i := range b.waiters {
 		if b.waiters[i] == "" {
@@ -115,8 +117,8 @@ func (l *listener) Subscribe(_ context.Context, key string) error {
 // Unsubscribe does nothing: the hub ignores keys that nobody waits for.
 func (*listener) Unsubscribe(string) {}
 
-// Enter puts the store into the line of a key, or keeps its place there.
-func (l *listener) Enter(ctx context.Context, key string) (placed bool, err error) {
+// Enter puts the store into the queue of a key, or keeps its position there.
+func (l *listener) Enter(ctx context.Context, key string) (queued bool, err error) {
 	s := l.store
 	wait, lasts := min(s.waitMillis(), int32(enterWait.Milliseconds())), int32(registered.Milliseconds())
 	err = s.send(ctx, func(ctx context.Context) error {
@@ -126,8 +128,8 @@ func (l *listener) Enter(ctx context.Context, key string) (placed bool, err erro
 	return err == nil, err
 }
 
-// StepOut takes the store out of the lines of keys. If that fails, its places
-// lapse.
+// StepOut takes the store out of the queues of keys. If that fails, its
+// positions lapse.
 func (l *listener) StepOut(ctx context.Context, keys []string) {
 	_, _ = l.store.pool.Exec(ctx, l.store.sql.leave, l.id, keys)
 }

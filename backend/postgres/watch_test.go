@@ -53,7 +53,7 @@ func beside(t *testing.T, schema string) *postgres.Store {
 	return st
 }
 
-// closes closes a store. It waits until the store has left all lines, however
+// closes closes a store. It waits until the store has left all queues, however
 // slow the machine is.
 func closes(t *testing.T, st *postgres.Store) {
 	t.Helper()
@@ -172,9 +172,9 @@ func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 	}
 }
 
-// TestWhoAsksInVainKeepsItsPlace: a client that has not waited gets the key
+// TestWhoAsksInVainKeepsItsPosition: a client that has not waited gets the key
 // first. The named client asks in vain, and is named again.
-func TestWhoAsksInVainKeepsItsPlace(t *testing.T) {
+func TestWhoAsksInVainKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	key := "watch/vain"
@@ -218,7 +218,7 @@ func TestANamedClientThatDoesNotComeStallsNobody(t *testing.T) {
 	must(t, waiter, claim(mine.Key, "bob"))
 }
 
-// TestAClientThatWaitsNoMoreIsNotNamed: it steps out of the line, whether its
+// TestAClientThatWaitsNoMoreIsNotNamed: it steps out of the queue, whether its
 // watch ends or the client is closed.
 func TestAClientThatWaitsNoMoreIsNotNamed(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestAClientThatWaitsNoMoreIsNotNamed(t *testing.T) {
 	mine := claim("watch/gone", "ann")
 	must(t, st, mine)
 	heard := listen(t, name)
-	inLine := func() int64 { return number(t, "SELECT count(*) FROM "+name+".waiter") }
+	inQueue := func() int64 { return number(t, "SELECT count(*) FROM "+name+".waiter") }
 
 	closed := beside(t, name)
 	left := waitsFor(t, closed, mine.Key)
@@ -240,16 +240,16 @@ func TestAClientThatWaitsNoMoreIsNotNamed(t *testing.T) {
 	}
 	stays := beside(t, name)
 	c := waitsFor(t, stays, mine.Key)
-	if n := inLine(); n != 3 {
-		t.Fatalf("%d clients are in line, want 3", n)
+	if n := inQueue(); n != 3 {
+		t.Fatalf("%d clients are in the queue, want 3", n)
 	}
 	closes(t, closed)
 	for range left { // it may have been woken before; that it ends is the point
 	}
 	cancel()
-	testenv.Eventually(t, "the others have left the line", func() error {
-		if n := inLine(); n != 1 {
-			return fmt.Errorf("%d are in line", n)
+	testenv.Eventually(t, "the others have left the queue", func() error {
+		if n := inQueue(); n != 1 {
+			return fmt.Errorf("%d are in the queue", n)
 		}
 		return nil
 	})

@@ -17,10 +17,11 @@ import (
 type batch struct {
 	requests []tenure.Request
 	answers  []store.Answer
-	waiters  []string // the store's id for each request that asks for a place in line, or nil
+	waiters  []string // the store's id for each request that asks for a position in the queue, or nil
 }
 
-// waiter returns the id under which request i asks for a place in line, or "".
+// waiter returns the id under which request i asks for a position in the queue,
+// or "".
 func (b *batch) waiter(i int) string {
 	if b.waiters == nil {
 		return ""

@@ -22,7 +22,7 @@ var errReply = errors.New("redis: a script's reply is not what it returns; is a 
 type verdict byte
 
 // refusals maps outcomes to the law's reasons. Capital letters say that the
-// store has also been put into the line of waiters.
+// store has also been put into the queue of waiters.
 var refusals = map[verdict]tenure.Why{
 	'h': tenure.WhyHeld, 'H': tenure.WhyHeld, 'r': tenure.WhyReserved, 'R': tenure.WhyReserved,
 	'o': tenure.WhyHold, 'p': tenure.WhyPeriod,
@@ -39,8 +39,8 @@ const (
 	isDamaged  verdict = '!'
 )
 
-// inLine reports whether a refused acquire has put the store into the line.
-func (o verdict) inLine() bool { return o == 'H' || o == 'R' }
+// inQueue reports whether a refused acquire has put the store into the queue.
+func (o verdict) inQueue() bool { return o == 'H' || o == 'R' }
 
 // answer reads the script's answer to a request and sets a to what the law
 // would return.
@@ -62,7 +62,11 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 		*a = store.Answer{Err: store.Unknown(errReply)}
 		return said
 	}
-	if err != nil || said == isDamaged {
+	if said == isDamaged {
+		a.Err = store.Fault(damaged(req.Key, err))
+		return said
+	}
+	if err != nil {
 		a.Err = store.Unknown(damaged(req.Key, err))
 		return said
 	}

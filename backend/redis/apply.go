@@ -42,21 +42,26 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	if err := s.usable(ctx); err != nil {
 		return unanswered(answers, waves, err)
 	}
+	asked := false // an earlier try may have taken effect
 	if len(waves) == 1 && s.bounded && !s.slow.Load() {
 		left := s.send(briefly{ctx, time.Now().Add(patience)}, true, waves[0], requests, answers)
-		if len(left) == 0 {
+		if len(left) == 0 || allFaults(left, answers) {
 			return answers
 		}
 		if ctx.Err() != nil {
 			return unanswered(answers, [][]*chunk{left}, wait.Ended(ctx))
 		}
-		waves[0] = left
+		waves[0], asked = left, true
 	}
-	asked := slices.Clone(requests) // the goroutine may outlive this call
+	requests = slices.Clone(requests) // the goroutine may outlive this call
 	got, err := wait.For(ctx, func() ([]store.Answer, error) {
-		got := make([]store.Answer, len(asked))
+		got := make([]store.Answer, len(requests))
 		for _, chunks := range waves {
-			s.send(ctx, false, chunks, asked, got)
+			left := s.send(ctx, true, chunks, requests, got)
+			if len(left) == 0 || !asked && allFaults(left, got) {
+				continue
+			}
+			s.send(ctx, false, left, requests, got)
 		}
 		return got, nil
 	})
@@ -140,8 +145,12 @@ func (s *Store) send(
 		}
 		err := calls[n].cmd.Err()
 		if err != nil {
-			left, slow = append(left, c), slow || !replied(err)
-			err = store.Unknown(explain(err))
+			cause := explain(err)
+			if once && s.sendsOnce(calls) {
+				cause = explainStore(err)
+			}
+			left, slow = append(left, c), slow || !replied(err) && !store.IsFault(cause)
+			err = store.Unknown(cause)
 		}
 		reply := packed{rest: calls[n].cmd.Val()}
 		now := reply.time()
@@ -165,6 +174,25 @@ func (s *Store) send(
 		s.slow.Store(slow)
 	}
 	return left
+}
+
+// sendsOnce reports whether go-redis sends calls at most once if it is told to.
+// It repeats pipelines, and asks other nodes of a cluster.
+func (s *Store) sendsOnce(calls []*call[*goredis.StringCmd]) bool {
+	_, single := s.client.(*goredis.Client)
+	return single && len(calls) == 1 && s.wait == 0
+}
+
+// allFaults reports whether chunks have certainly not been carried out.
+func allFaults(chunks []*chunk, answers []store.Answer) bool {
+	for _, c := range chunks {
+		for _, i := range c.indexes {
+			if !store.IsFault(answers[i].Err) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Flags for apply.lua, to be added up.

@@ -82,9 +82,9 @@
 --# END_RELEASED 1, END_FAILED 2, END_EXPIRED 3, END_TAKEN_OVER 4
 --# END_SUPERSEDED 5
 
---# Outcomes of a request. "In line" means that the store now waits for the key.
---# GRANTED 'g', DONE 'd', IS_HELD 'h', IS_HELD_IN_LINE 'H', IS_RESERVED 'r'
---# IS_RESERVED_IN_LINE 'R'
+--# Outcomes of a request. "In queue": the store now waits for the key.
+--# GRANTED 'g', DONE 'd', IS_HELD 'h', IS_HELD_IN_QUEUE 'H', IS_RESERVED 'r'
+--# IS_RESERVED_IN_QUEUE 'R'
 --# ON_HOLD 'o', IN_PERIOD 'p', WAS_RELEASED 'l', HAS_EXPIRED 'e'
 --# WAS_SUPERSEDED 's', WAS_TAKEN_OVER 't'
 --# UNKNOWN 'u', SECRET_USED 'x', NO_TOKENS 'n', DAMAGED '!'
@@ -131,8 +131,8 @@ local function past(key, grant, grants, transfers)
     at = string.find(grants, digits, at + 1, true)
     if not at then return nil end
     local nth = transfers - (#grants - at + 1) / DIGITS
-    local place = nth % HISTORY + 1
-    local term = nth % 1 == 0 and call('HGET', key, sub(LETTERS, place, place))
+    local letter = nth % HISTORY + 1
+    local term = nth % 1 == 0 and call('HGET', key, sub(LETTERS, letter, letter))
     if term and #term >= PAST_SIZE and #term <= MOST_TERM then
       local ended, began, _, cause, _, _, _, _, _, theirs = read(PAST_TERM, term)
       if theirs == grant then return ended, began, cause end
@@ -334,7 +334,7 @@ for i = 2, #KEYS do
 
   -- The new term --------------------------------------------------------------
 
-  local place, old_term, old_grants -- the term before: its field, and its value; and the grants up to it, for "g"
+  local letter, old_term, old_grants -- the term before: its field, and its value; and the grants up to it, for "g"
   if new_state then
     local new_token = max((record and token or 0) + 1, above + 1, now)
     if new_token > MAX_TOKEN then
@@ -354,8 +354,8 @@ for i = 2, #KEYS do
         end
         old_term = pack(PAST, how, began, finished) .. sub(record, HEAD_SIZE + 1)
           .. (#words > names_size and sub(words, 1, names_size) or words)
-        place = transfers % HISTORY + 1
-        place = sub(LETTERS, place, place)
+        letter = transfers % HISTORY + 1
+        letter = sub(LETTERS, letter, letter)
         -- Forget the oldest grant if there are too many.
         old_grants = sub(found[3] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS)
         if new_cause == HANDOFF then -- keep the operator's texts, which follow owner and instance
@@ -398,9 +398,9 @@ for i = 2, #KEYS do
         progressed, progress_size) .. sub(record, HEAD_SIZE + 1)
     end
     if old_term and words_changed then
-      call('HSET', key, 'r', record, 'g', old_grants, place, old_term, 'x', words)
+      call('HSET', key, 'r', record, 'g', old_grants, letter, old_term, 'x', words)
     elseif old_term then
-      call('HSET', key, 'r', record, 'g', old_grants, place, old_term)
+      call('HSET', key, 'r', record, 'g', old_grants, letter, old_term)
     elseif words_changed then
       call('HSET', key, 'r', record, 'x', words)
     else
@@ -434,20 +434,20 @@ for i = 2, #KEYS do
 
   if record and (verb >= LEAVE or flag == WATCHING and verb == ACQUIRE)
     and (waited == 1 or outcome == IS_HELD or outcome == IS_RESERVED) then
-    local line = waited == 1 and sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE) or ''
-    local at = string.find(line, asker, 1, true)
+    local queue = waited == 1 and sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE) or ''
+    local at = string.find(queue, asker, 1, true)
     if outcome == DONE or outcome == GRANTED then -- the store waits no more
-      if at then line = sub(line, 1, at - 1) .. sub(line, at + WAITER_SIZE) end
+      if at then queue = sub(queue, 1, at - 1) .. sub(queue, at + WAITER_SIZE) end
     elseif outcome == IS_HELD or outcome == IS_RESERVED then
-      if at then -- the store keeps its place
-        line = sub(line, 1, at - 1) .. pack(WAITER, asker, now) .. sub(line, at + WAITER_SIZE)
-      elseif #line < MOST_WAITERS * WAITER_SIZE then
-        at, line = #line, line .. pack(WAITER, asker, now)
+      if at then -- the store keeps its position
+        queue = sub(queue, 1, at - 1) .. pack(WAITER, asker, now) .. sub(queue, at + WAITER_SIZE)
+      elseif #queue < MOST_WAITERS * WAITER_SIZE then
+        at, queue = #queue, queue .. pack(WAITER, asker, now)
       end
-      if at then outcome = outcome == IS_HELD and IS_HELD_IN_LINE or IS_RESERVED_IN_LINE end
+      if at then outcome = outcome == IS_HELD and IS_HELD_IN_QUEUE or IS_RESERVED_IN_QUEUE end
     end
     if at then
-      call('HSET', key, 'w', line)
+      call('HSET', key, 'w', queue)
       wrote = true
       if waited == 0 then
         record = sub(record, 1, WAITED_AT - 1) .. '\1' .. sub(record, WAITED_AT + 1)
@@ -491,17 +491,17 @@ if changed then
   for _, key in ipairs(changed) do
     local word = messages[key]
     if word == NEXT then -- name the first waiter that has not lapsed; others may still ask first
-      local line, id, asked = sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE), nil, nil
+      local queue, id, asked = sub(call('HGET', key, 'w') or '', 1, MOST_WAITERS * WAITER_SIZE), nil, nil
       word = ''
-      while word == '' and #line >= WAITER_SIZE do
-        id, asked = read(WAITER, line)
-        line = sub(line, WAITER_SIZE + 1)
-        -- The named store keeps its place in case another one asks first. Its
-        -- time is 0, so that the next message passes it over, unless it asks.
-        if asked + LAPSE > now then word, line = id, pack(WAITER, id, 0) .. line end
+      while word == '' and #queue >= WAITER_SIZE do
+        id, asked = read(WAITER, queue)
+        queue = sub(queue, WAITER_SIZE + 1)
+        -- The named store keeps its position in case another one asks first.
+        -- Its time is 0, so the next message passes it over, unless it asks.
+        if asked + LAPSE > now then word, queue = id, pack(WAITER, id, 0) .. queue end
       end
-      if #line >= WAITER_SIZE then
-        call('HSET', key, 'w', line)
+      if #queue >= WAITER_SIZE then
+        call('HSET', key, 'w', queue)
       else
         local record = call('HGET', key, 'r')
         call('HSET', key, 'r', sub(record, 1, WAITED_AT - 1) .. '\0' .. sub(record, WAITED_AT + 1))

@@ -10,7 +10,7 @@ import (
 
 // flaws are ways to break the script. Each has the part of the suite that must
 // notice it.
-var flaws = []struct{ name, group, place, change string }{
+var flaws = []struct{ name, group, old, change string }{
 	{"anybody releases", "transitions", "    if mine and alive then\n      outcome, record_changed, state", "    if alive then\n      outcome, record_changed, state"},
 	{"anybody renews", "transitions", "if mine and state == HELD and", "if record and state == HELD and"},
 	{"a lease is renewed after its deadline", "repeats", "(now < deadline or flag == RESUMING)", "true"},
@@ -21,7 +21,7 @@ var flaws = []struct{ name, group, place, change string }{
 	{"a secret is granted twice", "repeats", "    elseif over then\n      outcome = lost(over, as) -- a secret", "    elseif false then\n      outcome = lost(over, as) -- a secret"},
 	{"a secret of the past is granted again", "repeats", "over, as = past(key, grant, found[3] or '', transfers)", "over = nil"},
 	{"the history is not kept", "history", "old_term = pack(PAST", "old_term = nil and pack(PAST"},
-	{"the history is one too short", "history", "place = transfers % HISTORY + 1", "place = transfers % (HISTORY - 1) + 1"},
+	{"the history is one too short", "history", "letter = transfers % HISTORY + 1", "letter = transfers % (HISTORY - 1) + 1"},
 	{"a repeated acquire prolongs", "repeats", "outcome = DONE -- the reply was lost", "outcome, record_changed, deadline = DONE, true, now + lease_ttl -- the reply was lost"},
 	{"a shorter renewal takes time back", "deadlines", "if now + lease_ttl >= deadline or now < renewed then deadline", "if true then deadline"},
 	{"a reservation is for everybody", "reservations", "elseif is_reserved and sub(words", "elseif false and sub(words"},
@@ -43,7 +43,7 @@ func TestScriptsBrokenOnPurposeAreCaught(t *testing.T) {
 	for _, f := range flaws {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			lua := variant(t, f.place, f.change)
+			lua := variant(t, f.old, f.change)
 			caught := false
 			failures := storetest.Failures(t, func(tb testing.TB) storetest.Harness {
 				if caught {

@@ -85,13 +85,13 @@ func TestAReconnectDuringACheckWakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, owner := range []string{"ann", "bob"} { // bob is in line
+	for _, owner := range []string{"ann", "bob"} { // bob is in the queue
 		st.Apply(t.Context(), []tenure.Request{{
 			Verb: tenure.Acquire, Key: "lone/key", Secret: tenure.NewSecret(), Owner: owner, Instance: "i", TTL: time.Hour,
 		}})
 	}
-	if !st.hub.Placed(st.names.record("lone/key")) {
-		t.Fatal("it is not in line")
+	if !st.hub.Queued(st.names.record("lone/key")) {
+		t.Fatal("it is not in the queue")
 	}
 	lose(st.names.record("lone/key"))
 	st.listener.check()

@@ -31,7 +31,7 @@ func split(requests []tenure.Request, answers []store.Answer) [][]*chunk {
 		return [][]*chunk{{c}}
 	}
 	open := map[string]*chunk{}   // by namespace
-	placed := map[string]*chunk{} // by key
+	chunks := map[string]*chunk{} // by key
 	var all []*chunk
 	last := -1
 	for i := range requests {
@@ -46,11 +46,11 @@ func split(requests []tenure.Request, answers []store.Answer) [][]*chunk {
 			open[namespace] = c
 			all = append(all, c)
 		}
-		if before := placed[key]; before != nil && before != c {
+		if before := chunks[key]; before != nil && before != c {
 			c.wave = max(c.wave, before.wave+1)
 		}
 		c.indexes = append(c.indexes, i)
-		placed[key] = c
+		chunks[key] = c
 		last = max(last, c.wave)
 	}
 	waves := make([][]*chunk, last+1)

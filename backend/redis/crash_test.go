@@ -32,14 +32,14 @@ func TestAKilledServerBreaksNoLaw(t *testing.T) {
 			if c.forgets { // otherwise the server would forget the marks as well
 				guarding = dial(t, testenv.RedisAlone(t))
 			}
-			place := written(t, guarding)
-			place.TTL, place.Forgets = time.Second, c.forgets
+			harness := written(t, guarding)
+			harness.TTL, harness.Forgets = time.Second, c.forgets
 			for range 32 {
 				client := goredis.NewClient(&goredis.Options{Addr: server.Addr, MaxRetries: -1, DialerRetries: 1, PoolSize: 2})
 				t.Cleanup(func() { client.Close() })
-				place.Stores = append(place.Stores, New(client, nil))
+				harness.Stores = append(harness.Stores, New(client, nil))
 			}
-			all := crowd.Gather(t, place)
+			all := crowd.Gather(t, harness)
 			all.GoesOn("the clients work", 40)
 			for range 3 {
 				server.Kill()
@@ -51,23 +51,23 @@ func TestAKilledServerBreaksNoLaw(t *testing.T) {
 	}
 }
 
-// written makes a place for clients that write into guarded lists.
-func written(t *testing.T, guarding *goredis.Client) crowd.Place {
+// written makes a harness for clients that write into guarded lists.
+func written(t *testing.T, guarding *goredis.Client) crowd.Harness {
 	t.Helper()
-	p := crowd.Place{Keys: crowd.Keys(8)}
+	h := crowd.Harness{Keys: crowd.Keys(8)}
 	guards := map[string]*Guard{}
-	for _, key := range p.Keys {
+	for _, key := range h.Keys {
 		g, err := OpenGuard(guarding, t.Name()+key, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		guards[key] = g
 	}
-	p.Write = func(ctx context.Context, key string, s fence.Stamp) error {
+	h.Write = func(ctx context.Context, key string, s fence.Stamp) error {
 		_, err := guards[key].Do(ctx, s, Command{"RPUSH", guards[key].key, int64(s.Token)})
 		return err
 	}
-	p.Written = func(ctx context.Context, key string) ([]fence.Token, error) {
+	h.Written = func(ctx context.Context, key string) ([]fence.Token, error) {
 		log, err := guarding.LRange(ctx, guards[key].key, 0, -1).Result()
 		if err != nil {
 			return nil, err
@@ -82,5 +82,5 @@ func written(t *testing.T, guarding *goredis.Client) crowd.Place {
 		}
 		return tokens, nil
 	}
-	return p
+	return h
 }

@@ -47,7 +47,7 @@ type examination struct {
 func (e *examination) ask() error {
 	text, err := e.client.Info(e.ctx).Result()
 	if err != nil {
-		return explain(err)
+		return explainStore(err)
 	}
 	e.info = map[string]string{}
 	for line := range strings.Lines(text) {

@@ -15,12 +15,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// variant returns the store's script with one place changed.
-func variant(tb testing.TB, place, change string) *script {
+// variant returns the store's script with one part changed.
+func variant(tb testing.TB, old, change string) *script {
 	tb.Helper()
-	source := strings.Replace(applySource, place, change, 1)
+	source := strings.Replace(applySource, old, change, 1)
 	if source == applySource {
-		tb.Fatalf("the script does not say %q any more", place)
+		tb.Fatalf("the script does not say %q any more", old)
 	}
 	return newScript(source)
 }

@@ -28,7 +28,7 @@ const mostWords = 7000
 // roll back: the mark has advanced, and the commands before it have taken
 // effect. Those after it were not tried.
 type CommandError struct {
-	// Index is the command's place in the list.
+	// Index is the command's position in the list.
 	Index   int
 	Command string
 	Err     error

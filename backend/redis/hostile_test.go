@@ -23,10 +23,10 @@ import (
 // a shared server allows that user too much. The neighbour can take leases that
 // way. It must not be able to do more.
 
-// TestALineTooLongStopsNoServer plants a line of waiters that is megabytes
+// TestAQueueTooLongStopsNoServer plants a queue of waiters that is megabytes
 // long. A script that walked through all of it would stop the server, and could
 // not be killed after its first write.
-func TestALineTooLongStopsNoServer(t *testing.T) {
+func TestAQueueTooLongStopsNoServer(t *testing.T) {
 	t.Parallel()
 	server := testenv.RedisAlone(t)
 	neighbour := dial(t, server)
@@ -34,16 +34,16 @@ func TestALineTooLongStopsNoServer(t *testing.T) {
 	t.Cleanup(func() { st.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience/2)
 	defer cancel()
-	mine := claim("line/long", "ann")
+	mine := claim("queue/long", "ann")
 	if a := one(ctx, st, mine); a.Err != nil {
 		t.Fatal(a.Err)
 	}
 	name := st.names.record(mine.Key)
 	record := []byte(neighbour.HGet(ctx, name, "r").Val())
 	record[waitedAt] = 1
-	line := strings.Repeat("neighbor\x00\x00\x00\x00\x00\x00\x00\x00", 1<<19) // 8 MiB of stores that asked long ago
+	queue := strings.Repeat("neighbor\x00\x00\x00\x00\x00\x00\x00\x00", 1<<19) // 8 MiB of stores that asked long ago
 	grants := strings.Repeat("gg", 1<<20)
-	if err := neighbour.HSet(ctx, name, "r", record, "w", line, "g", grants).Err(); err != nil {
+	if err := neighbour.HSet(ctx, name, "r", record, "w", queue, "g", grants).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if a := one(ctx, st, then(tenure.Release, mine)); a.Err != nil {
@@ -89,7 +89,7 @@ func TestAPlantedTermForgesNoAnswer(t *testing.T) {
 // that a neighbour writes.
 type spoilt func(r []byte, x string) string
 
-// number spoils the number at a place in the record.
+// number spoils the number at an offset of the record.
 func number(at int, value float64) spoilt {
 	return func(r []byte, x string) string {
 		binary.LittleEndian.PutUint64(r[at:], math.Float64bits(value))

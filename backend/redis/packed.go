@@ -27,7 +27,7 @@ var (
 )
 
 // The verbs of apply.lua. The last two do not change the record: they take the
-// store out of the line of waiters, and put it in.
+// store out of the queue of waiters, and put it in.
 const (
 	acquire byte = iota + 1
 	renew
@@ -131,8 +131,8 @@ func (p *packing) begin(verb byte, flag bool, secret tenure.Secret, ttl time.Dur
 	p.number(ttl.Microseconds())
 }
 
-// inLine writes a request with the verb enter or leave.
-func (p *packing) inLine(verb byte) {
+// inQueue writes a request with the verb enter or leave.
+func (p *packing) inQueue(verb byte) {
 	*p = append(*p, verb)
 	*p = append(*p, make([]byte, requestSize-1)...)
 }
@@ -322,7 +322,7 @@ func (p *packed) awaited() bool {
 	return len(p.rest) > waitedAt && p.rest[0] != 0 && p.rest[waitedAt] == 1
 }
 
-// waitedAt is the place of the byte "waited" in a record, counted from 0.
+// waitedAt is the offset of the byte "waited" in a record, counted from 0.
 const waitedAt = 2
 
 // newest makes the newest term from the record's fields.

@@ -60,7 +60,7 @@ func TestTheScriptAndGoAgreeOnSizes(t *testing.T) {
 		t.Errorf("names without a value: %q", left)
 	}
 	var p packing
-	p.inLine(leave)
+	p.inQueue(leave)
 	if len(p) != requestSize {
 		t.Errorf("a request has %d bytes, not %d", len(p), requestSize)
 	}

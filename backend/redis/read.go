@@ -30,7 +30,10 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 		return tenure.Record{}, err
 	}
 	read, err := wait.For(ctx, func() (sound[tenure.Record], error) { return s.records(ctx, []string{key}, true) })
-	if err = errors.Join(append(read.damaged, err)...); err != nil {
+	if err == nil {
+		err = store.Fault(errors.Join(read.damaged...))
+	}
+	if err != nil {
 		return tenure.Record{}, store.Unknown(err)
 	}
 	if len(read.found) == 0 {
@@ -80,7 +83,7 @@ func (s *Store) records(ctx context.Context, keys []string, history bool) (read 
 	for _, p := range parts {
 		texts, err := p.cmd.Result()
 		if err != nil {
-			return read, explain(err)
+			return read, explainStore(err)
 		}
 		if len(texts) != len(p.indexes) {
 			return read, errReply
@@ -200,7 +203,7 @@ func (s *Store) pages(ctx context.Context, indexes, cursors []string) ([][]strin
 	for i, c := range calls {
 		var err error
 		if pages[i], err = c.cmd.Result(); err != nil {
-			return nil, explain(err)
+			return nil, explainStore(err)
 		}
 		if len(pages[i]) == 0 {
 			return nil, errReply
@@ -232,7 +235,7 @@ func (s *Store) indexes(ctx context.Context, start string) ([]string, error) {
 	} else {
 		err = scan(ctx, s.client)
 	}
-	return found, explain(err)
+	return found, explainStore(err)
 }
 
 // Now returns the server's time. On a cluster it asks any node.
@@ -245,7 +248,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	}
 	now, err := wait.For(ctx, func() (time.Time, error) { return s.client.Time(ctx).Result() })
 	if err != nil {
-		return time.Time{}, store.Unknown(explain(err))
+		return time.Time{}, store.Unknown(explainStore(err))
 	}
 	return tenure.Time(now), nil
 }

@@ -73,7 +73,7 @@ func TestTheRightsThatAreNamedAreEnough(t *testing.T) {
 	if err != nil {
 		t.Fatalf("watching: %v", err)
 	}
-	if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) { // and stands in line
+	if a := one(ctx, st, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) { // and stands in the queue
 		t.Errorf("a second claim: %v", a.Err)
 	}
 	must(then(tenure.Release, mine))

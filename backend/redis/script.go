@@ -2,16 +2,20 @@ package redis
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // it is how Redis names scripts
+	"crypto/sha1" // it is how Redis names scripts
+	"crypto/tls"
 	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/croft-dev/croft/store"
 )
 
 //go:embed apply.lua
@@ -59,7 +63,7 @@ type script struct{ source, hash string }
 
 func newScript(source string) *script {
 	source = named(source)
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // it is how Redis names scripts
+	sum := sha1.Sum([]byte(source)) // it is how Redis names scripts
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
@@ -155,25 +159,30 @@ const noRight = "this user needs the commands eval, evalsha, time, hget, hmget, 
 	"on keys and channels that begin with the store's prefix; with ?wait= it also needs the command wait; " +
 	"for a guard it also needs the commands exists and hstrlen, those of the guarded writes, and the guarded keys"
 
-// advice says what to do about errors of Redis, by the words they begin with.
-var advice = []struct{ code, meaning string }{
-	{"NOAUTH", "give a password in the URL"},
-	{"WRONGPASS", "the user or the password is wrong"},
-	{"NOPERM", noRight},
-	{"The user executing the script", noRight}, // about a command in a script
-	{"ACL failure in script", noRight},         // the same since Redis 7.2
-	{"READONLY", "this server is a replica; connect to its primary"},
-	{"OOM", "the server is out of memory; raise maxmemory"},
-	{"LOADING", "the server is reading its data; ask again"},
-	{"BUSY", "another program's script keeps the server busy; ask again, and see SCRIPT KILL"},
-	{"MISCONF", "the server cannot write to its disk and so accepts no changes; make room for it"},
-	{"NOREPLICAS", "the server demands more replicas than it has (min-replicas-to-write); connect them"},
-	{"MASTERDOWN", "this server is a replica that has lost its primary; connect to the primary"},
-	{"CLUSTERDOWN", "the cluster has lost nodes; ask again when they are back"},
-	{"TRYAGAIN", "the cluster is moving these keys; ask again"},
-	{"MOVED", "this server is part of a cluster; add ?cluster=true to the URL"},
-	{"CROSSSLOT", "these keys live on different nodes; give them a common {tag}"},
-	{"unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it"},
+// advice says what to do about errors of Redis, by the words they begin with. A
+// fault stays until somebody acts, and Redis reports it before a script's first
+// write.
+var advice = []struct {
+	code, meaning string
+	fault         bool
+}{
+	{"NOAUTH", "give a password in the URL", true},
+	{"WRONGPASS", "the user or the password is wrong", true},
+	{"NOPERM", noRight, true},
+	{"The user executing the script", noRight, false}, // about a command in a script
+	{"ACL failure in script", noRight, false},         // the same since Redis 7.2
+	{"READONLY", "this server is a replica; connect to its primary", false},
+	{"OOM", "the server is out of memory; raise maxmemory", true},
+	{"LOADING", "the server is reading its data; ask again", false},
+	{"BUSY", "another program's script keeps the server busy; ask again, and see SCRIPT KILL", false},
+	{"MISCONF", "the server cannot write to its disk and so accepts no changes; make room for it", true},
+	{"NOREPLICAS", "the server demands more replicas than it has (min-replicas-to-write); connect them", false},
+	{"MASTERDOWN", "this server is a replica that has lost its primary; connect to the primary", false},
+	{"CLUSTERDOWN", "the cluster has lost nodes; ask again when they are back", false},
+	{"TRYAGAIN", "the cluster is moving these keys; ask again", false},
+	{"MOVED", "this server is part of a cluster; add ?cluster=true to the URL", false},
+	{"CROSSSLOT", "these keys live on different nodes; give them a common {tag}", false},
+	{"unknown command", "this server is not Redis 5 or newer, or a proxy keeps commands from it", true},
 }
 
 // explain adds advice to an error of Redis.
@@ -187,6 +196,24 @@ func explain(err error) error {
 		}
 	}
 	return fmt.Errorf("redis: %w", err)
+}
+
+// explainStore is explain for a call of a store that only reads, or that was
+// sent once. It tells faults from unknown outcomes.
+func explainStore(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, a := range advice {
+		if a.fault && goredis.HasErrorPrefix(err, a.code) {
+			return store.Fault(explain(err))
+		}
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, new(*tls.CertificateVerificationError)) {
+		return store.Unreachable(explain(err))
+	}
+	return explain(err)
 }
 
 // begins reports whether an error of Redis begins with code. Redis 6 and older

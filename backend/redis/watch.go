@@ -66,11 +66,11 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 }
 
 // stood tells the hub whether an acquire was granted, or has put the store into
-// the line of waiters.
+// the queue of waiters.
 func (s *Store) stood(name string, req *tenure.Request, said verdict) {
 	switch {
 	case req.Verb != tenure.Acquire:
-	case said.inLine():
+	case said.inQueue():
 		s.hub.Refused(name, true)
 	case said == done:
 		s.hub.Granted(name)
@@ -283,33 +283,33 @@ func (l *listener) resubscribe() {
 	})
 }
 
-// Enter puts the store into the line of a key, or confirms its place there. It
-// reports whether the store is in the line.
-func (l *listener) Enter(ctx context.Context, name string) (placed bool, err error) {
-	c := l.inLine(enter, name)
+// Enter puts the store into the queue of a key, or confirms its position there.
+// It reports whether the store is in the queue.
+func (l *listener) Enter(ctx context.Context, name string) (queued bool, err error) {
+	c := l.inQueue(enter, name)
 	runAll(ctx, l.store.client, []*call[*goredis.StringCmd]{c})
 	reply := packed{rest: c.cmd.Val()}
 	_ = reply.time()
 	said := verdict(reply.byte())
-	return said.inLine(), errors.Join(c.cmd.Err(), reply.err)
+	return said.inQueue(), errors.Join(c.cmd.Err(), reply.err)
 }
 
-// StepOut takes the store out of the lines of keys.
+// StepOut takes the store out of the queues of keys.
 func (l *listener) StepOut(ctx context.Context, names []string) {
 	calls := make([]*call[*goredis.StringCmd], len(names))
 	for n, name := range names {
-		calls[n] = l.inLine(leave, name)
+		calls[n] = l.inQueue(leave, name)
 	}
 	runAll(ctx, l.store.client, calls)
 }
 
-// inLine makes a call with the verb enter or leave.
-func (l *listener) inLine(verb byte, name string) *call[*goredis.StringCmd] {
+// inQueue makes a call with the verb enter or leave.
+func (l *listener) inQueue(verb byte, name string) *call[*goredis.StringCmd] {
 	s := l.store
 	c := newCall(s.apply, goredis.NewStringCmd, 2, 1)
 	packing := packing{}
 	packing.settings(s.retention, s.at(), s.flags, s.id)
-	packing.inLine(verb)
+	packing.inQueue(verb)
 	c.args = append(c.args, s.names.indexOf(name), name, []byte(packing))
 	c.once = true
 	return c

@@ -38,21 +38,21 @@ func (*deaf) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Proce
 	return next
 }
 
-// inLine waits until a key's line has this many waiters.
-func inLine(t *testing.T, client *goredis.Client, st *Store, key string, want int) {
+// inQueue waits until a key's queue has this many waiters.
+func inQueue(t *testing.T, client *goredis.Client, st *Store, key string, want int) {
 	t.Helper()
-	testenv.Eventually(t, fmt.Sprintf("%d are in line", want), func() error {
-		if n := line(t, client, st, key); n != want {
+	testenv.Eventually(t, fmt.Sprintf("%d are in the queue", want), func() error {
+		if n := queueLength(t, client, st, key); n != want {
 			return fmt.Errorf("%d are", n)
 		}
 		return nil
 	})
 }
 
-// TestAPlaceNobodyKnowsOfIsGivenUpAsWell loses the reply that says that the
-// store is in line. The store must leave the line all the same: all others
-// would wait when it is named.
-func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
+// TestAPositionNobodyKnowsOfIsGivenUpAsWell loses the reply that says that the
+// store is in the queue. The store must leave the queue all the same: all
+// others would wait when it is named.
+func TestAPositionNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 	t.Parallel()
 	for name, goes := range map[string]func(w *waiter){
 		"ended":  func(w *waiter) { w.end() },
@@ -61,7 +61,7 @@ func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
-			client, key := dial(t, server), "place/"+name
+			client, key := dial(t, server), "position/"+name
 			ann := waits(t, server, key, "ann")
 			ann.takes()
 			bob := waits(t, server, key, "bob")
@@ -73,9 +73,9 @@ func TestAPlaceNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 				t.Fatalf("a request whose reply was lost: %v, want unknown", a.Err)
 			}
 			lost.Store(false)
-			inLine(t, client, ann.Store, key, 1)
+			inQueue(t, client, ann.Store, key, 1)
 			goes(bob)
-			inLine(t, client, ann.Store, key, 0)
+			inQueue(t, client, ann.Store, key, 0)
 		})
 	}
 }
@@ -99,7 +99,7 @@ func (c leaving) Err() error {
 }
 
 // TestAWatchThatEndsAsItBeginsIsNotKept checks that such a watch leaves no
-// subscription and no place in the line. Nobody would ever end them.
+// subscription and no position in the queue. Nobody would ever end them.
 func TestAWatchThatEndsAsItBeginsIsNotKept(t *testing.T) {
 	t.Parallel()
 	w := waits(t, testenv.Redis(t), "watch/leaving", "ann")

@@ -24,7 +24,7 @@ import (
 func (r *register) Examine(ctx context.Context) ([]store.Finding, error) {
 	tried, err := r.probe(ctx, r.layout.Trial())
 	if err != nil && !errors.Is(err, ErrPreconditions) {
-		return nil, store.Unknown(err)
+		return nil, store.Unknown(store.Unreachable(err))
 	}
 	findings := []store.Finding{r.location(), r.credentials(ctx), r.conditions(err)}
 	if err == nil {

@@ -154,5 +154,5 @@ func unknown(err error) error {
 			return err
 		}
 	}
-	return store.Unknown(err)
+	return store.Unknown(store.Unreachable(err)) // opening changes no lease
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/objects"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/cas"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -40,10 +41,13 @@ const dropPending = "dying "
 func (r *register) Load(ctx context.Context, key string) (cas.Entry, error) {
 	name := r.layout.Record(key)
 	o, err := r.get(ctx, name)
-	if err != nil && !errors.Is(err, errAbsent) {
-		return cas.Entry{}, err
+	switch {
+	case err == nil, errors.Is(err, errAbsent):
+		return r.entry(name, o)
+	case faultOf(err) == refused:
+		return cas.Entry{}, store.Fault(err)
 	}
-	return r.entry(name, o)
+	return cas.Entry{}, store.Unreachable(err)
 }
 
 // entry returns the content of an object, and the time when it was read.

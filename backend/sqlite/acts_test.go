@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft/internal/test/testenv"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -147,6 +149,41 @@ func TestActsGoOnWithoutTheirTable(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAFailedCommitIsNotAFaultOfItsActs: the database is full when acts are
+// written, and the commit fails for another reason. Then nobody knows whether
+// the transaction counts. If the full database has ended the transaction, that
+// is certain, and the error says it.
+func TestAFailedCommitIsNotAFaultOfItsActs(t *testing.T) {
+	t.Parallel()
+	for commit, fault := range map[string]bool{
+		"UPDATE croft_lease SET key = NULL":  false, // fails, but not for lack of a transaction
+		"ROLLBACK TO no_such_savepoint -- 1": true,  // fails like the commit of a transaction that was rolled back
+	} {
+		file := filepath.Join(memoryDir(t), "croft.db")
+		st := open(t, file, nil)
+		var keys []string
+		for i := range 64 {
+			keys = append(keys, fmt.Sprintf("job/%d/%s", i, strings.Repeat("k", 480)))
+			must(t, one(st, acquire(keys[i], "ann")).Err)
+		}
+		must(t, st.Close())
+		failing := open(t, file, &Options{begin: sqlBegin, commit: commit})
+		err := failing.do(t.Context(), 1, func(x *transaction) {
+			for _, key := range keys {
+				req := revoke(key)
+				if a := x.apply(&req); a.Err != nil {
+					t.Error(a.Err)
+				}
+			}
+			x.run("PRAGMA max_page_count = 1") // writes the records first, and leaves no room for the acts
+		})
+		if err == nil || store.IsFault(err) != fault {
+			t.Errorf("%q: %v", commit, err)
+		}
+		must(t, failing.Close())
 	}
 }
 

@@ -103,7 +103,7 @@ func (x *transaction) apply(req *tenure.Request) store.Answer {
 		return store.Answer{Err: x.err}
 	}
 	if e.damage != nil {
-		return store.Answer{Err: store.Unknown(e.damage)}
+		return store.Answer{Err: store.Fault(e.damage)}
 	}
 	before := ownershipOf(&e.head)
 	changed, refused, err := e.decide(req, x.now)

@@ -140,9 +140,9 @@ func TestWhatCouldNotBeCommittedIsUnknown(t *testing.T) {
 // TestBrokenGuardsAreCaught runs the suite of guards on broken ones.
 func TestBrokenGuardsAreCaught(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(*clerk.Place){
-		"does not take the lock": func(p *clerk.Place) { p.Lock = "SELECT 1" },
-		"shares one mark":        func(p *clerk.Place) { p.Args = []any{"everybody"} },
+	for name, spoil := range map[string]func(*clerk.Resource){
+		"does not take the lock": func(r *clerk.Resource) { r.Lock = "SELECT 1" },
+		"shares one mark":        func(r *clerk.Resource) { r.Args = []any{"everybody"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,7 +152,7 @@ func TestBrokenGuardsAreCaught(t *testing.T) {
 				sound := r.Open
 				r.Open = func(t testing.TB) guardtest.Handle {
 					h := sound(t)
-					spoil(h.Guard.(*Guard).place)
+					spoil(h.Guard.(*Guard).resource)
 					return h
 				}
 				return r

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/store"
 )
 
 // ErrClosed is matched by the errors of a store or ledger that is closed.
@@ -101,6 +102,20 @@ func (b *base) explain(ctx context.Context, err error) error {
 			"back from a copy"
 	}
 	return fmt.Errorf("store %s: %w; %s", b.name(), err, advice)
+}
+
+// explainStore is explain for a transaction of a store. It tells faults from
+// unknown outcomes: after these errors the transaction was rolled back.
+func (b *base) explainStore(ctx context.Context, err error) error {
+	cause := b.explain(ctx, err)
+	if ctx.Err() != nil || b.info != nil && b.moved() { // a moved file is made anew
+		return cause
+	}
+	switch code(err) {
+	case codes.SQLITE_FULL, codes.SQLITE_READONLY, codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT, codes.SQLITE_PERM:
+		return store.Fault(cause)
+	}
+	return cause
 }
 
 // explained is an error whose text already says what to do.

@@ -14,7 +14,7 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// Examine checks whether the file, its place and its settings are fit to keep
+// Examine checks whether the file, its folder and its settings are fit to keep
 // leases. `croft doctor` prints the findings.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err := s.usable(ctx); err != nil {

@@ -23,7 +23,7 @@ type GuardOptions struct {
 	// connection does not lengthen it.
 	LockWait time.Duration
 	// Target is the resource's name in messages, and in leases that name it.
-	// The default is made from the file and the place.
+	// The default is made from the file and the resource.
 	Target string
 }
 
@@ -49,27 +49,27 @@ type GuardOptions struct {
 // has read before may have to begin again. If the transaction is rolled back,
 // the mark does not move.
 type Guard struct {
-	base   *base
-	place  *clerk.Place
-	target string
-	waits  time.Duration
-	close  func() error
+	base     *base
+	resource *clerk.Resource
+	target   string
+	waits    time.Duration
+	close    func() error
 }
 
 var _ guard.Guard = (*Guard)(nil)
 
-// NewGuard makes the guard of a place in the caller's database, which must have
-// been opened with modernc.org/sqlite. Missing tables of [Schema] are made when
-// they are first needed, in the same transaction. o may be nil.
-func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
+// NewGuard makes the guard of a resource in the caller's database, which must
+// have been opened with modernc.org/sqlite. Missing tables of [Schema] are made
+// when they are first needed, in the same transaction. o may be nil.
+func NewGuard(db *sql.DB, resource Resource, o *GuardOptions) (*Guard, error) {
 	if o == nil {
 		o = &GuardOptions{}
 	}
-	p, err := place.statements()
+	statements, err := resource.statements()
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{base: &base{db: db}, place: p, target: o.Target, waits: o.LockWait}
+	g := &Guard{base: &base{db: db}, resource: statements, target: o.Target, waits: o.LockWait}
 	if g.waits < time.Millisecond {
 		g.waits = 5 * time.Second
 	}
@@ -77,12 +77,12 @@ func NewGuard(db *sql.DB, place Place, o *GuardOptions) (*Guard, error) {
 	defer cancel()
 	// The file is part of the guard's name.
 	if err := retryBusy(ctx, g.waits, func() error { return g.base.find(ctx) }); err != nil {
-		return nil, fmt.Errorf("guard %s: %w", p.Name, g.base.explain(ctx, err))
+		return nil, fmt.Errorf("guard %s: %w", statements.Name, g.base.explain(ctx, err))
 	}
 	if g.target == "" {
-		g.target = targetOf(g.base.file, p.Name)
-		if p.Enter == "" { // Columns: a fragment would name a fence row instead
-			g.target = fileURL(g.base.file) + "?" + url.Values{"columns": {p.Name}}.Encode()
+		g.target = targetOf(g.base.file, statements.Name)
+		if statements.Enter == "" { // Columns: a fragment would name a fence row instead
+			g.target = fileURL(g.base.file) + "?" + url.Values{"columns": {statements.Name}}.Encode()
 		}
 	}
 	return g, nil
@@ -159,7 +159,7 @@ func (g *Guard) Admit(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) error 
 // makes no table and no row.
 func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 	mark, err := g.read(ctx, g.base.db)
-	if g.place.Enter != "" && (lacksTable(err) || errors.Is(err, ErrNoSuchRow)) {
+	if g.resource.Enter != "" && (lacksTable(err) || errors.Is(err, ErrNoSuchRow)) {
 		return fence.Mark{}, nil // nobody has written yet
 	}
 	return mark, g.explain(ctx, err)
@@ -208,7 +208,7 @@ func (g *Guard) move(
 		if err != nil {
 			return err
 		}
-		return g.exec(ctx, tx, sqlRekey, g.place.Name, from.Key, int64(from.Token), mark.Key, actor, note)
+		return g.exec(ctx, tx, sqlRekey, g.resource.Name, from.Key, int64(from.Token), mark.Key, actor, note)
 	})
 	return mark, err
 }
@@ -216,7 +216,7 @@ func (g *Guard) move(
 // Rekeyed returns the last Rekey or Reset. It is zero if there was none.
 func (g *Guard) Rekeyed(ctx context.Context) (r guard.Rekeyed, err error) {
 	var at string
-	err = g.base.db.QueryRowContext(ctx, sqlRekeyed, g.place.Name).Scan(&at, &r.From, &r.Actor, &r.Note)
+	err = g.base.db.QueryRowContext(ctx, sqlRekeyed, g.resource.Name).Scan(&at, &r.From, &r.Actor, &r.Note)
 	if errors.Is(err, sql.ErrNoRows) || lacksTable(err) {
 		return guard.Rekeyed{}, nil
 	}

@@ -24,14 +24,14 @@ func (g *Guard) decide(ctx context.Context, tx *sql.Tx, law func(fence.Mark) (fe
 	if err != nil {
 		return fence.Mark{}, g.explain(ctx, err)
 	}
-	return g.place.Decide(before, law, func(text string, args []any) error {
+	return g.resource.Decide(before, law, func(text string, args []any) error {
 		done, err := tx.ExecContext(ctx, text, args...)
 		if err != nil {
 			return g.explain(ctx, err)
 		}
 		if n, err := done.RowsAffected(); err != nil || n != 1 {
 			return g.explain(ctx, explained(fmt.Sprintf("its mark does not move (%d rows changed): look for a "+
-				"trigger that suppresses the change, or a view in the place of a table; roll the transaction back", n)))
+				"trigger that suppresses the change, or a view instead of a table; roll the transaction back", n)))
 		}
 		return nil
 	})
@@ -43,8 +43,8 @@ func (g *Guard) locked(ctx context.Context, tx *sql.Tx) (fence.Mark, error) {
 		return fence.Mark{}, err
 	}
 	mark, err := g.read(ctx, tx)
-	if errors.Is(err, ErrNoSuchRow) && g.place.Enter != "" {
-		if _, err := tx.ExecContext(ctx, g.place.Enter, g.place.Args...); err != nil {
+	if errors.Is(err, ErrNoSuchRow) && g.resource.Enter != "" {
+		if _, err := tx.ExecContext(ctx, g.resource.Enter, g.resource.Args...); err != nil {
 			return fence.Mark{}, err
 		}
 		return fence.Mark{}, nil
@@ -57,7 +57,7 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx) error {
 	limited, cancel := context.WithTimeout(ctx, g.waits)
 	defer cancel()
 	for try := 0; ; try++ {
-		err := g.exec(limited, tx, g.place.Lock)
+		err := g.exec(limited, tx, g.resource.Lock)
 		switch {
 		case err == nil:
 			return nil
@@ -92,7 +92,7 @@ func (g *Guard) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) 
 // read reads the mark. Its error matches [ErrNoSuchRow] or [ErrDamaged] if that
 // is the reason.
 func (g *Guard) read(ctx context.Context, from session) (fence.Mark, error) {
-	rows, err := from.QueryContext(ctx, g.place.Mark, g.place.Args...)
+	rows, err := from.QueryContext(ctx, g.resource.Mark, g.resource.Args...)
 	if err != nil {
 		return fence.Mark{}, err
 	}

@@ -46,9 +46,9 @@ func inside(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-func guardIn(tb testing.TB, db *sql.DB, place Place, o *GuardOptions) *Guard {
+func guardIn(tb testing.TB, db *sql.DB, resource Resource, o *GuardOptions) *Guard {
 	tb.Helper()
-	g, err := NewGuard(db, place, o)
+	g, err := NewGuard(db, resource, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -79,14 +79,14 @@ func resource(t testing.TB, db *sql.DB, form string) guardtest.Resource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var place Place = FenceRow{Name: fmt.Sprintf("report/%d", id)}
+	var resource Resource = FenceRow{Name: fmt.Sprintf("report/%d", id)}
 	if form == "columns" {
-		place = Columns{Table: "report", Where: "id = ?1", Args: []any{id}}
+		resource = Columns{Table: "report", Where: "id = ?1", Args: []any{id}}
 	}
 	o := &GuardOptions{LockWait: 30 * time.Second}
 	return guardtest.Resource{
 		Open: func(t testing.TB) guardtest.Handle {
-			g := guardIn(t, db, place, o)
+			g := guardIn(t, db, resource, o)
 			return guardtest.Handle{Guard: g, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
 				return inside(ctx, db, func(tx *sql.Tx) error {
 					if err := g.Admit(ctx, tx, stamp); err != nil {

@@ -155,7 +155,7 @@ func TestARefusalTouchesNothing(t *testing.T) {
 			t.Errorf("where %s: %v", where, err)
 		}
 	}
-	for _, bad := range []Place{Columns{Table: "report; DROP TABLE report", Where: "1"}, Columns{Table: "report"}, Columns{Table: "report", Where: "1", Key: `"x"`}, FenceRow{}, FenceRow{Name: "a//b"}} {
+	for _, bad := range []Resource{Columns{Table: "report; DROP TABLE report", Where: "1"}, Columns{Table: "report"}, Columns{Table: "report", Where: "1", Key: `"x"`}, FenceRow{}, FenceRow{Name: "a//b"}} {
 		if _, err := NewGuard(db, bad, nil); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%+v: %v, want invalid", bad, err)
 		}

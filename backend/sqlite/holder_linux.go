@@ -33,12 +33,12 @@ const (
 // lockHolder asks the kernel which process has the write lock. It opens neither
 // file, because closing one would drop all locks that this process has on it.
 func lockHolder(file string) (process, bool) {
-	for _, place := range []struct {
+	for _, lock := range []struct {
 		file  string
 		first int64
 		last  int64
 	}{{file + "-shm", walWriteByte, walWriteByte}, {file, pendingByte, reservedByte}} {
-		if pids := findLocks(place.file, "WRITE", place.first, place.last); len(pids) > 0 {
+		if pids := findLocks(lock.file, "WRITE", lock.first, lock.last); len(pids) > 0 {
 			return describe(pids[0]), true
 		}
 	}

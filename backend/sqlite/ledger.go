@@ -79,11 +79,11 @@ func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 
 // In returns the operations on items inside the caller's own transaction on the
 // same file. They take effect when the caller commits it.
-func (l *Ledger) In(tx *sql.Tx) work.Operations { return &desk{ledger: l, session: tx} }
+func (l *Ledger) In(tx *sql.Tx) work.Operations { return &ledgerTx{ledger: l, session: tx} }
 
 // within waits for its turn and calls do in a transaction of the ledger's own.
 // It returns soon after ctx ends. A transaction that has begun goes on.
-func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
+func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, tx *ledgerTx) error) error {
 	if err := l.store.usable(ctx); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, d *des
 func (l *Ledger) longest() time.Duration { return l.store.options.LockWait + time.Minute }
 
 // transact makes one transaction.
-func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *desk) error) error {
+func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, tx *ledgerTx) error) error {
 	err := l.store.withDatabase(ctx, func(b *base) error {
 		conn, err := b.db.Conn(ctx)
 		if err != nil {
@@ -136,7 +136,7 @@ func (l *Ledger) transact(ctx context.Context, do func(ctx context.Context, d *d
 		}
 		err = l.store.checkSideFiles(b, b.sideFiles) // before anything is damaged
 		if err == nil {
-			err = do(ctx, &desk{ledger: l, session: conn})
+			err = do(ctx, &ledgerTx{ledger: l, session: conn})
 		}
 		if err == nil {
 			_, err = conn.ExecContext(ctx, sqlCommit)
@@ -285,8 +285,8 @@ func (l *Ledger) carryOutQueued() {
 }
 
 func (l *Ledger) carryOut(ctx context.Context, b *batch) error {
-	return l.transact(ctx, func(ctx context.Context, d *desk) error {
-		_, err := clerk.Apply(ctx, d, b.requests, b.answers, b.todo)
+	return l.transact(ctx, func(ctx context.Context, tx *ledgerTx) error {
+		_, err := clerk.Apply(ctx, tx, b.requests, b.answers, b.todo)
 		return err
 	})
 }

@@ -17,7 +17,9 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 		return nil, err
 	}
 	c.Queues = slices.Clone(c.Queues) // the transaction may outlive this call
-	items, err := answer(ctx, l, func(ctx context.Context, d *desk) ([]work.Item, error) { return d.claim(ctx, c) })
+	items, err := answer(ctx, l, func(ctx context.Context, tx *ledgerTx) ([]work.Item, error) {
+		return tx.claim(ctx, c)
+	})
 	if err != nil {
 		return nil, store.Unknown(err)
 	}
@@ -26,14 +28,14 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 
 // answer calls do in a transaction and returns its result. The result goes
 // through a channel: if the caller has left, nobody reads it.
-func answer[T any](ctx context.Context, l *Ledger, do func(context.Context, *desk) (T, error)) (T, error) {
+func answer[T any](ctx context.Context, l *Ledger, do func(context.Context, *ledgerTx) (T, error)) (T, error) {
 	found := make(chan T, 1)
-	err := l.within(ctx, func(ctx context.Context, d *desk) error {
+	err := l.within(ctx, func(ctx context.Context, tx *ledgerTx) error {
 		select {
 		case <-found: // this is the second try: the tables were missing
 		default:
 		}
-		v, err := do(ctx, d)
+		v, err := do(ctx, tx)
 		found <- v
 		return err
 	})
@@ -44,12 +46,12 @@ func answer[T any](ctx context.Context, l *Ledger, do func(context.Context, *des
 	return <-found, nil
 }
 
-func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+func (tx *ledgerTx) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	queues := slices.Compact(slices.Sorted(slices.Values(c.Queues)))
 	if c.Again {
 		var running []work.Item
 		for _, q := range queues {
-			found, _, err := d.items(ctx, sqlWorkGranted, q, string(c.Secret.Grant()))
+			found, _, err := tx.items(ctx, sqlWorkGranted, q, string(c.Secret.Grant()))
 			if err != nil {
 				return nil, err
 			}
@@ -60,11 +62,11 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 			return running, nil
 		}
 	}
-	now := tenure.Time(d.ledger.store.options.now())
+	now := tenure.Time(tx.ledger.store.options.now())
 	var taken []work.Item
 	for level := work.MaxPriority + 1; len(taken) < c.Limit; {
 		var err error
-		if level, err = d.nextLevel(ctx, queues, level); err != nil {
+		if level, err = tx.nextLevel(ctx, queues, level); err != nil {
 			return nil, err
 		}
 		if level < -work.MaxPriority {
@@ -75,7 +77,7 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 			after, id := int64(-1<<63), "" // read on behind items that cannot be granted
 			for found := 0; found < c.Limit-len(taken); {
 				want := c.Limit - len(taken) - found
-				some, damage, err := d.items(ctx, sqlWorkReady, q, level, now.UnixMicro(), after, id, want)
+				some, damage, err := tx.items(ctx, sqlWorkReady, q, level, now.UnixMicro(), after, id, want)
 				if err != nil {
 					return nil, err
 				}
@@ -108,16 +110,16 @@ func (d *desk) claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if len(taken) == 0 {
 		return nil, nil
 	}
-	return taken, d.Update(ctx, taken)
+	return taken, tx.Update(ctx, taken)
 }
 
 // nextLevel returns the highest priority below the given one at which an item
 // waits. If there is none, it returns a number below all priorities.
-func (d *desk) nextLevel(ctx context.Context, queues []string, below int) (int, error) {
+func (tx *ledgerTx) nextLevel(ctx context.Context, queues []string, below int) (int, error) {
 	level := -work.MaxPriority - 1
 	for _, q := range queues {
 		var top sql.NullInt64
-		err := d.session.QueryRowContext(ctx, sqlWorkLevel, q, below).Scan(&top)
+		err := tx.session.QueryRowContext(ctx, sqlWorkLevel, q, below).Scan(&top)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return 0, err
 		}

@@ -21,7 +21,7 @@ func TestNothingGoesOnAfterClose(t *testing.T) {
 	begun, over := make(chan struct{}), make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {
-		failed <- l.within(t.Context(), func(ctx context.Context, d *desk) error {
+		failed <- l.within(t.Context(), func(ctx context.Context, tx *ledgerTx) error {
 			close(begun)
 			<-ctx.Done()
 			close(over)

@@ -21,9 +21,9 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 		taken   []work.Effect
 		refused error
 	}
-	out, err := answer(ctx, l, func(ctx context.Context, d *desk) (out outcome, err error) {
-		out.taken, out.refused, err = clerk.Take(ctx, d, q, func(now time.Time) ([]work.Effect, error) {
-			return d.effects(ctx, sqlWorkTake, now.UnixMicro(), list(q.To), q.Limit)
+	out, err := answer(ctx, l, func(ctx context.Context, tx *ledgerTx) (out outcome, err error) {
+		out.taken, out.refused, err = clerk.Take(ctx, tx, q, func(now time.Time) ([]work.Effect, error) {
+			return tx.effects(ctx, sqlWorkTake, now.UnixMicro(), list(q.To), q.Limit)
 		})
 		return out, err
 	})
@@ -53,9 +53,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []wo
 		return answers
 	}
 	settlements = slices.Clone(settlements) // the transaction may outlive this call
-	settled, err := answer(ctx, l, func(ctx context.Context, d *desk) ([]work.EffectAnswer, error) {
+	settled, err := answer(ctx, l, func(ctx context.Context, tx *ledgerTx) ([]work.EffectAnswer, error) {
 		settled := make([]work.EffectAnswer, len(settlements))
-		_, err := clerk.Settle(ctx, d, settlements, settled, todo)
+		_, err := clerk.Settle(ctx, tx, settlements, settled, todo)
 		return settled, err
 	})
 	if err != nil {

@@ -36,8 +36,8 @@ func TestWhatIsFinishedIsNotRead(t *testing.T) {
 				break
 			}
 		}
-		err := l.readOnly(t.Context(), func(d *desk) error {
-			plan, err := planOf(t.Context(), d, text, args[:min(len(args), 8)]...)
+		err := l.readOnly(t.Context(), func(tx *ledgerTx) error {
+			plan, err := planOf(t.Context(), tx, text, args[:min(len(args), 8)]...)
 			for _, step := range plan {
 				if strings.HasPrefix(step, "SCAN croft_") {
 					t.Errorf("%s: %s", name, step)
@@ -72,12 +72,12 @@ func TestWhatIsDoneIsNotListedThrough(t *testing.T) {
 		{work.Query{States: []work.State{work.Waiting}, Queue: "q", Owner: "ann"}, "croft_item_waiting"},
 		{work.Query{States: []work.State{work.Waiting, work.Dead}, Newest: true}, "croft_item_given_up"},
 	} {
-		err := l.readOnly(t.Context(), func(d *desk) error {
-			text, err := d.listing(t.Context(), c.q)
+		err := l.readOnly(t.Context(), func(tx *ledgerTx) error {
+			text, err := tx.listing(t.Context(), c.q)
 			if err != nil {
 				return err
 			}
-			plan, err := planOf(t.Context(), d, text, c.q.Queue, list(c.q.States), c.q.Owner, "", page)
+			plan, err := planOf(t.Context(), tx, text, c.q.Queue, list(c.q.States), c.q.Owner, "", page)
 			if all := strings.Join(plan, "\n"); err == nil && (!strings.Contains(all, c.index) || throughIDs.MatchString(all)) {
 				t.Errorf("%s is not all that is read:\n%s", c.index, all)
 			}
@@ -101,17 +101,17 @@ func TestManyAreListedByGoingThroughAll(t *testing.T) {
 	defer l.Close()
 	waiting := work.Query{States: []work.State{work.Waiting}}
 	for n, want := range map[int]string{few: sqlWorkListFew.Text(false), few + 1: sqlWorkList.Text(false)} {
-		err := l.within(t.Context(), func(ctx context.Context, d *desk) error {
-			_, err := d.exec(ctx, `DELETE FROM croft_item`)
+		err := l.within(t.Context(), func(ctx context.Context, tx *ledgerTx) error {
+			_, err := tx.exec(ctx, `DELETE FROM croft_item`)
 			if err == nil {
-				_, err = d.exec(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+				_, err = tx.exec(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 					INSERT INTO croft_item (id, queue, state, priority, ready, created, attempts, tries, generation, error, owner, instance, held, cause, ended, actor, note, progress, terms)
 					SELECT lower(hex(randomblob(16))), 'q', 'waiting', 0, i, i, 0, 1, 0, '', '', '', '', '', '', '', '', '', 0 FROM n`, n)
 			}
 			if err != nil {
 				return err
 			}
-			text, err := d.listing(ctx, waiting)
+			text, err := tx.listing(ctx, waiting)
 			if text != want {
 				t.Errorf("%d items are listed by %s", n, text)
 			}
@@ -136,8 +136,8 @@ func TestManyAreListedByGoingThroughAll(t *testing.T) {
 }
 
 // planOf returns the steps by which SQLite carries out a statement.
-func planOf(ctx context.Context, d *desk, text string, args ...any) (steps []string, err error) {
-	rows, err := d.session.QueryContext(ctx, "EXPLAIN QUERY PLAN "+text, args...)
+func planOf(ctx context.Context, tx *ledgerTx, text string, args ...any) (steps []string, err error) {
+	rows, err := tx.session.QueryContext(ctx, "EXPLAIN QUERY PLAN "+text, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 
 // readOnly calls do outside of any transaction, for reading. It waits for no
 // writer.
-func (l *Ledger) readOnly(ctx context.Context, do func(d *desk) error) error {
-	err := l.store.withDatabase(ctx, func(b *base) error { return do(&desk{ledger: l, session: b.db}) })
+func (l *Ledger) readOnly(ctx context.Context, do func(tx *ledgerTx) error) error {
+	err := l.store.withDatabase(ctx, func(b *base) error { return do(&ledgerTx{ledger: l, session: b.db}) })
 	if err != nil {
 		return store.Unknown(err)
 	}
@@ -26,7 +26,7 @@ func (l *Ledger) Get(ctx context.Context, id work.ID) (work.Item, error) {
 		return work.Item{}, err
 	}
 	var it work.Item
-	err := l.readOnly(ctx, func(d *desk) (err error) { it, err = d.one(ctx, id); return err })
+	err := l.readOnly(ctx, func(tx *ledgerTx) (err error) { it, err = tx.one(ctx, id); return err })
 	switch {
 	case err != nil:
 		return work.Item{}, err
@@ -46,9 +46,9 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	text := "" // chosen with the first page
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (items []work.Item, read int, err error) {
 		var damage clerk.Damage
-		err = l.readOnly(ctx, func(d *desk) (err error) {
+		err = l.readOnly(ctx, func(tx *ledgerTx) (err error) {
 			if text == "" {
-				if text, err = d.listing(ctx, q); err != nil {
+				if text, err = tx.listing(ctx, q); err != nil {
 					return err
 				}
 			}
@@ -59,7 +59,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 			case q.Newest:
 				after = "g" // IDs are hexadecimal: all lie before it
 			}
-			items, damage, err = d.items(ctx, text, q.Queue, list(q.States), q.Owner, after, n)
+			items, damage, err = tx.items(ctx, text, q.Queue, list(q.States), q.Owner, after, n)
 			return err
 		})
 		for i := range items {
@@ -81,11 +81,11 @@ const few = 20 * page
 // for done items and only a few others are there, the statement finds those
 // without reading the done ones. Otherwise it is cheaper to read all items
 // once.
-func (d *desk) listing(ctx context.Context, q work.Query) (string, error) {
+func (tx *ledgerTx) listing(ctx context.Context, q work.Query) (string, error) {
 	texts := sqlWorkList
 	if len(q.States) > 0 && !slices.Contains(q.States, work.Done) {
 		n := 0
-		if err := d.session.QueryRowContext(ctx, sqlWorkFew, list(q.States), few+1).Scan(&n); err != nil {
+		if err := tx.session.QueryRowContext(ctx, sqlWorkFew, list(q.States), few+1).Scan(&n); err != nil {
 			return "", err
 		}
 		if n <= few {
@@ -113,8 +113,8 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 			}
 			orphaned = now.UnixMicro()
 		}
-		err = l.readOnly(ctx, func(d *desk) (err error) {
-			effects, err = d.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned,
+		err = l.readOnly(ctx, func(tx *ledgerTx) (err error) {
+			effects, err = tx.effects(ctx, text, string(q.Item), q.Queue, list(q.States), orphaned,
 				string(last.Item), last.Generation, last.Name, n)
 			return err
 		})
@@ -129,9 +129,9 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[work.Refusal, error] {
 	since, last := clerk.From(q.Since), int64(0)
 	return clerk.Pages(page, q.Limit, q.Check(), func(n int) (refusals []work.Refusal, read int, err error) {
-		err = l.readOnly(ctx, func(d *desk) error {
+		err = l.readOnly(ctx, func(tx *ledgerTx) error {
 			refusals = nil
-			rows, err := d.session.QueryContext(ctx, sqlWorkRefusals, string(q.Item), q.Queue, since, last, n)
+			rows, err := tx.session.QueryContext(ctx, sqlWorkRefusals, string(q.Item), q.Queue, since, last, n)
 			if err != nil {
 				return err
 			}
@@ -159,9 +159,9 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		return nil, err
 	}
 	var all []work.Stats
-	err = l.readOnly(ctx, func(d *desk) error {
+	err = l.readOnly(ctx, func(tx *ledgerTx) error {
 		var counts clerk.Counts
-		rows, err := d.session.QueryContext(ctx, sqlWorkStats, now.UnixMicro(), queue)
+		rows, err := tx.session.QueryContext(ctx, sqlWorkStats, now.UnixMicro(), queue)
 		if err != nil {
 			return err
 		}
@@ -188,8 +188,8 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 	if err != nil {
 		return work.Pruned{}, err
 	}
-	pruned, err := answer(ctx, l, func(ctx context.Context, d *desk) (work.Pruned, error) {
-		return d.prune(ctx, r, limit)
+	pruned, err := answer(ctx, l, func(ctx context.Context, tx *ledgerTx) (work.Pruned, error) {
+		return tx.prune(ctx, r, limit)
 	})
 	if err != nil {
 		return work.Pruned{}, store.Unknown(err)
@@ -197,29 +197,29 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 	return pruned, nil
 }
 
-func (d *desk) prune(ctx context.Context, r work.Retention, limit int) (pruned work.Pruned, err error) {
-	now, err := d.Now(ctx)
+func (tx *ledgerTx) prune(ctx context.Context, r work.Retention, limit int) (pruned work.Pruned, err error) {
+	now, err := tx.Now(ctx)
 	if err != nil {
 		return pruned, err
 	}
-	ids, err := d.old(ctx, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
+	ids, err := tx.old(ctx, clerk.Cut(now, r.Done), clerk.Cut(now, r.Dead), limit)
 	if err != nil {
 		return pruned, err
 	}
 	for _, id := range ids {
-		if _, err := d.exec(ctx, sqlWorkForgetEffects, id); err != nil {
+		if _, err := tx.exec(ctx, sqlWorkForgetEffects, id); err != nil {
 			return pruned, err
 		}
-		if _, err := d.exec(ctx, sqlWorkForget, id); err != nil {
+		if _, err := tx.exec(ctx, sqlWorkForget, id); err != nil {
 			return pruned, err
 		}
 	}
-	refusals, err := d.exec(ctx, sqlWorkForgetRefusals, clerk.Cut(now, r.Refusals), limit)
+	refusals, err := tx.exec(ctx, sqlWorkForgetRefusals, clerk.Cut(now, r.Refusals), limit)
 	return work.Pruned{Items: len(ids), Refusals: int(refusals)}, err
 }
 
-func (d *desk) old(ctx context.Context, done, dead int64, limit int) (ids []string, err error) {
-	rows, err := d.session.QueryContext(ctx, sqlWorkOld, done, dead, limit)
+func (tx *ledgerTx) old(ctx context.Context, done, dead int64, limit int) (ids []string, err error) {
+	rows, err := tx.session.QueryContext(ctx, sqlWorkOld, done, dead, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,8 @@ func ledgerAt(file string, now func() time.Time, advance func(time.Duration)) wo
 			return inTransaction(ctx, db, l.(*Ledger), do)
 		},
 		Damage: func(tb testing.TB, l work.Ledger, id work.ID, state work.State) {
-			err := l.(*Ledger).within(tb.Context(), func(ctx context.Context, d *desk) error {
-				_, err := d.exec(ctx, "UPDATE croft_item SET state = ?2, ttl = NULL, past = x'5b315d' WHERE id = ?1", string(id), string(state))
+			err := l.(*Ledger).within(tb.Context(), func(ctx context.Context, tx *ledgerTx) error {
+				_, err := tx.exec(ctx, "UPDATE croft_item SET state = ?2, ttl = NULL, past = x'5b315d' WHERE id = ?1", string(id), string(state))
 				return err
 			})
 			if err != nil {

@@ -44,7 +44,7 @@ func cleanPath(path string) (string, error) {
 var making sync.Mutex
 
 // locate finds the file that a path leads to. If mayMake is set, it makes a
-// missing file, empty and for the user alone. It refuses files and places that
+// missing file, empty and for the user alone. It refuses files and folders that
 // cannot keep a store's promises. It opens no file that is already there:
 // closing it again would drop SQLite's locks.
 func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInfo, err error) {

@@ -81,7 +81,7 @@ func TestOneFileByTwoPathsIsOneStore(t *testing.T) {
 }
 
 // TestAFileMountedByItselfIsRefused checks bind mounts of a single file: each
-// place would have a log of its own.
+// mount would have a log of its own.
 func TestAFileMountedByItselfIsRefused(t *testing.T) {
 	dir := memoryDir(t)
 	file, mounted := filepath.Join(dir, "croft.db"), filepath.Join(dir, "mounted.db")

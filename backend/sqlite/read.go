@@ -73,7 +73,7 @@ func (s *Store) withDatabase(ctx context.Context, do func(*base) error) error {
 		}
 		err = do(b)
 	}
-	return b.explain(ctx, err)
+	return b.explainStore(ctx, err)
 }
 
 // List yields the records whose key begins with prefix, without their history.

@@ -95,9 +95,9 @@ var (
 )
 
 // Open opens the store in a file. It makes a missing file, with permissions for
-// the user alone. Its error matches fence.ErrInvalid if the place cannot keep a
-// store's promises, or if the file is the database of another application. o
-// may be nil.
+// the user alone. Its error matches fence.ErrInvalid if the file or its folder
+// cannot keep a store's promises, or if the file is the database of another
+// application. o may be nil.
 func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 	if o != nil && o.Retention < 0 {
 		return nil, fmt.Errorf("%w retention %s: it must not be negative", fence.ErrInvalid, o.Retention)

@@ -105,7 +105,7 @@ func (b *base) cutLog(ctx context.Context, lockWait time.Duration) error {
 	return err
 }
 
-// sweepSomewhere does one step at a random place of the table. So no process
+// sweepSomewhere does one step at a random row of the table. So no process
 // needs to remember how far the last step came.
 func (s *Store) sweepSomewhere(ctx context.Context) error {
 	var last int64

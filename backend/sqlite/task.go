@@ -208,7 +208,7 @@ func (s *Store) connected(ctx context.Context, w *writer) (*writer, error) {
 		w, err = newWriter(ctx, b, &s.options)
 	}
 	if err != nil {
-		return nil, b.explain(ctx, err)
+		return nil, b.explainStore(ctx, err)
 	}
 	if s.flushFailed {
 		if err := w.emptyLog(ctx, s.options.LockWait); err != nil {
@@ -258,7 +258,7 @@ func (s *Store) carryOut(w *writer, tasks []*task) ([]*task, error) {
 	}
 	if err != nil {
 		s.flushFailed = s.flushFailed || code(err) == codes.SQLITE_IOERR_FSYNC
-		return tasks, w.base.explain(context.Background(), err)
+		return tasks, w.base.explainStore(context.Background(), err)
 	}
 	s.announce(w.base.file, x.passed, x.acts)
 	return tasks, nil
@@ -328,9 +328,10 @@ func (x *transaction) end() error {
 		err = x.exec(x.touch, x.again.id)
 	}
 	if err == nil {
-		unnoted := x.noteActs() // a failure counts only if the commit fails, too
-		if err = x.exec(x.commit); err != nil {
-			err = errors.Join(unnoted, err)
+		unnoted := x.noteActs()
+		err = x.exec(x.commit)
+		if unnoted != nil && primary(err) == codes.SQLITE_ERROR {
+			err = unnoted // SQLite has rolled back by itself, so that nothing was left to commit
 		}
 	}
 	if err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,36 +13,51 @@ import (
 
 func (a *app) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:     "completion " + strings.Join(shells, "|"),
 		GroupID: cli.GroupTool,
 		Short:   "Print a completion script for your shell",
 		Long: `Print a completion script for your shell. It completes commands, flags, and the
-keys in the store. Bash needs its package bash-completion for it.`,
-		Example: `  source <(croft completion bash)
+keys in the store. Bash needs its package bash-completion for it.
+
+"croft completion install" writes the script where your shell finds it.`,
+		Example: `  croft completion install
+  source <(croft completion bash)
   croft completion zsh > "${fpath[1]}/_croft"
   croft completion fish > ~/.config/fish/completions/croft.fish
   croft completion powershell | Out-String | Invoke-Expression`,
 		Args:      cli.Takes("SHELL"),
 		ValidArgs: shells,
 		RunE: func(c *cobra.Command, args []string) error {
-			root := c.Root()
-			switch args[0] { // the sink remembers a failed write
-			case "bash":
-				_ = root.GenBashCompletionV2(a.Stdout, true)
-			case "zsh":
-				_ = root.GenZshCompletion(a.Stdout)
-			case "fish":
-				_ = root.GenFishCompletion(a.Stdout, true)
-			case "powershell":
-				_ = root.GenPowerShellCompletionWithDesc(a.Stdout)
-			default:
-				return &cli.UsageError{
-					Message: fmt.Sprintf("unknown shell %q", args[0]),
-					Hint:    "known are " + strings.Join(shells, ", "),
-				}
+			if !slices.Contains(shells, args[0]) {
+				return unknownShell(args[0], shells)
 			}
+			writeCompletion(c.Root(), args[0], a.Stdout)
 			return nil
 		},
+	}
+	c.AddCommand(a.completionInstallCommand())
+	return c
+}
+
+// writeCompletion writes the completion script of a known shell. The sink and
+// buffers that it writes to remember a failed write.
+func writeCompletion(root *cobra.Command, shell string, w io.Writer) {
+	switch shell {
+	case "bash":
+		_ = root.GenBashCompletionV2(w, true)
+	case "zsh":
+		_ = root.GenZshCompletion(w)
+	case "fish":
+		_ = root.GenFishCompletion(w, true)
+	case "powershell":
+		_ = root.GenPowerShellCompletionWithDesc(w)
+	}
+}
+
+func unknownShell(name string, known []string) error {
+	return &cli.UsageError{
+		Message: fmt.Sprintf("unknown shell %q", name),
+		Hint:    "known are " + strings.Join(known, ", "),
 	}
 }

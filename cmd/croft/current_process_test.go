@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/fence"
 )
 

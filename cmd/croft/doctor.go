@@ -59,19 +59,17 @@ func (a *app) doctor(ctx context.Context) error {
 
 // reportFindings prints the findings, and fails if one of them is bad.
 func (a *app) reportFindings(findings []store.Finding, name string) error {
-	count := map[store.Level]int{}
 	for i := range findings {
 		f := &findings[i]
 		f.Seen, f.Advice = a.Redact(f.Seen), a.Redact(f.Advice)
-		count[f.Level]++
 		if a.JSON {
 			a.Print(*f)
 		}
 	}
 	if !a.JSON {
-		a.printFindings(findings, count, cli.Line(name))
+		a.printFindings(findings, cli.Line(name))
 	}
-	if count[store.Bad] > 0 {
+	if verdictOf(findings) == store.Bad {
 		return cli.ExitError(cli.ExitFailed)
 	}
 	return nil
@@ -142,7 +140,7 @@ func signed(d time.Duration) string {
 }
 
 // printFindings prints a table of findings, then the advice, then the verdict.
-func (a *app) printFindings(findings []store.Finding, count map[store.Level]int, name string) {
+func (a *app) printFindings(findings []store.Finding, name string) {
 	t := a.Table("CHECK", "LEVEL", "SEEN")
 	t.Whole = true
 	colours := map[store.Level]cli.Colour{store.OK: cli.Green, store.Warn: cli.Yellow, store.Bad: cli.Red}
@@ -157,12 +155,27 @@ func (a *app) printFindings(findings []store.Finding, count map[store.Level]int,
 			fmt.Fprintf(a.Stdout, "%s: %s\n", cli.Line(f.Check), cli.Line(f.Advice))
 		}
 	}
-	switch p := a.Palette(); {
-	case count[store.Bad] > 0:
-		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Red, "not fit"), name)
-	case count[store.Warn] > 0:
-		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Yellow, "usable, but weaker than it could be"), name)
-	default:
-		fmt.Fprintf(a.Stdout, "%s: %s\n", p.Paint(cli.Green, "fit"), name)
+	fmt.Fprintf(a.Stdout, "%s: %s\n", verdictText(a.Palette(), verdictOf(findings)), name)
+}
+
+// verdictOf is the worst level of findings.
+func verdictOf(findings []store.Finding) store.Level {
+	verdict := store.OK
+	for _, f := range findings {
+		if f.Level == store.Bad || f.Level == store.Warn && verdict == store.OK {
+			verdict = f.Level
+		}
 	}
+	return verdict
+}
+
+// verdictText is a verdict for people.
+func verdictText(p cli.Palette, verdict store.Level) string {
+	switch verdict {
+	case store.Bad:
+		return p.Paint(cli.Red, "not fit")
+	case store.Warn:
+		return p.Paint(cli.Yellow, "usable, but weaker than it could be")
+	}
+	return p.Paint(cli.Green, "fit")
 }

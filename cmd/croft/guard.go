@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
@@ -260,12 +263,44 @@ func (a *app) withGuard(
 func onGuard(ctx context.Context, target string, do func(context.Context, guard.Guard) error) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	g, err := cli.OpenGuard(ctx, target)
+	g, err := cli.OpenGuard(ctx, announced(target))
 	if err != nil {
 		return err
 	}
 	defer g.Close()
 	return do(ctx, g)
+}
+
+// announced turns a resource's name in the place of marks that a proxy
+// announces, as in "store-marks/orders/42", into the target of its mark. The
+// proxy keeps that mark in one file, whatever slashes are in the name. Other
+// targets stay as they are.
+func announced(target string) string {
+	if !guard.IsFile(target) || cli.IsURL(target) {
+		return target
+	}
+	path, err := filepath.Abs(target)
+	if err != nil || isGuarded(path) {
+		return target
+	}
+	for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		resource, err := filepath.Rel(dir, path)
+		if err != nil {
+			break
+		}
+		if kept := httpfence.MarkFile(dir, filepath.ToSlash(resource)); isGuarded(kept) {
+			return kept
+		}
+	}
+	return target
+}
+
+// isGuarded reports whether a file has a mark beside it: in a sidecar, or on a
+// network mount in a chain.
+func isGuarded(path string) bool {
+	_, sidecar := os.Lstat(path + ".fence")
+	_, chain := os.Lstat(path + ".fence.d")
+	return sidecar == nil || chain == nil
 }
 
 // printMark prints a mark for people.

@@ -35,9 +35,13 @@ OWNERS are those of the key's last terms, the newest first. The refusals are
 those at TARGET, of any key: what was refused, what was let in although it would
 have been refused (--observe), and what the store could not be asked about. A
 proxy notes its refusals under the name of its resource, not of its mark: "croft
-inventory --refusals" lists those.`,
-		Example: "  croft guard show out/today.json\n  croft guard show out/today.json --json",
-		Args:    cli.Takes("TARGET"),
+inventory --refusals" lists those.
+
+A proxy announces where it keeps marks, such as /shared/croft-marks/{resource}.
+Put the name of a resource there to see its mark.`,
+		Example: "  croft guard show out/today.json\n  croft guard show out/today.json --json\n" +
+			"  croft guard show /shared/croft-marks/orders/42",
+		Args: cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return onGuard(c.Context(), args[0], a.guardShow)
 		},

@@ -119,6 +119,7 @@ type inventoryView struct {
 	UnsureAdmitted int `json:"unsure_admitted"`
 	UnsureRefused  int `json:"unsure_refused"`
 
+	own               int // keys of Croft itself, which need no guard
 	patterns          map[string]bool
 	shortest, longest time.Duration // TTLs
 	noted             map[refusals.Kind][]refusals.Refusal
@@ -133,6 +134,7 @@ func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list
 	if err != nil {
 		return store.Unknown(err)
 	}
+	refused = only(refused, func(r refusals.Refusal) bool { return !cli.Hidden(r.Key, prefix) })
 	if list {
 		a.listRefusals(refused, now, prefix)
 		return nil
@@ -191,12 +193,15 @@ func (v *inventoryView) add(rec tenure.Record, now time.Time) {
 	}
 	v.Keys++
 	v.Terms += rec.Terms
-	if len(rec.Guards) == 0 {
+	switch {
+	case cli.Own(rec.Key):
+		v.own++
+	case len(rec.Guards) == 0:
 		v.Unguarded++
 	}
 	if rec.Alive(now) && rec.TTL > 0 {
 		v.Held++
-		left := rec.Deadline.Sub(now).Seconds() / rec.TTL.Seconds()
+		left := rec.Deadline.Sub(cli.NowFor(rec, now)).Seconds() / rec.TTL.Seconds()
 		if v.Left == nil || left < *v.Left {
 			v.Left = &left
 		}
@@ -290,11 +295,13 @@ func (v *inventoryView) row() []cli.Cell {
 	// The store remembers refusals only.
 	case v.Keys == 0:
 		ttl, guards = "", cli.Cell{}
+	case v.own == v.Keys:
+		guards = cli.Cell{Text: "Croft's own: needs none"}
 	case v.Unguarded == 0:
-	case v.Unguarded == v.Keys:
+	case v.Unguarded == v.Keys-v.own:
 		guards = cli.Cell{Text: "none named: a stale owner's write would count", Colour: cli.Red}
 	default:
-		guards = cli.Cell{Text: fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys), Colour: cli.Yellow}
+		guards = cli.Cell{Text: fmt.Sprintf("%d of %d keys name none", v.Unguarded, v.Keys-v.own), Colour: cli.Yellow}
 	}
 	count := func(n int, bad cli.Colour) cli.Cell {
 		c := cli.PlainCell(strconv.Itoa(n))

@@ -26,11 +26,13 @@ func (a *app) lsCommand() *cobra.Command {
 		Long: `List the keys that begin with PREFIX, or all. The store forgets a key that has
 not been used for a day.
 
-STATE is one of these. In JSON an expired or kept key is free.
+STATE is one of these, also in JSON:
   held      an owner has it
   free      anybody can take it
   reserved  only the named owner can take it
   hold      the work is done, and keeps the key for a while
+  period    the work of this period is done, or done for good (--once); without
+            --every or --once anybody can take it
   expired   its holder was not heard from in time; nobody has taken it since`,
 		Example: `  croft ls
   croft ls reports/
@@ -51,7 +53,7 @@ STATE is one of these. In JSON an expired or kept key is free.
 }
 
 // states are the words that StateOf returns.
-var states = []string{"held", "free", "reserved", "hold", "expired"}
+var states = []string{"held", "free", "reserved", "hold", "period", "expired"}
 
 func (a *app) ls(ctx context.Context, prefix, only string) error {
 	if only != "" && !slices.Contains(states, only) {
@@ -115,6 +117,7 @@ func which(prefix, only string) (text string) {
 }
 
 func rowOf(rec tenure.Record, now time.Time) []cli.Cell {
+	now = cli.NowFor(rec, now)
 	state, colour := cli.StateOf(rec, now)
 	progress := ""
 	if rec.Progress != "" {
@@ -138,6 +141,10 @@ func leftOf(rec tenure.Record, now time.Time) string {
 		return cli.Short(rec.Deadline.Sub(now))
 	case "hold":
 		return cli.Short(rec.HoldUntil.Sub(now))
+	case "period":
+		if rec.Every != tenure.Once {
+			return cli.Short(rec.Due(rec.Every).Sub(now))
+		}
 	case "expired":
 		return cli.Ago(now, rec.Deadline)
 	}

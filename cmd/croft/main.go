@@ -16,7 +16,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	_ "github.com/croft-dev/croft/internal/supervise/early" // in a warden process it does not return
 )

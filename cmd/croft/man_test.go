@@ -37,6 +37,36 @@ func TestTheManualIsThatOfTheCommands(t *testing.T) {
 	}
 }
 
+// TestTheManualShowsFlagsAsTheHelpDoes: with the kind of value, and only those
+// defaults that say something.
+func TestTheManualShowsFlagsAsTheHelpDoes(t *testing.T) {
+	dir := t.TempDir()
+	if code := Main([]string{"man", dir}, strings.NewReader(""), &strings.Builder{}, &strings.Builder{}); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	for _, name := range pages(t, dir) {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if strings.Contains(line, `\fP=`) || strings.Contains(line, `\fP[=`) {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+		for _, want := range map[string][]string{
+			"croft-run.1": {
+				"\\fB--ttl\\fP \\fIduration\\fP\n\thow long others wait if this machine dies; renewed at a third of it (default 1m0s)\n",
+				"\\fB--guard\\fP \\fItarget\\fP\n", "\\fB-q\\fP, \\fB--quiet\\fP\n",
+			},
+		}[name] {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+	}
+}
+
 func pages(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
@@ -21,11 +21,11 @@ import (
 // TestProxyMarksAndLeasesInEveryBackend: a proxy knows what an earlier one has
 // admitted, in every backend and under any resource name.
 //
-// It is here and not in boundary/http because that package's module requires no
-// client library.
+// It is here and not in boundary/httpfence because that package's module
+// requires no client library.
 func TestProxyMarksAndLeasesInEveryBackend(t *testing.T) {
 	t.Parallel()
-	for name, place := range map[string]func(t *testing.T) (store, marks string){
+	for name, open := range map[string]func(t *testing.T) (store, marks string){
 		"dir": func(t *testing.T) (string, string) {
 			dir := t.TempDir()
 			return filepath.Join(dir, "store"), filepath.Join(dir, "{resource}")
@@ -41,7 +41,7 @@ func TestProxyMarksAndLeasesInEveryBackend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storeURL, marks := place(t)
+			storeURL, marks := open(t)
 			var seen paths
 			service := httptest.NewServer(&seen)
 			t.Cleanup(service.Close)

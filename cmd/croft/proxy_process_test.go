@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
@@ -325,5 +325,27 @@ func TestAProxyTellsOperatorsWhatItRefuses(t *testing.T) {
 	}
 	if count := remembered(); count != 3 {
 		t.Errorf("%d refusals are remembered, want 3", count)
+	}
+}
+
+// TestAMarkIsShownUnderTheNameThatTheProxyAnnounces: a user puts the resource
+// into the announced place. The proxy keeps the mark in one file.
+func TestAMarkIsShownUnderTheNameThatTheProxyAnnounces(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	_, upstream := newBehind(t)
+	p := s.proxy("one", upstream)
+	s.insist(p.url, newerOwner, "new")
+	for _, target := range []string{"store-marks/r/1", filepath.Join(s.dir, "store-marks/r/1")} {
+		var mark fence.Mark
+		if err := json.Unmarshal([]byte(s.must(0, "guard", "show", target, "--json")), &mark); err != nil {
+			t.Fatal(err)
+		}
+		if mark.Token != newerOwner.Token || mark.Key != newerOwner.Key {
+			t.Errorf("%s: mark %+v, want that of %+v", target, mark, newerOwner)
+		}
+	}
+	if shown := s.must(0, "guard", "show", "store-marks/r"); !strings.Contains(shown, "not guarded yet") {
+		t.Errorf("a part of the name: %s", shown)
 	}
 }

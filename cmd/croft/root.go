@@ -34,6 +34,7 @@ func (a *app) commands() []*cobra.Command {
 		a.guardCommand(),
 		proxycmd.Command(a.App),
 
+		a.statusCommand(),
 		a.lsCommand(),
 		a.inventoryCommand(),
 		a.showCommand(),
@@ -52,8 +53,11 @@ func (a *app) commands() []*cobra.Command {
 	}
 }
 
+// The help lists the commands in the order of commands. All of cobra shares
+// this setting, so it is made once.
+func init() { cobra.EnableCommandSorting = false }
+
 func (a *app) rootCommand() *cobra.Command {
-	cobra.EnableCommandSorting = false // the help lists them in the order of commands
 	root := &cobra.Command{
 		Use:   "croft",
 		Short: "Leases decide who may try; fences decide whose writes still count",
@@ -65,8 +69,9 @@ says whose writes still count. Suppose a worker was presumed dead and replaced,
 and wakes up again: the fence refuses its write.
 
 All contenders share one store, named by --store or CROFT_STORE. Without either,
-the store is a directory under your home. That is good for one machine. "croft
-doctor" tells how fit a store is.
+the store is .local/state/croft in your home, as the password database has it.
+HOME does not count, so that cron, sudo and shells agree. That is good for one
+machine. "croft doctor" tells how fit a store is.
   /shared/croft                        a directory
   sqlite:///var/lib/croft.db           a file on one machine
   postgres://user@host/db              ?sslmode=verify-full over a network
@@ -74,6 +79,8 @@ doctor" tells how fit a store is.
   etcd://host1:2379,host2:2379/prefix  etcds:// for TLS
   s3://bucket/prefix
   gs://bucket/prefix
+
+Write durations as 30s, 5m, 1h30m, 7d or 1d12h.
 
 Exit codes:
   0   done, or not your turn (run)
@@ -83,18 +90,23 @@ Exit codes:
   11  held by another
   12  the lease is lost or not owned: stop the work
   13  a write was refused by the fence: a newer owner is there
-  14  the store or target could not be reached: outcome unknown
+  14  the store or target could not be reached: outcome unknown, or nothing
+      was changed if the message says so
   130 interrupted`,
 		Example: `  croft run reports/daily -- ./publish.sh   # takes the lease, runs, renews, releases
   croft acquire reports/daily --ttl 5m      # prints a lease: pass it to renew and release
   croft write out/today.json -- generate    # refused if a newer owner has the job by now
+  croft status                              # one screen: what is held, lapsing, stalled, refused, dead
   croft ls                                  # who holds what
   croft takeover reports/daily --note "host is down"`,
+		Version:                    built().line(),
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
 		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version, with its commit and date")
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)

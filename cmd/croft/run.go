@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,7 +39,9 @@ func (a *app) runCommand() *cobra.Command {
 release it.
 
 If it is not your turn, because another holds the key or has done the work of
-this period, croft says so and exits 0.
+this period, croft says so and exits 0. With --quiet it says nothing then, so
+cron sends no mail. Failures are said all the same, and so is a --wait that ran
+out.
 
 If croft cannot renew the lease, it stops the command: TERM first, KILL after
 --grace. It begins early enough that the command and everything it started are
@@ -57,9 +60,11 @@ may need --pass-store.
 The command's exit code becomes croft's own, unless croft has something worse to
 say. The last line on stderr, and --status-file, tell them apart.`,
 		Example: `  croft run reports/daily --every 24h -- ./publish.sh
+  croft run reports/daily --every 1d --quiet -- ./publish.sh      # in a crontab: mail comes only after a failure
   croft run sync --ttl 2m --guard out/today.json -- croft write out/today.json -- generate
   croft run train --stall-after 10m --max-hold 6h -- ./train      # which calls "croft report" as it goes
-  croft run migrate --wait 10m -- ./migrate                       # wait for the holder instead of leaving`,
+  croft run migrate --wait 10m -- ./migrate                       # wait for the holder instead of leaving
+  croft run scrape --slots 3 --wait 1h -- ./scrape                # at most three at the same time`,
 		Args: func(c *cobra.Command, args []string) error {
 			switch at := c.ArgsLenAtDash(); {
 			case len(args) == 0 || at == 0:
@@ -75,6 +80,11 @@ say. The last line on stderr, and --status-file, tell them apart.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.graceGiven, o.waitGiven, o.heldGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait"),
 				c.Flags().Changed("held-exit")
+			if c.Flags().Changed("slots") {
+				if err := o.checkSlots(); err != nil {
+					return err
+				}
+			}
 			if err := o.check(args[0]); err != nil {
 				return err
 			}
@@ -84,6 +94,8 @@ say. The last line on stderr, and --status-file, tell them apart.`,
 	flags := c.Flags()
 	cli.TTLFlag(flags, &o.lease.TTL, time.Minute, "how long others wait if this machine dies; renewed at a third of it")
 	cli.WaitFlag(flags, &o.lease.WaitFor)
+	flags.IntVar(&o.lease.Slots, "slots", 0,
+		"let this `many` hold the key at the same time: the keys KEY/1, KEY/2, … (default one, KEY itself)")
 	cli.EveryFlags(c, &o.lease.Every, "leave")
 	cli.SpanFlag(flags, &o.lease.HoldFor, "hold",
 		"after success keep the key from everybody until this long after the start")
@@ -95,6 +107,7 @@ say. The last line on stderr, and --status-file, tell them apart.`,
 	cli.SpanFlag(flags, &o.lease.MaxHold, "max-hold", "stop the command after this long, whatever it does")
 	cli.GuardFlag(flags, &o.targets)
 	cli.PassStoreFlag(flags, &o.passStore)
+	flags.BoolVarP(&a.Quiet, "quiet", "q", false, "say nothing when it is not your turn")
 	flags.IntVar(&o.heldExit, "held-exit", 0,
 		"exit `code` when it is not your turn (default 0; 11 when an explicit --wait ran out)")
 	flags.StringVar(&o.statusFile, "status-file", "", "write the outcome to this `file`, as JSON")
@@ -122,6 +135,21 @@ func (o *runOptions) check(key string) error {
 	return nil
 }
 
+// checkSlots refuses numbers of slots, and what does not go with slots.
+func (o *runOptions) checkSlots() error {
+	switch n := o.lease.Slots; {
+	case n < 1 || n > croft.MaxSlots:
+		return cli.Invalid("--slots %d: there must be between 1 and %d", n, croft.MaxSlots)
+	case o.lease.Every == tenure.Once:
+		return cli.Invalid("--slots and --once: each slot would be done once by itself")
+	case o.lease.Every != 0:
+		return cli.Invalid("--slots and --every: each slot would have periods of its own")
+	case len(o.targets) > 0:
+		return cli.Invalid("--slots and --guard: a guard belongs to one key, and the slots are several")
+	}
+	return nil
+}
+
 // run runs a job from acquiring to releasing. It returns an ExitError when it
 // has printed everything.
 func (a *app) run(ctx context.Context, key string, command []string, o runOptions) error {
@@ -142,6 +170,7 @@ func (a *app) run(ctx context.Context, key string, command []string, o runOption
 		return a.runRefused(err, o, status)
 	}
 	defer end()
+	status.key = lease.Key() // a slot's own
 	j := &job{app: a, opts: o, held: lease, status: status, tally: metrics.Tally}
 	if err := j.start(asked, command); err != nil {
 		return j.notStarted(ctx, err)
@@ -164,13 +193,39 @@ func (a *app) runAcquire(
 		return nil, nil, err
 	}
 	o.lease.Guards = guards
-	lease, err = client.Acquire(ctx, key, &o.lease)
+	lease, err = a.await(ctx, client, key, &o.lease)
 	closeGuards()
 	if err != nil {
 		closeClient()
 		return nil, nil, err
 	}
 	return lease, closeClient, nil
+}
+
+// await acquires the lease. On a terminal it shows that it waits.
+//
+// A command under croft run that asks for its own key would wait for itself. It
+// is refused at once.
+func (a *app) await(
+	ctx context.Context, client *croft.Client, key string, o *croft.LeaseOptions,
+) (*croft.Lease, error) {
+	stop := a.WaitOnTerminal(key, o.WaitFor, func() tenure.Record {
+		ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+		defer cancel()
+		rec, _ := client.Store().Get(ctx, key) // the line does without it
+		return rec
+	})
+	defer stop()
+	if o.WaitFor > 0 && os.Getenv(cli.EnvKey) == key {
+		once := *o
+		once.WaitFor = 0
+		lease, err := client.Acquire(ctx, key, &once)
+		if err = cli.Reentrant(err); err == nil || errors.Is(err, cli.ErrReentrant) {
+			return lease, err
+		}
+	}
+	lease, err := client.Acquire(ctx, key, o)
+	return lease, cli.Reentrant(err)
 }
 
 // runRefused ends a run that did not get the lease. "Not your turn" is no
@@ -182,18 +237,23 @@ func (a *app) runRefused(err error, o runOptions, status *runStatus) error {
 		status.write(a.Stderr)
 		return err
 	}
-	code := o.heldExit
+	code, silent := o.heldExit, a.Quiet
 	var held *tenure.HeldError
-	if !o.heldGiven && o.waitGiven && o.lease.WaitFor > 0 && errors.As(err, &held) && held.Why != tenure.WhyPeriod {
+	if o.waitGiven && o.lease.WaitFor > 0 && errors.As(err, &held) && held.Why != tenure.WhyPeriod {
 		// The wait was in vain. Work that is already done for this period is
 		// none to wait for.
-		code = cli.ExitHeld
+		silent = false
+		if !o.heldGiven {
+			code = cli.ExitHeld
+		}
 	}
 	status.verdict, status.exit, status.message = verdictHeld, code, a.Redact(err.Error())
 	status.write(a.Stderr)
-	if a.JSON {
+	switch {
+	case silent:
+	case a.JSON:
 		a.Fail(err)
-	} else {
+	default:
 		fmt.Fprintf(a.Stderr, "croft: not your turn: %s\n", cli.Lines(a.Redact(err.Error())))
 	}
 	return cli.ExitError(code)

@@ -101,8 +101,6 @@ func (j *job) run(ctx context.Context) error {
 // Meanwhile it tells the warden how long the command may live. The warden kills
 // the command then if this process is stopped or starved.
 func (j *job) watch() (done bool) {
-	tick := time.NewTicker(min(max(j.opts.lease.TTL/20, 10*time.Millisecond), time.Second))
-	defer tick.Stop()
 	for {
 		// At zero the last permission stands.
 		if left := j.lease().Remaining(); left > 0 {
@@ -113,7 +111,8 @@ func (j *job) watch() (done bool) {
 			return true
 		case <-j.lease().Done():
 			return false
-		case <-tick.C:
+		// The command may have changed the TTL.
+		case <-time.After(min(max(j.lease().Deed().TTL/20, 10*time.Millisecond), time.Second)):
 		}
 	}
 }

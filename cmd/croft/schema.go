@@ -2,30 +2,17 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/croft-dev/croft/backend/postgres"
-	"github.com/croft-dev/croft/backend/sqlite"
+	"github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
-// schemas are the engines whose tables a user may create by hand.
-var schemas = map[string]func() string{
-	"postgres": postgres.Schema,
-	"sqlite":   sqlite.Schema,
-}
-
-func schemaNames() []string {
-	names := make([]string, 0, len(schemas))
-	for name := range schemas {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func schemaNames() []string { return slices.Sorted(maps.Keys(backends.Schemas)) }
 
 func (a *app) schemaCommand() *cobra.Command {
 	return &cobra.Command{
@@ -41,7 +28,10 @@ those it finds.`,
 			return schemaNames(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			text, known := schemas[args[0]]
+			text, known := backends.Schemas[args[0]]
+			if advice := backends.HowToGet(args[0]); advice != "" {
+				return cli.Invalid("engine %q: %s", args[0], advice)
+			}
 			if !known {
 				return cli.Invalid("engine %q: it has no tables that croft knows of; known are %s", args[0],
 					strings.Join(schemaNames(), ", "))

@@ -161,8 +161,7 @@ func (w *watchLines) update(now snapshot, changed []change) {
 func (w *watchLines) say(what string) { fmt.Fprintf(w.Stderr, "croft: %s\n", what) }
 func (w *watchLines) end()            {}
 
-// look reads all records and refusals. A record whose deadline has passed gets
-// the state that it has now.
+// look reads all records and refusals.
 func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
@@ -175,7 +174,6 @@ func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) 
 		if err != nil {
 			return s, store.Unknown(err)
 		}
-		rec.State = rec.StateAt(now)
 		s.all[rec.Key] = rec
 	}
 	refused, err := refusals.Read(ctx, st, prefix)
@@ -183,6 +181,9 @@ func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) 
 		return s, store.Unknown(err)
 	}
 	for _, r := range refused {
+		if cli.Hidden(r.Key, prefix) {
+			continue
+		}
 		r.At, r.Since = tenure.Time(r.At), tenure.Time(r.Since) // equal to the same refusal of an earlier look
 		s.refusals[r] = true
 	}
@@ -197,13 +198,14 @@ func changes(before, after snapshot) []change {
 	}
 	for key, rec := range after.all {
 		old := before.all[key]
+		was, is := old.StateAt(before.at), rec.StateAt(after.at)
 		switch {
 		case rec.Token != old.Token:
 			what := "granted"
 			switch {
 			case rec.Cause == tenure.Cancelled && rec.Owner == "":
 				what = "revoked"
-			case rec.Cause == tenure.Operator && rec.State == tenure.Reserved:
+			case rec.Cause == tenure.Operator && is == tenure.Reserved:
 				what = "reserved"
 			case rec.Cause == tenure.Operator:
 				what = "taken_over"
@@ -212,14 +214,14 @@ func changes(before, after snapshot) []change {
 			switch { // the term may have ended already
 			case rec.Ended != "":
 				add(rec.Deadline, string(rec.Ended), rec)
-			case rec.State == tenure.Free && what != "revoked":
+			case is == tenure.Free && what != "revoked":
 				add(rec.Deadline, "expired", rec)
 			}
 		case rec.Ended != old.Ended:
 			add(rec.Deadline, string(rec.Ended), rec)
-		case rec.State == tenure.Free && old.State != tenure.Free:
+		case is == tenure.Free && was != tenure.Free:
 			add(rec.Deadline, "expired", rec)
-		case rec.State == tenure.Held && old.State == tenure.Free:
+		case is == tenure.Held && was == tenure.Free:
 			add(rec.Renewed, "resumed", rec)
 		}
 		if rec.Progress != "" && !rec.ProgressAt.Equal(old.ProgressAt) {

@@ -147,7 +147,7 @@ func (p *watchPage) keys(columns, most int, style cli.Palette) []string {
 	if len(p.all) == 0 {
 		return []string{style.Paint(cli.Faint, "no keys")}
 	}
-	order := map[string]int{"expired": 0, "held": 1, "reserved": 2, "hold": 3, "free": 4}
+	order := map[string]int{"expired": 0, "held": 1, "reserved": 2, "hold": 3, "period": 4, "free": 5}
 	records := slices.SortedFunc(maps.Values(p.all), func(x, y tenure.Record) int {
 		sx, _ := cli.StateOf(x, p.at)
 		sy, _ := cli.StateOf(y, p.at)

@@ -62,9 +62,7 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 			}
 			rec = next
 		}
-		shown := rec
-		shown.State = rec.StateAt(now)
-		after := snapshot{at: now, all: map[string]tenure.Record{"k": shown}}
+		after := snapshot{at: now, all: map[string]tenure.Record{"k": rec}}
 		got := ""
 		for _, c := range changes(seen, after) {
 			got += c.what
@@ -94,7 +92,6 @@ func TestATermBetweenTwoLooksIsShownWithItsEnd(t *testing.T) {
 	}
 	now = now.Add(time.Hour)
 	for end, rec := range map[string]tenure.Record{"released": released, "expired": held} {
-		rec.State = rec.StateAt(now)
 		got := changes(snapshot{}, snapshot{at: now, all: map[string]tenure.Record{"k": rec}})
 		if len(got) != 2 || got[0].what != "granted" || got[1].what != end {
 			t.Errorf("got %v, want granted and %s", got, end)
@@ -102,12 +99,12 @@ func TestATermBetweenTwoLooksIsShownWithItsEnd(t *testing.T) {
 	}
 }
 
-func TestARefusalIsShownOnceAndInItsPlace(t *testing.T) {
+func TestARefusalIsShownOnceAndInOrder(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	older := refusals.Refusal{At: now, Key: "k", Owner: "ada", Token: 1, Newest: 2, Act: "write", Code: "stale", Target: "out.json", Count: 1}
 	newer := older
 	newer.At, newer.Owner, newer.Count = now.Add(time.Second), "", 3
-	rec := tenure.Record{Key: "k", State: tenure.Held, Owner: "bob", Token: 2, Cause: tenure.Expired, Acquired: now.Add(time.Millisecond)}
+	rec := tenure.Record{Key: "k", State: tenure.Held, Owner: "bob", Token: 2, Cause: tenure.Expired, Acquired: now.Add(time.Millisecond), Deadline: now.Add(time.Hour)}
 	before := snapshot{at: now, refusals: map[refusals.Refusal]bool{}}
 	after := snapshot{at: now, all: map[string]tenure.Record{"k": rec}, refusals: map[refusals.Refusal]bool{older: true, newer: true}}
 	var lines []string

@@ -10,10 +10,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/file"
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
+)
+
+// assignment is the payload of an item, and message its result. The newsroom
+// gets the message, too.
+type (
+	assignment struct{ Region string }
+	message    struct{ Region, By string }
 )
 
 // agent runs an agent process.
@@ -34,8 +41,8 @@ func agent(ctx context.Context, name, folder string) error {
 // context when an item is lost.
 func diligent(ctx context.Context, ledger work.Ledger, name, folder string) error {
 	return work.Run(ctx, ledger, map[string]work.Handler{
-		queue: func(ctx context.Context, job *work.Job) (work.Result, error) {
-			region := string(job.Payload())
+		queue: work.Handle(func(ctx context.Context, job *work.Job, a assignment) (work.Result, error) {
+			region := a.Region
 			if saved := job.Checkpoint(); len(saved) > 0 {
 				says(os.Stdout, name, "takes %q under token %d, and begins with what was saved: %s", region,
 					job.Stamp().Token, saved)
@@ -50,8 +57,8 @@ func diligent(ctx context.Context, ledger work.Ledger, name, folder string) erro
 				return work.Result{}, err
 			}
 			says(os.Stdout, name, "publishes %q", region)
-			return result(region, name), nil
-		},
+			return result(region, name)
+		}),
 	}, &work.Options{Owner: name, Slots: 1, TTL: ttl})
 }
 
@@ -70,7 +77,11 @@ func frozen(ctx context.Context, ledger work.Ledger, name, folder string) error 
 		return errors.New("there is nothing to do")
 	}
 	item := items[0]
-	region := string(item.Payload)
+	var a assignment
+	if err := json.Unmarshal(item.Payload, &a); err != nil {
+		return err
+	}
+	region := a.Region
 	says(os.Stdout, name, "takes %q under token %d", region, item.Record.Token)
 
 	// Every write about the item carries the token of the claim. If the outcome
@@ -97,7 +108,10 @@ func frozen(ctx context.Context, ledger work.Ledger, name, folder string) error 
 	says(os.Stdout, name, "goes on as if nothing had happened")
 	says(os.Stdout, name, "publishes %q: %s", region, outcome(publish(ctx, folder, region, name, item.Record.Stamp())))
 	says(os.Stdout, name, "reports progress: %s", outcome(ask(work.Request{Verb: work.Report, Progress: "published"})))
-	done := result(region, name)
+	done, err := result(region, name)
+	if err != nil {
+		return err
+	}
 	says(os.Stdout, name, "completes %q, with a message to the newsroom: %s", region, outcome(ask(work.Request{
 		Verb: work.Complete, Result: done.Body, Effects: done.Effects,
 	})))
@@ -109,7 +123,7 @@ func outcome(err error) string {
 	switch {
 	case err == nil:
 		return "done"
-	case errors.Is(err, fence.ErrStale):
+	case errors.Is(err, croft.ErrStale):
 		return "REFUSED, " + strings.TrimPrefix(err.Error(), "write refused: ")
 	}
 	return err.Error()
@@ -122,16 +136,17 @@ func research(region, name string) []byte {
 
 // result completes a report: with its result, and one message to the newsroom.
 // The ledger writes both in one step. A refused completion sends no message.
-func result(region, name string) work.Result {
-	body, _ := json.Marshal(map[string]string{"region": region, "by": name})
-	return work.Result{Body: body, Effects: []work.Emission{{Name: "published", To: "newsroom", Body: body}}}
+func result(region, name string) (work.Result, error) {
+	done, err := work.JSON(message{Region: region, By: name})
+	done.Effects = []work.Emission{{Name: "published", To: "newsroom", Body: done.Body}}
+	return done, err
 }
 
 func reportPath(folder, region string) string { return filepath.Join(folder, region+".txt") }
 
 // publish writes the report to a guarded file. The file itself remembers the
 // newest token that it has admitted, and refuses older ones.
-func publish(ctx context.Context, folder, region, name string, stamp fence.Stamp) error {
+func publish(ctx context.Context, folder, region, name string, stamp croft.Stamp) error {
 	file, err := file.Open(reportPath(folder, region), nil)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -72,7 +73,7 @@ func says(out io.Writer, who, format string, args ...any) {
 func (s *story) chapter(text string) { _, _ = fmt.Fprintf(s.out, "\n%s\n", text) }
 
 // tell tells the story.
-func tell(ctx context.Context, out io.Writer, folder string) error {
+func tell(ctx context.Context, out io.Writer, folder string) (err error) {
 	folder, tidy, err := settle(folder)
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func tell(ctx context.Context, out io.Writer, folder string) error {
 	if err != nil {
 		return err
 	}
-	defer stopStewards()
+	defer func() { err = errors.Join(err, stopStewards()) }()
 	bob, err := s.start("bob")
 	if err != nil {
 		return err
@@ -155,19 +156,13 @@ func place(folder string) string {
 // addReports adds the items. Unique is an idempotency key: adding the same
 // content twice makes one item.
 func (s *story) addReports(ctx context.Context) error {
-	var requests []work.Request
 	for i, region := range regions {
-		id := work.NewID()
-		s.ids[id] = region
-		requests = append(requests, work.Request{
-			Verb: work.Add, ID: id, Queue: queue, Unique: region + ", week 7", Priority: -i,
-			Payload: []byte(region),
-		})
-	}
-	for _, answer := range s.ledger.Apply(ctx, requests) {
-		if answer.Err != nil {
-			return answer.Err
+		item, err := work.Enqueue(ctx, s.ledger, queue, assignment{Region: region},
+			&work.ItemOptions{Unique: region + ", week 7", Priority: -i})
+		if err != nil {
+			return err
 		}
+		s.ids[item.ID] = region
 	}
 	return nil
 }
@@ -195,7 +190,7 @@ func end(cmd *exec.Cmd) {
 // stewards runs the two housekeeping jobs of a ledger: the reconciler, and the
 // dispatcher of effects. Each works under a lease, so they may run in every
 // process of a deployment.
-func (s *story) stewards(ctx context.Context, newsroom *newsroom) (stop func(), err error) {
+func (s *story) stewards(ctx context.Context, newsroom *newsroom) (stop func() error, err error) {
 	client, err := croft.Open(ctx, place(s.folder), nil)
 	if err != nil {
 		return nil, err
@@ -220,11 +215,9 @@ func (s *story) stewards(ctx context.Context, newsroom *newsroom) (stop func(), 
 		}
 		ended <- steward.RunDispatcher(ctx, client, s.ledger, to, nil)
 	}()
-	return func() {
+	return func() error {
 		cancel()
-		<-ended
-		<-ended
-		_ = client.Close()
+		return errors.Join(<-ended, <-ended, client.Close())
 	}, nil
 }
 

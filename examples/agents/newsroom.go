@@ -36,9 +36,9 @@ func (n *newsroom) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = steward.Verify(newsroomSecret, n.URL, r.Header, body, time.Now(), 5*time.Minute)
 	}
-	var message struct{ Region, By string }
+	var m message
 	if err == nil {
-		err = json.Unmarshal(body, &message)
+		err = json.Unmarshal(body, &m)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -51,7 +51,7 @@ func (n *newsroom) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // it is known: answer that all is well
 	}
 	n.news++
-	says(n.out, "newsroom", "hears of %q by %s (Idempotency-Key %s)", message.Region, message.By, key)
+	says(n.out, "newsroom", "hears of %q by %s (Idempotency-Key %s)", m.Region, m.By, key)
 }
 
 // heard returns how many reports the newsroom has heard of.

@@ -9,11 +9,10 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard/current"
-	"github.com/croft-dev/croft/tenure"
 )
 
-// A boundary follows the store of the leases. Gates of package boundary/http
-// take a Follower as Options.Current.
+// A boundary follows the store of the leases. Gates of package
+// boundary/httpfence take a Follower as Options.Current.
 func ExampleFollow() {
 	ctx := context.Background()
 	st := mem.New(nil)
@@ -34,7 +33,7 @@ func ExampleFollow() {
 	invented := lease.Stamp()
 	invented.Token++
 	fmt.Println("the owner:", follower.Check(ctx, lease.Stamp()))
-	fmt.Println("an invented stamp is refused:", errors.Is(follower.Check(ctx, invented), tenure.ErrNotOwned))
+	fmt.Println("an invented stamp is refused:", errors.Is(follower.Check(ctx, invented), croft.ErrNotOwned))
 	// Output:
 	// the owner: <nil>
 	// an invented stamp is refused: true

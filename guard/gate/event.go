@@ -2,8 +2,9 @@
 //
 // A gate is a guard around calls instead of data. It stands in front of a
 // service and lets in the writes whose stamps still count. It keeps a resource
-// closed while the outcome of a write is not known. Package boundary/http has
-// the gates for HTTP. Code that counts or logs events needs only this package.
+// closed while the outcome of a write is not known. Package boundary/httpfence
+// has the gates for HTTP. Code that counts or logs events needs only this
+// package.
 package gate
 
 import (

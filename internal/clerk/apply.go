@@ -13,9 +13,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Desk is an open transaction of a database. After any error the caller must
+// Tx is an open transaction of a database. After any error the caller must
 // roll it back.
-type Desk interface {
+type Tx interface {
 	// Now returns the time on the ledger's clock. It is read after the locks
 	// are taken.
 	Now(ctx context.Context) (time.Time, error)
@@ -84,7 +84,7 @@ type Changed struct {
 // Apply carries out the requests at the indexes in todo, and sets their
 // answers. The caller has checked these requests.
 func Apply(
-	ctx context.Context, desk Desk, requests []work.Request, answers []work.Answer, todo []int,
+	ctx context.Context, tx Tx, requests []work.Request, answers []work.Answer, todo []int,
 ) (Changed, error) {
 	var changed Changed
 	for _, run := range runs(todo, requests, names) {
@@ -94,7 +94,7 @@ func Apply(
 			if looks == 8 {
 				return changed, fmt.Errorf("item %s is being added by others again and again", requests[run[0]].ID)
 			}
-			left, err := carryOut(ctx, desk, requests, answers, run, &changed)
+			left, err := carryOut(ctx, tx, requests, answers, run, &changed)
 			if err != nil {
 				return changed, err
 			}
@@ -107,7 +107,7 @@ func Apply(
 // carryOut decides and writes one run. It returns the requests to decide again:
 // they add an item that another transaction has added meanwhile.
 func carryOut(
-	ctx context.Context, desk Desk, requests []work.Request, answers []work.Answer, run []int,
+	ctx context.Context, tx Tx, requests []work.Request, answers []work.Answer, run []int,
 	changed *Changed,
 ) (left []int, err error) {
 	var ids []work.ID
@@ -120,11 +120,11 @@ func carryOut(
 			uniques = append(uniques, Unique{requests[i].Queue, requests[i].Unique})
 		}
 	}
-	found, damage, err := desk.Items(ctx, ids, uniques, adding)
+	found, damage, err := tx.Items(ctx, ids, uniques, adding)
 	if err != nil {
 		return nil, err
 	}
-	now, err := desk.Now(ctx)
+	now, err := tx.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func carryOut(
 		changed.item(out.Item, now)
 	}
 	if len(added) > 0 {
-		written, err := desk.Insert(ctx, added)
+		written, err := tx.Insert(ctx, added)
 		if err != nil {
 			return nil, err
 		}
@@ -201,18 +201,18 @@ func carryOut(
 		}
 	}
 	if len(updated) > 0 {
-		if err := desk.Update(ctx, updated); err != nil {
+		if err := tx.Update(ctx, updated); err != nil {
 			return nil, err
 		}
 	}
 	if len(effects) > 0 {
 		changed.Effects = true
-		if err := desk.Emit(ctx, effects); err != nil {
+		if err := tx.Emit(ctx, effects); err != nil {
 			return nil, err
 		}
 	}
 	if len(refusals) > 0 {
-		return left, desk.Record(ctx, refusals)
+		return left, tx.Record(ctx, refusals)
 	}
 	return left, nil
 }
@@ -226,7 +226,7 @@ func (c *Changed) item(it work.Item, now time.Time) {
 // Settle carries out the settlements at the indexes in todo, and sets their
 // answers. The caller has checked these settlements.
 func Settle(
-	ctx context.Context, desk Desk, settlements []work.Settlement, answers []work.EffectAnswer, todo []int,
+	ctx context.Context, tx Tx, settlements []work.Settlement, answers []work.EffectAnswer, todo []int,
 ) (Changed, error) {
 	var changed Changed
 	same := func(s work.Settlement) []string { return []string{s.Effect.String()} }
@@ -240,15 +240,15 @@ func Settle(
 			}
 		}
 		slices.SortFunc(keys, strings.Compare)
-		marks, err := desk.Marks(ctx, keys)
+		marks, err := tx.Marks(ctx, keys)
 		if err != nil {
 			return changed, err
 		}
-		found, err := desk.Effects(ctx, ids)
+		found, err := tx.Effects(ctx, ids)
 		if err != nil {
 			return changed, err
 		}
-		now, err := desk.Now(ctx)
+		now, err := tx.Now(ctx)
 		if err != nil {
 			return changed, err
 		}
@@ -276,17 +276,17 @@ func Settle(
 			}
 		}
 		if len(moved) > 0 {
-			if err := desk.KeepMarks(ctx, moved); err != nil {
+			if err := tx.KeepMarks(ctx, moved); err != nil {
 				return changed, err
 			}
 		}
 		if len(updated) > 0 {
-			if err := desk.UpdateEffects(ctx, updated); err != nil {
+			if err := tx.UpdateEffects(ctx, updated); err != nil {
 				return changed, err
 			}
 		}
 		if len(refusals) > 0 {
-			if err := desk.Record(ctx, refusals); err != nil {
+			if err := tx.Record(ctx, refusals); err != nil {
 				return changed, err
 			}
 		}

@@ -5,5 +5,5 @@
 // back. For guards it builds the statements for the columns of a mark, and
 // carries out a decision of package fence on it.
 //
-// It has no state and no goroutines. A [Desk] is the caller's open transaction.
+// It has no state and no goroutines. A [Tx] is the caller's open transaction.
 package clerk

@@ -11,13 +11,13 @@ import (
 // lock and read the effects that are due at the ledger's time. If the
 // dispatcher is refused, Take records the refusal and returns it as refused.
 func Take(
-	ctx context.Context, desk Desk, q work.Taking, due func(now time.Time) ([]work.Effect, error),
+	ctx context.Context, tx Tx, q work.Taking, due func(now time.Time) ([]work.Effect, error),
 ) (taken []work.Effect, refused, err error) {
-	marks, err := desk.Marks(ctx, []string{q.Stamp.Key})
+	marks, err := tx.Marks(ctx, []string{q.Stamp.Key})
 	if err != nil {
 		return nil, nil, err
 	}
-	now, err := desk.Now(ctx)
+	now, err := tx.Now(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -25,13 +25,13 @@ func Take(
 	mark, refusal, refused := q.Admit(was, now)
 	if refused != nil {
 		if refusal != nil {
-			err = desk.Record(ctx, []work.Refusal{*refusal})
+			err = tx.Record(ctx, []work.Refusal{*refusal})
 		}
 		return nil, refused, err
 	}
 	if mark != was {
 		marks[q.Stamp.Key] = mark
-		if err := desk.KeepMarks(ctx, marks); err != nil {
+		if err := tx.KeepMarks(ctx, marks); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -45,7 +45,7 @@ func Take(
 	for _, e := range found {
 		taken = append(taken, work.Take(e, q, now))
 	}
-	return taken, nil, desk.UpdateEffects(ctx, taken)
+	return taken, nil, tx.UpdateEffects(ctx, taken)
 }
 
 // ever is earlier than all times in rows.

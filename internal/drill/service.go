@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"

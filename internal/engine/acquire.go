@@ -145,7 +145,9 @@ func (e *Engine) acquireDue(c *Call) {
 		if a.copies == 0 {
 			err = errUnsent
 		}
-		e.leave(a)
+		if e.leave(a) && store.IsFault(err) {
+			err = &store.UnknownError{Err: err} // the fault is the last copy's, not the request's
+		}
 		e.leaveQueue(c, fmt.Errorf("acquire %q: %w", c.Request.Key, err))
 		return
 	}
@@ -176,6 +178,9 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 	case errors.Is(err, fence.ErrInvalid):
 		e.leave(a)
 		e.leaveQueue(c, err)
+	case c.hopeless(err):
+		e.leave(a)
+		e.leaveQueue(c, fmt.Errorf("acquire %q: %w", c.Request.Key, err))
 	default:
 		c.unknown, acquire.unknown = err, true
 		e.event(Event{Kind: Unknown, Key: c.Request.Key, Verb: tenure.Acquire, Err: err})
@@ -193,7 +198,7 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	a := &c.acquire
 	q := a.queue
 	a.period = held.Why == tenure.WhyPeriod
-	over := e.now >= a.end ||
+	over := e.now >= a.end || c.sees(held) ||
 		a.period && (c.Request.Every == tenure.Once || keep.After(e.now, held.Remaining()) > a.end)
 	q.refusal, q.every, q.at, q.asked = held, c.Request.Every, e.now, asked
 	if over {
@@ -220,6 +225,12 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	e.tryAcquire(c)
 	// A call behind it, with another period, may get the key.
 	e.advanceQueue(q)
+}
+
+// sees reports whether a call ends because the key has a holder that its caller
+// does not know yet.
+func (c *Call) sees(held *tenure.HeldError) bool {
+	return c.Seen != nil && held.Why == tenure.WhyHeld && held.Record.Token != *c.Seen
 }
 
 // granted takes a grant and makes a lease of it. A grant that was made too long
@@ -352,6 +363,8 @@ func (e *Engine) abandonAcquire(c *Call, why error) {
 			err = fmt.Errorf("acquire %q: %w; %w", key, why, errPending)
 		case c.acquire.refused != nil:
 			err = fmt.Errorf("acquire %q: %w (%w)", key, why, c.acquire.refused)
+		case c.unknown != nil:
+			err = fmt.Errorf("acquire %q: %w (%w)", key, why, c.unknown)
 		default:
 			err = fmt.Errorf("acquire %q: %w", key, why)
 		}

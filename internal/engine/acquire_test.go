@@ -272,3 +272,30 @@ func TestAnAbandonedAcquireIsResolvedAndReleased(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAcquireEndsWhenItSeesANewHolder: with Seen, another token than that
+// ends the wait. The same holder does not.
+func TestAnAcquireEndsWhenItSeesANewHolder(t *testing.T) {
+	r := newRigOn(t, &shelf{records: map[string]tenure.Record{}}, new(int), func() float64 { return 1 })
+	known := fence.Token(7)
+	c := newAcquire("a", Forever)
+	c.Seen = &known
+	r.begin(c)
+	by := func(token fence.Token) error {
+		return &tenure.HeldError{
+			Record: tenure.Record{Token: token}, Why: tenure.WhyHeld, Until: storeEpoch.Add(time.Minute), Now: storeEpoch,
+		}
+	}
+	for range 3 {
+		r.asks()
+		r.refuse(by(7))
+		if c.state == done {
+			t.Fatal("it ended although it knows the holder")
+		}
+	}
+	r.asks()
+	r.refuse(by(8))
+	if c.state != done || !errors.Is(c.Reply.Err, tenure.ErrHeld) {
+		t.Errorf("it goes on although there is a new holder: %v", c.Reply.Err)
+	}
+}

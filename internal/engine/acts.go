@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
@@ -55,12 +56,21 @@ func (e *Engine) unwatchActs() {
 	}
 }
 
-// actsHint takes news about the hints themselves. An act that was not announced
-// is found by the next renewal.
+// actsHint takes news about the hints themselves. The first hints come some
+// time after the first lease, so the engine then asks about the leases that it
+// has. An act that was not announced while hints were broken is found by the
+// next renewal.
 func (e *Engine) actsHint(h Hint, err error) {
 	switch h {
 	case Watched:
+		first := e.acts.pause == 0
 		e.acts.watch, e.acts.pause = watched, 0
+		if !first {
+			return
+		}
+		for _, l := range slices.Clone(e.leases) {
+			e.stepLease(l, keep.Doubted{Once: true}) // may end the last lease, and with it the hints
+		}
 	case Broken:
 		e.event(Event{Kind: Unwatched, Err: err})
 		e.retryActs(min(max(2*e.acts.pause, PollSettled), actsBroken))

@@ -41,6 +41,45 @@ func TestALeaseTakenByAnOperatorEndsAtOnce(t *testing.T) {
 	}
 }
 
+// TestAnActBeforeTheFirstHintEndsTheLease: the engine asks when hints begin,
+// and does not wait for the next renewal.
+func TestAnActBeforeTheFirstHintEndsTheLease(t *testing.T) {
+	r := newActsRig(t)
+	l := r.granted("a")
+	r.apply([]tenure.Request{{
+		Verb: tenure.Revoke, Key: "a", Secret: r.e.o.NewSecret(), Actor: "op", Note: "x",
+	}}, r.now)
+	r.pass(actsAfter)
+	r.e.Hint(r.now, Acts, Watched, nil)
+	r.take()
+	r.wantFlight(tenure.Renew)
+	r.answer()
+	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+		t.Errorf("lost as %+v, want taken over", l.Lost)
+	}
+}
+
+// TestTheFirstHintMayFindTheLastLeaseOver: hints begin after the lease's local
+// deadline. The engine ends the lease and the hints, and asks for hints again
+// for the next lease.
+func TestTheFirstHintMayFindTheLastLeaseOver(t *testing.T) {
+	r := newActsRig(t)
+	l := r.granted("a")
+	r.pass(actsAfter)
+	r.now = l.Deadline().Add(time.Second)
+	r.e.Hint(r.now, Acts, Watched, nil)
+	r.take()
+	if l.Lost == nil || !slices.Equal(r.ready.Unwatch, []string{Acts}) {
+		t.Fatalf("lost %+v, Unwatch is %q", l.Lost, r.ready.Unwatch)
+	}
+	r.settle()
+	r.granted("b")
+	r.pass(actsAfter)
+	if !slices.Equal(r.ready.Watch, []string{Acts, Acts}) {
+		t.Errorf("Watch is %q: nobody listens for acts on the second lease", r.ready.Watch)
+	}
+}
+
 // TestAnActThatConcernsNobodyCostsNothing: and neither does a short lease.
 func TestAnActThatConcernsNobodyCostsNothing(t *testing.T) {
 	r := newActsRig(t)

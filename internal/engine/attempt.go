@@ -22,7 +22,7 @@ type attempt struct {
 	copies  int             // copies ever sent
 	doubt   int             // copies that were, or may still be, granted
 	sends   int             // copies sent since the store last refused one
-	first   clock.Instant   // when the first of those was sent
+	first   clock.Instant   // when the first of those that may count was sent
 	last    clock.Instant   // when the newest copy was sent
 	memory  request         // for the first copy; later copies are allocated
 
@@ -62,7 +62,7 @@ func (a *attempt) sent(r *request) {
 	if r.Verb != a.request.Verb {
 		return // it releases what the acquire may have been granted
 	}
-	if a.sends == 0 {
+	if a.sends == 0 || a.doubt == 0 { // no earlier copy can be the one that is granted
 		a.first = r.sent
 	}
 	a.sends++
@@ -75,7 +75,7 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 	if a.newest == r {
 		a.newest = nil
 	}
-	if r.Verb == a.request.Verb && known(answer.Err) && answer.Err != nil {
+	if r.Verb == a.request.Verb && answer.Err != nil && (known(answer.Err) || store.IsFault(answer.Err)) {
 		a.doubt--
 	}
 	c := a.call

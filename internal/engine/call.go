@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
@@ -40,10 +41,13 @@ type Call struct {
 	// WaitFor is how long an acquire waits for a key that is held. 0 means one
 	// try.
 	WaitFor time.Duration
+	// Seen makes an acquire end as soon as the key has a holder with another
+	// token than this. nil lets it wait.
+	Seen *fence.Token
 	// Guarded says that the fence must be raised before an acquire is answered.
 	Guarded bool
-	// Lease is the lease to release, report on or resume. Acquires, operators'
-	// acts and acts by a deed have none.
+	// Lease is the lease to release, report on, retime or resume. Acquires,
+	// operators' acts and acts by a deed have none.
 	Lease *Lease
 	// Bound is how long the engine pursues an unknown outcome, except an
 	// acquire's. 0 means until the call is abandoned.
@@ -153,6 +157,11 @@ func (e *Engine) callDue(c *Call) {
 // asked takes the store's answer to a plain request.
 func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 	a := c.attempt
+	if c.hopeless(answer.Err) {
+		e.drop(a)
+		e.reply(c, fmt.Errorf("%s of %q: %w", a.request.Verb, a.request.Key, answer.Err))
+		return
+	}
 	if !known(answer.Err) {
 		cutShort := errors.Is(answer.Err, context.Canceled) || errors.Is(answer.Err, context.DeadlineExceeded)
 		// The end of a context is the least useful error: keep an earlier one.
@@ -179,6 +188,8 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 		e.released(c)
 	case c.Request.Verb == tenure.Report:
 		e.reported(c)
+	case !c.Request.Resume:
+		e.retimed(c, r.sent)
 	default:
 		e.resumed(c, r.sent)
 	}
@@ -189,6 +200,8 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 // key.
 func (e *Engine) giveUp(c *Call, why error) {
 	verb, key, a := c.Request.Verb, c.Request.Key, c.attempt
+	// A release may still take effect: a copy goes on after this.
+	refused := a != nil && a.doubt == 0 && verb != tenure.Release && store.IsFault(c.unknown)
 	var err error
 	switch {
 	case a == nil:
@@ -205,6 +218,10 @@ func (e *Engine) giveUp(c *Call, why error) {
 		last := c.unknown
 		if last == nil {
 			last = errNoAnswer
+		}
+		if refused {
+			err = store.Fault(fmt.Errorf("%s of %q was not done in %d tries: %w (%w)", verb, key, a.copies, last, why))
+			break
 		}
 		err = store.Unknown(fmt.Errorf("%s of %q has no known outcome after %d tries; it is safe to repeat: %w (%w)",
 			verb, key, max(a.copies, 1), last, why))

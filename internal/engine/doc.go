@@ -44,6 +44,11 @@
 // caller leaves while a copy may have been granted, the attempt goes on without
 // the caller and releases the grant.
 //
+// A fault (store.FaultError) says that a copy has had no effect, and that
+// asking again does not help. It ends an acquire that does not wait, and an
+// operator's act, unless another copy may have been granted. All other calls go
+// on: the store may only be starting again.
+//
 // # Batches
 //
 // While a batch is in flight, new requests gather in the outbox and form the

@@ -13,7 +13,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// closeBound is how long a closing engine pursues unknown outcomes.
+// closeBound is how long a closing engine pursues unknown outcomes, unless two
+// calls take less: the one in flight, and one that releases its grant.
 const closeBound = 2 * time.Second
 
 // Options configure an engine. All fields but the first four are required.
@@ -189,14 +190,14 @@ func (e *Engine) Tick(now clock.Instant) {
 }
 
 // Close ends every lease and refuses every call from now on. It answers all
-// acquires. Other calls, and attempts without a caller, have two seconds. After
-// that, Ready is Idle.
+// acquires. Other calls, and attempts without a caller, have two seconds, or
+// two call timeouts if those are shorter. After that, Ready is Idle.
 func (e *Engine) Close(now clock.Instant, why error) {
 	e.advance(now)
 	if e.closed != nil {
 		return
 	}
-	e.closed, e.closeBy = why, e.now.Add(closeBound)
+	e.closed, e.closeBy = why, e.now.Add(min(closeBound, 2*e.o.CallTimeout))
 	for len(e.leases) > 0 {
 		e.stepLease(e.leases[0], keep.Ended{Loss: keep.Closed})
 	}

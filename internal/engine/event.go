@@ -88,3 +88,20 @@ func OutcomeOf(err error) Outcome {
 
 // known reports whether the store has decided the request.
 func known(err error) bool { return OutcomeOf(err) != OutcomeUnknown }
+
+// hopeless reports whether a call ends with an unknown answer at once. The
+// store is certain that nothing was changed, and no other copy of the request
+// may take effect. A call that waits, or that is about a held lease, goes on:
+// the store may only be starting again.
+func (c *Call) hopeless(err error) bool {
+	if !store.IsFault(err) || c.attempt.doubt > 0 {
+		return false
+	}
+	switch c.Request.Verb {
+	case tenure.Acquire:
+		return c.WaitFor == 0
+	case tenure.Renew, tenure.Release, tenure.Report:
+		return false
+	}
+	return true
+}

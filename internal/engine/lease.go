@@ -52,6 +52,10 @@ type Lost struct {
 // Deadline returns the local deadline.
 func (l *Lease) Deadline() clock.Instant { return l.keeper.Deadline() }
 
+// Terms say how the lease is kept. Their TTL is the present one, that of the
+// deed is the first.
+func (l *Lease) Terms() keep.Terms { return l.terms }
+
 // Alive reports whether the lease lives at now. The engine may not have seen
 // that time yet.
 func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.keeper.Ends() }
@@ -60,13 +64,20 @@ func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.
 // accepted it, was not asked, or has not answered.
 func (l *Lease) Refused() *Lost { return l.outcome.Lost }
 
+// Adopted returns a lease that another process was granted. For this client it
+// is over until a call resumes it.
+func Adopted(d tenure.Deed, t keep.Terms, now clock.Instant) *Lease {
+	return &Lease{Deed: d, terms: t, Since: now, Lost: &Lost{Loss: keep.Expired}}
+}
+
 // newLease begins to keep a grant.
 func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, deadline, since clock.Instant) *Lease {
 	l := &Lease{
-		Deed:   tenure.Deed{Key: req.Key, Token: granted.Record.Token, Secret: req.Secret, TTL: c.Terms.TTL},
 		Record: granted.Record, recordAt: granted.Now, Since: since, terms: c.Terms,
 		keeper: keep.NewKeeper(c.Terms, deadline, since, e.now, granted.Record, e.o.Random()),
 	}
+	l.terms.TTL = l.keeper.TTL()
+	l.Deed = tenure.Deed{Key: req.Key, Token: granted.Record.Token, Secret: req.Secret, TTL: l.terms.TTL}
 	heap.Push(&e.leases, l)
 	e.watchActsSoon()
 	if e.closed != nil {
@@ -141,7 +152,8 @@ func (e *Engine) stepLease(l *Lease, event keep.Event) {
 		heap.Fix(&e.leases, l.index-1)
 	}
 	if o.Renewed {
-		e.event(Event{Kind: Renewed, Key: l.Key, Token: l.Token, TTL: l.TTL, Margin: o.Margin, Idle: o.Idle})
+		l.terms.TTL = l.keeper.TTL()
+		e.event(Event{Kind: Renewed, Key: l.Key, Token: l.Token, TTL: l.terms.TTL, Margin: o.Margin, Idle: o.Idle})
 	}
 	if o.Failures > 0 {
 		e.event(Event{
@@ -167,7 +179,8 @@ func (e *Engine) renew(l *Lease, before bool) {
 		at = again
 	}
 	l.queued = &request{
-		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret}, lease: l, class: at,
+		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, TTL: l.keeper.Asks()},
+		lease:   l, class: at,
 	}
 	e.outbox.add(l.queued)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/keep"
 	"github.com/croft-dev/croft/store"
@@ -175,6 +176,12 @@ func (e *Engine) rejoin(c *Call) {
 	q.first = c
 }
 
+// Holds reports whether this client keeps the lease on a key with this token.
+func (e *Engine) Holds(key string, token fence.Token) bool {
+	q := e.queues[key]
+	return q != nil && q.holder != nil && q.holder.Token == token
+}
+
 // unlink takes a call out of its queue.
 func (e *Engine) unlink(c *Call) {
 	a := &c.acquire
@@ -300,7 +307,7 @@ func (e *Engine) leaveQueue(c *Call, err error) {
 // dismiss replies to a call that was not granted.
 func (e *Engine) dismiss(c *Call, err error) {
 	e.unlink(c)
-	if errors.Is(err, tenure.ErrHeld) {
+	if errors.Is(err, tenure.ErrHeld) && c.Seen == nil { // with Seen, the caller comes back
 		e.event(Event{Kind: Refused, Key: c.Request.Key, Wait: e.now.Sub(c.began), Err: err})
 	}
 	e.reply(c, err)

@@ -29,7 +29,7 @@ func (e *Engine) beginOfLease(c *Call) {
 	case tenure.Report:
 		e.progressed(l)
 		e.ask(c)
-	default: // resume
+	default: // a new TTL, or resume
 		c.Terms = l.terms
 		e.ask(c)
 	}
@@ -159,6 +159,16 @@ func (e *Engine) reported(c *Call) {
 		e.stepLease(l, keep.Answered{Answer: *answer})
 		c.Reply.Lost = l.Lost
 	}
+	e.reply(c, answer.Err)
+}
+
+// retimed takes the store's decision about a new TTL. The answer counts like
+// that to any renewal. sent is when the answered copy was sent.
+func (e *Engine) retimed(c *Call, sent clock.Instant) {
+	l, answer := c.Lease, c.Reply.Answer
+	l.confirm(answer)
+	e.stepLease(l, keep.Answered{Sent: sent, Answer: *answer})
+	c.Reply.Lost = l.Lost // it may have ended meanwhile
 	e.reply(c, answer.Err)
 }
 

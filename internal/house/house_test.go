@@ -39,6 +39,7 @@ func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 	for name, law := range map[string]func(string) ([]string, error){
 		"lines fit the page":                    wideLines,
 		"exported documentation names an actor": exportedRiddles,
+		"a name has one meaning":                retiredNames,
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, err := law(top)

@@ -131,7 +131,7 @@ func TestTheModulesAreReleasedTogether(t *testing.T) {
 	report(t, found)
 }
 
-// TestARequirementTooManyIsCaught spoils a sound workspace in one place a case.
+// TestARequirementTooManyIsCaught spoils a sound workspace once a case.
 func TestARequirementTooManyIsCaught(t *testing.T) {
 	const at = " v0.1.0\n"
 	sound := map[string]string{

@@ -49,6 +49,7 @@ var plan = map[string]room{
 	"observe":  {opens: append([]string{"work"}, core...), outside: true},
 	"backend":  {opens: append([]string{"work"}, contracts...), outside: true, apart: true},
 	"boundary": {opens: append([]string{"work"}, core...), apart: true},
+	"contrib":  {opens: core, outside: true, apart: true},
 	"proof":    {opens: all, outside: true},
 	"cmd":      {opens: all, outside: true},
 	"bench":    {opens: all, outside: true},

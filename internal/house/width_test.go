@@ -80,6 +80,33 @@ func exportedRiddles(top string) ([]string, error) {
 	return found, err
 }
 
+// retired matches identifiers with a word that had a second meaning. Waiters
+// stand in a queue, and have a position there. A ledger works in a transaction.
+var retired = regexp.MustCompile(`^inLine|InLine|^(desk|Desk)|^([pP]|un[pP]|dis[pP]|Dis[pP])laced$`)
+
+// retiredNames reports such identifiers.
+func retiredNames(top string) ([]string, error) {
+	var found []string
+	err := written(top, func(name string, text []byte) error {
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		positions := token.NewFileSet()
+		file, err := parser.ParseFile(positions, name, text, 0)
+		if err != nil {
+			return err
+		}
+		for n := range ast.Preorder(file) {
+			if id, ok := n.(*ast.Ident); ok && retired.MatchString(id.Name) {
+				found = append(found, fmt.Sprintf("%s:%d: the name %q; say queue, position or transaction",
+					name, positions.Position(id.Pos()).Line, id.Name))
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
 // unimportable matches files of packages that nobody else can import, or that
 // only tests of this repository do.
 var unimportable = regexp.MustCompile(`(^|/)(internal|cmd|tools|bench|proof|examples)/`)
@@ -169,8 +196,8 @@ func written(top string, do func(name string, text []byte) error) error {
 // generated matches the line by which tools mark their output.
 var generated = regexp.MustCompile(`(?m)^(//|--) Code generated .* DO NOT EDIT\.$`)
 
-// TestPlantedLinesAreCaught plants wide lines and riddles in a tree. Each must
-// be reported, and nothing else.
+// TestPlantedLinesAreCaught plants wide lines, riddles and retired names in a
+// tree. Each must be reported, and nothing else.
 func TestPlantedLinesAreCaught(t *testing.T) {
 	wide := strings.Repeat("x", commentWidth)
 	for file, c := range map[string]struct{ text, want string }{
@@ -192,6 +219,9 @@ func TestPlantedLinesAreCaught(t *testing.T) {
 		"sub/.hidden/p.go":  {"// " + wide + "\n", ""},
 		"sub/q_windows.go":  {"package a\n\n//go:generate " + wide + wide + "\n", ""},
 		"backend/r/r.go":    {"// Package r is one that waits.\npackage r\n", `backend/r/r.go:1: "one that"`},
+		"backend/v/v.go":    {"package v\n\nvar inLine = 1 // a desk in line\n", `backend/v/v.go:3: the name "inLine"`},
+		"w_test.go":         {"package a\n\ntype desk struct{}\n", `w_test.go:3: the name "desk"`},
+		"x.go":              {"package a\n\nvar inlined, replaced, drainLine = 1, 2, 3\n", ""},
 		"proof/s/s.go":      {"// Package s is one that waits.\npackage s\n", ""},
 		"backend/t/t.sql":   {"SELECT '" + wide + wide + "'\n", "backend/t/t.sql:1: code"},
 		"backend/u/u_x.lua": {"return '" + wide + wide + "'\n", "backend/u/u_x.lua:1: code"},
@@ -205,7 +235,11 @@ func TestPlantedLinesAreCaught(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found = append(found, riddles...)
+		names, err := retiredNames(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(append(found, riddles...), names...)
 		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || !strings.Contains(found[0], c.want)) {
 			t.Errorf("%s: found %q, want %q", file, found, c.want)
 		}

@@ -21,6 +21,11 @@
 // no answer. A renewal that is still open when the next one begins counts as a
 // failure. After MaxFailures of them in a row the lease is over.
 //
+// A lease is kept with the TTL that its record shows. The holder may change it
+// ([tenure.Renew] with a TTL). A change never brings the store's deadline
+// nearer, so the local deadline stays where it is, too. A TTL that is too short
+// for Notice is not followed: the Keeper asks for its own again.
+//
 // With StallAfter, a renewal is withheld while the work reports no progress.
 // The Keeper then asks to look at the record, because another process may have
 // reported. If progress comes before the local deadline, the renewal goes out

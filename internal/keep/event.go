@@ -39,8 +39,9 @@ type (
 	}
 
 	// Doubted says that the key may have been given to another: renew out of
-	// turn.
-	Doubted struct{}
+	// turn. Once says that this happens once in a lease's life, so that no
+	// pause has to follow.
+	Doubted struct{ Once bool }
 
 	// Ended says that the holder has ended the lease: the loss is Released or
 	// Closed.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -26,6 +27,11 @@ type Keeper struct {
 	doubt      clock.Instant // when to renew out of turn, or Never
 	doubtedAt  clock.Instant // when the last renewal out of turn was
 	doubtPause time.Duration // the pause between two renewals out of turn
+
+	// The store's time of the newest record whose TTL is known here.
+	heard time.Time
+	// That TTL is too short for Notice: renewals ask for the own one.
+	tooShort bool
 
 	// The newest renewal is not confirmed yet.
 	open     bool
@@ -74,6 +80,7 @@ type Orders struct {
 // store's answer gave (see Terms.Until). since is when the holder got the key:
 // now, unless the lease was resumed. Jitter is as in Tick.
 func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Keeper {
+	t = t.with(rec.TTL)
 	k := Keeper{
 		terms: t, interval: t.Interval(), deadline: deadline, holdEnd: Never,
 		retry: Never, doubt: Never, doubtedAt: now.Add(-doubtEvery), doubtPause: doubtEvery,
@@ -84,7 +91,20 @@ func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, j
 	}
 	// Renew sooner if the grant was already old when it became known.
 	k.slot = min(k.next(now, jitter), now.Add(k.cutoff().Sub(now)/2))
+	k.follow(store.Answer{Record: rec}, now)
 	return k
+}
+
+// TTL returns the TTL with which the lease is kept: the newest that the store
+// has confirmed, unless it is too short for Notice.
+func (k *Keeper) TTL() time.Duration { return k.terms.TTL }
+
+// Asks returns the TTL that a renewal asks for. 0 keeps that of the record.
+func (k *Keeper) Asks() time.Duration {
+	if k.tooShort {
+		return k.terms.TTL
+	}
+	return 0
 }
 
 // Deadline returns the local deadline. The lease ends there at the latest.
@@ -139,6 +159,12 @@ func (k *Keeper) Step(e Event, now clock.Instant) Orders {
 	case Progressed:
 		k.progress = max(k.progress, now)
 	case Doubted:
+		if e.Once {
+			at, pause := k.doubtedAt, k.doubtPause
+			o := k.outOfTurn(now)
+			k.doubtedAt, k.doubtPause = at, pause
+			return o
+		}
 		k.doubt = max(now, k.doubtedAt.Add(k.doubtPause))
 		if k.doubt == now {
 			return k.outOfTurn(now)
@@ -252,9 +278,28 @@ func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
 	// Use the later deadline: answers may overtake each other.
 	k.deadline = max(k.deadline, k.terms.Until(first, e.Sent, e.Answer))
 	k.failures, k.err = 0, nil
+	k.follow(e.Answer, now)
 	k.sawReport(e.Answer.Record.ProgressAt, e.Answer.Now, e.Sent)
 	o.Idle = max(now.Sub(k.progress), 0)
 	return o
+}
+
+// follow takes over the TTL of a record, which this or another process may have
+// changed. Answers may overtake each other: the newest counts. If the TTL is
+// too short for Notice, a renewal out of turn asks for the old one again.
+func (k *Keeper) follow(a store.Answer, now clock.Instant) {
+	ttl := a.Record.TTL
+	if ttl <= 0 || a.Now.Before(k.heard) {
+		return
+	}
+	k.heard, k.tooShort = a.Now, !k.terms.Fits(ttl)
+	if k.tooShort {
+		k.doubt = max(now, k.doubtedAt.Add(k.doubtPause))
+	} else if ttl != k.terms.TTL {
+		k.terms = k.terms.with(ttl)
+		k.interval = k.terms.Interval()
+		k.slot = min(k.slot, k.next(now, 1))
+	}
 }
 
 // sawReport notes progress that another process has reported. The record shows

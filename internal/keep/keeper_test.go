@@ -511,3 +511,70 @@ func TestADoubtedLeaseThatHasStalledIsNotRenewed(t *testing.T) {
 		t.Errorf("%+v, want no renewal", o)
 	}
 }
+
+// retimed is the store's confirmation of a renewal that it decided at a time,
+// with the TTL of the record and the time that is left.
+func retimed(at, ttl, left time.Duration) store.Answer {
+	a := confirmed(at, left)
+	a.Record.TTL = ttl
+	return a
+}
+
+func TestALongerTTLIsFollowedFromItsConfirmationOn(t *testing.T) {
+	k := keepFor(t, minute)
+	k.step(Answered{Sent: clock.Instant(10 * s), Answer: retimed(10*s, 10*time.Minute, 10*time.Minute)}, 11*s)
+	if got := k.Deadline(); got != clock.Instant(10*s+9*time.Minute) {
+		t.Errorf("local deadline %s, want the new TTL less a tenth", time.Duration(got))
+	}
+	k.run(600*s, func(at time.Duration) *store.Answer {
+		a := retimed(at, 10*time.Minute, 10*time.Minute)
+		return &a
+	})
+	k.wantSends(20*s, 220*s, 420*s)
+}
+
+func TestLaw5AShorterTTLMovesNoDeadlineAndRenewsInTime(t *testing.T) {
+	k := keepFor(t, minute)
+	k.step(Answered{Sent: clock.Instant(10 * s), Answer: retimed(10*s, 6*s, 50*s)}, 10*s)
+	if got := k.Deadline(); got != clock.Instant(54*s) {
+		t.Errorf("local deadline %s, want the old one", time.Duration(got))
+	}
+	k.run(15*s, func(at time.Duration) *store.Answer {
+		a := retimed(at, 6*s, 60*s-at)
+		return &a
+	})
+	k.wantSends(12*s, 14*s)
+	// Once the old deadline is near, the new TTL alone counts.
+	k.step(Answered{Sent: clock.Instant(59 * s / 2), Answer: retimed(58*s, 6*s, 6*s)}, 30*s)
+	if got := k.Deadline(); got > clock.Instant(54*s) {
+		t.Errorf("local deadline %s: it counts from after the send", time.Duration(got))
+	}
+}
+
+func TestAnOvertakenAnswerBringsNoOldTTLBack(t *testing.T) {
+	k := keepFor(t, minute)
+	k.step(Answered{Sent: clock.Instant(10 * s), Answer: retimed(10*s, 6*s, 50*s)}, 10*s)
+	k.step(Answered{Sent: clock.Instant(9 * s), Answer: retimed(9*s, time.Minute, time.Minute)}, 11*s)
+	if k.TTL() != 6*s || k.Wake() > clock.Instant(12*s) {
+		t.Errorf("TTL %s, next renewal at %s", k.TTL(), time.Duration(k.Wake()))
+	}
+}
+
+func TestATTLThatIsTooShortForNoticeIsSetBack(t *testing.T) {
+	terms := minute
+	terms.Notice = 20 * s
+	k := keepFor(t, terms)
+	k.run(17*s, up) // 17 s is the interval
+	k.sends = nil
+	k.step(Answered{Sent: k.now, Answer: retimed(time.Duration(k.now), 30*s, time.Minute)}, time.Duration(k.now))
+	if k.TTL() != time.Minute || k.Asks() != time.Minute {
+		t.Fatalf("TTL %s, asks for %s; want its own minute", k.TTL(), k.Asks())
+	}
+	if o := k.step(Tick{Jitter: 1}, time.Duration(k.Wake())); !o.Renew || time.Duration(k.now) > 18*s {
+		t.Fatalf("orders %+v at %s, want a renewal out of turn", o, time.Duration(k.now))
+	}
+	k.step(Answered{Sent: k.now, Answer: retimed(time.Duration(k.now), time.Minute, time.Minute)}, time.Duration(k.now))
+	if k.Asks() != 0 {
+		t.Errorf("it still asks for %s", k.Asks())
+	}
+}

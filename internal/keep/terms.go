@@ -45,12 +45,28 @@ func (t Terms) Interval() time.Duration {
 	return max(min(t.TTL/3, (t.TTL-t.Margin()-t.Notice)/2), time.Millisecond)
 }
 
+// Fits reports whether a lease can be kept with this TTL: Notice takes at most
+// half of it.
+func (t Terms) Fits(ttl time.Duration) bool { return t.Notice <= ttl/2 }
+
+// with returns the terms with the TTL of a record. If it does not fit, the
+// terms stay as they are.
+func (t Terms) with(ttl time.Duration) Terms {
+	if ttl > 0 && t.Fits(ttl) {
+		t.TTL = ttl
+	}
+	return t
+}
+
 // Until computes the local deadline from a store's answer. It is the earlier of
-// two times, minus the margin. One is the TTL counted from just before the
-// request was first sent. The other is the remaining time by the store's clock,
-// counted from just before the answered copy was sent. Neither can lie after
-// the store's own deadline.
+// two times, minus the margin. One is the TTL of the record, counted from just
+// before the request was first sent. The other is the remaining time by the
+// store's clock, counted from just before the answered copy was sent. Neither
+// can lie after the store's own deadline.
 func (t Terms) Until(first, sent clock.Instant, a store.Answer) clock.Instant {
+	if a.Record.TTL > 0 { // another process may have changed it
+		t.TTL = a.Record.TTL
+	}
 	until := first.Add(t.TTL)
 	if !a.Now.IsZero() {
 		until = min(until, sent.Add(a.Record.Deadline.Sub(a.Now)))

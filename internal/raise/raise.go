@@ -9,8 +9,8 @@
 // A Raiser asks each guard on a goroutine of its own, a few at a time. It waits
 // for all of them only as long as its time limit. A guard that hangs leaves its
 // goroutine behind until the guard's call returns, and the whole process has
-// places for a limited number of them. The goroutines share only three
-// channels: two with a place for each that may run, here and in the process,
+// room for a limited number of them. The goroutines share only three
+// channels: two with room for each that may run, here and in the process,
 // and one with room for all answers.
 package raise
 
@@ -75,7 +75,7 @@ func (r Raiser) Named(ctx context.Context, asks []Ask) []guard.Raised {
 			select {
 			case running <- struct{}{}:
 				defer func() { <-running }()
-				done <- outcome{i, r.raiseInPlace(ctx, ask)}
+				done <- outcome{i, r.raiseIfRoom(ctx, ask)}
 			case <-ctx.Done():
 			}
 		}()
@@ -91,8 +91,8 @@ func (r Raiser) Named(ctx context.Context, asks []Ask) []guard.Raised {
 
 var errHangs = errors.New("the guard did not answer, and may still be raised later")
 
-// raiseInPlace is raiseAt, if the process has a place left.
-func (r Raiser) raiseInPlace(ctx context.Context, ask Ask) error {
+// raiseIfRoom is raiseAt, if the process has room left.
+func (r Raiser) raiseIfRoom(ctx context.Context, ask Ask) error {
 	select {
 	case inProcess <- struct{}{}:
 		defer func() { <-inProcess }()

@@ -20,33 +20,33 @@ func Bare(raw string) string {
 	}
 	scheme, rest, _ := strings.Cut(raw, "://")
 	rest, fragment, hasFragment := strings.Cut(rest, "#")
-	place, query, hasQuery := strings.Cut(rest, "?")
-	place = bareUser(place)
+	address, query, hasQuery := strings.Cut(rest, "?")
+	address = bareUser(address)
 	if hasQuery {
 		if kept := bareQuery(query); kept != "" || query == "" {
-			place += "?" + kept
+			address += "?" + kept
 		}
 	}
 	if hasFragment {
-		place += "#" + fragment
+		address += "#" + fragment
 	}
-	return scheme + "://" + place
+	return scheme + "://" + address
 }
 
 // bareUser removes the password from the part between the scheme and the query.
-func bareUser(place string) string {
-	authority, path := place, ""
-	if slash := strings.IndexByte(place, '/'); slash >= 0 {
-		authority, path = place[:slash], place[slash:]
+func bareUser(address string) string {
+	authority, path := address, ""
+	if slash := strings.IndexByte(address, '/'); slash >= 0 {
+		authority, path = address[:slash], address[slash:]
 	}
 	at := strings.LastIndexByte(authority, '@')
 	if at < 0 {
-		return place
+		return address
 	}
 	user, password, _ := strings.Cut(authority[:at], ":")
 	switch {
 	case password == "":
-		return place
+		return address
 	case user == "":
 		return authority[at+1:] + path
 	}

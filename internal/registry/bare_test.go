@@ -9,7 +9,7 @@ import (
 )
 
 // TestBareTakesSecretsAndNothingElse: a program can still tell from the result
-// which place it is.
+// which store it is.
 func TestBareTakesSecretsAndNothingElse(t *testing.T) {
 	for raw, want := range map[string]string{
 		// The password of a user. The name stays.

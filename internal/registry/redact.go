@@ -38,27 +38,27 @@ func Redact(raw string) string {
 }
 
 // redactUser hides the password in the part between the scheme and the query.
-func redactUser(place string) string {
-	at := strings.LastIndexByte(place, '@')
+func redactUser(address string) string {
+	at := strings.LastIndexByte(address, '@')
 	if at < 0 {
-		return place
+		return address
 	}
-	authority := place
-	if end := strings.IndexAny(place, "/?#"); end >= 0 {
-		authority = place[:end]
+	authority := address
+	if end := strings.IndexAny(address, "/?#"); end >= 0 {
+		authority = address[:end]
 	}
 	if at < len(authority) {
-		if user, _, hasPassword := strings.Cut(place[:at], ":"); hasPassword {
-			return user + ":" + hidden + place[at:]
+		if user, _, hasPassword := strings.Cut(address[:at], ":"); hasPassword {
+			return user + ":" + hidden + address[at:]
 		}
-		return place
+		return address
 	}
 	if !strings.Contains(authority, ":") {
-		return place // the "@" is part of a path
+		return address // the "@" is part of a path
 	}
 	// Either "host:1" and a path with an "@", or a password "1/…" that should
 	// have been percent-encoded.
-	return hidden + place[at:]
+	return hidden + address[at:]
 }
 
 // secretive has parts of names whose query values are secret.

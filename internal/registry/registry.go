@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -72,20 +73,31 @@ func (r *Registry[T]) OpenURL(ctx context.Context, u *url.URL) (T, error) {
 	if open == nil {
 		var none T
 		return none, fmt.Errorf("%w %s %q: unknown scheme %q; %sknown are %s", fence.ErrInvalid, r.kind,
-			Redact(u.String()), u.Scheme, importOf(r.kind, u.Scheme), strings.Join(r.Schemes(), ", "))
+			Redact(u.String()), u.Scheme, howToGet(r.kind, u.Scheme), strings.Join(r.Schemes(), ", "))
 	}
 	return open(ctx, u)
 }
 
-// importOf says what a program must import to open a kind of thing with a
-// scheme of Croft's own backends. It is empty if none of them can.
-func importOf(kind, scheme string) string {
+// leftOut has what to say of backends that a program was built without.
+var leftOut = map[string]string{}
+
+// LeaveOut notes that a program was built without one of Croft's own backends.
+// Open then gives this advice, instead of the package to import. Call it from
+// init.
+func LeaveOut(backend, advice string) { leftOut[backend] = advice }
+
+// howToGet says what a program needs to open a kind of thing with a scheme of
+// Croft's own backends. It is empty if none of them can.
+func howToGet(kind, scheme string) string {
 	backend := map[string]string{
 		"dir": "dir", "file": "file", "sqlite": "sqlite", "postgres": "postgres", "postgresql": "postgres",
 		"redis": "redis", "rediss": "redis", "etcd": "etcd", "etcds": "etcd", "s3": "s3", "gs": "gcs", "mem": "mem",
 	}[scheme]
 	if backend == "" || kind == "ledger" && backend != "sqlite" && backend != "postgres" {
 		return ""
+	}
+	if advice := leftOut[backend]; advice != "" {
+		return advice + "; "
 	}
 	return fmt.Sprintf("import _ \"github.com/croft-dev/croft/backend/%s\" to use it; ", backend)
 }
@@ -107,13 +119,39 @@ func isURL(raw string) bool {
 	return found && !strings.Contains(scheme, "/")
 }
 
-// lacksSlashes reports whether raw begins with a registered scheme and a colon,
-// but no slashes. Then it is meant as a URL. As a path it would be created.
-func (r *Registry[T]) lacksSlashes(raw string) bool {
-	scheme, rest, found := strings.Cut(raw, ":")
+// schemes matches the scheme of a URL. One letter is a drive of Windows.
+var schemes = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]+):`)
+
+// SchemeOf returns the word before the first colon of a name, if it can be a
+// scheme, and "" otherwise.
+func SchemeOf(raw string) string {
+	if found := schemes.FindStringSubmatch(raw); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// lacksSlashes refuses a name that begins with a scheme and a colon, but no
+// slashes. It is meant as a URL. As the path of a directory it would be
+// created, so there any word counts as a scheme. Files may have colons in their
+// names: there a registered scheme counts.
+func (r *Registry[T]) lacksSlashes(raw string) error {
+	scheme := SchemeOf(raw)
+	if scheme == "" || isURL(raw) {
+		return nil
+	}
 	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return found && r.openers[scheme] != nil && !strings.HasPrefix(rest, "//")
+	known := r.openers[scheme] != nil
+	r.mu.RUnlock()
+	switch {
+	case known:
+		return fmt.Errorf("%w %s: %q lacks its two slashes; write %s://…, or ./%s:… if it is a path",
+			fence.ErrInvalid, r.kind, scheme+":", scheme, scheme)
+	case r.plain == "dir":
+		return fmt.Errorf("%w %s: unknown scheme %q; %sknown are %s; write ./%s:… if it is a path",
+			fence.ErrInvalid, r.kind, scheme, howToGet(r.kind, scheme), strings.Join(r.Schemes(), ", "), scheme)
+	}
+	return nil
 }
 
 // Parse parses raw as Open does. A path becomes a URL of the plain scheme.
@@ -124,10 +162,8 @@ func (r *Registry[T]) Parse(raw string) (*url.URL, error) {
 	if strings.ContainsRune(raw, 0) {
 		return nil, fmt.Errorf("%w %s %q: it has a NUL byte", fence.ErrInvalid, r.kind, Redact(raw))
 	}
-	if r.lacksSlashes(raw) {
-		scheme, _, _ := strings.Cut(raw, ":")
-		return nil, fmt.Errorf("%w %s: %q lacks its two slashes; write %s://…, or ./%s:… if it is a path",
-			fence.ErrInvalid, r.kind, scheme+":", scheme, scheme)
+	if err := r.lacksSlashes(raw); err != nil {
+		return nil, err
 	}
 	if !isURL(raw) {
 		return &url.URL{Scheme: r.plain, Path: raw}, nil

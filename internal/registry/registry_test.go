@@ -26,7 +26,7 @@ func doors() *registry.Registry[*url.URL] {
 // TestAPlainPathIsThePlainScheme: a name without a scheme is a path, as it is
 // written.
 func TestAPlainPathIsThePlainScheme(t *testing.T) {
-	for _, path := range []string{"/var/lib/croft", "relative/a", "./x", "~/x", "a b?c#d%zz", "C:\\x", "host:6379", "/odd/a://b", "é"} {
+	for _, path := range []string{"/var/lib/croft", "relative/a", "./x", "~/x", "a b?c#d%zz", "C:\\x", "./host:6379", "a b:c", "/odd/a://b", "é"} {
 		u, err := doors().Open(t.Context(), path)
 		if err != nil {
 			t.Errorf("%q: %v", path, err)
@@ -35,6 +35,16 @@ func TestAPlainPathIsThePlainScheme(t *testing.T) {
 		if u.Scheme != "dir" || u.Path != path || u.Host != "" || u.RawQuery != "" || u.Fragment != "" {
 			t.Errorf("%q was opened as %#v, want the path unchanged", path, u)
 		}
+	}
+}
+
+// TestAFileMayHaveAColon: opening a guard makes nothing, and files are named
+// after times.
+func TestAFileMayHaveAColon(t *testing.T) {
+	r := registry.New[*url.URL]("target", "file")
+	r.Register("file", opened)
+	if u, err := r.Open(t.Context(), "report:12.json"); err != nil || u.Path != "report:12.json" {
+		t.Errorf("it was opened as %v, %v", u, err)
 	}
 }
 
@@ -74,6 +84,8 @@ func TestABadURLSaysWhatToDo(t *testing.T) {
 		"sqlite:///x.db":                   `invalid door "sqlite:///x.db": unknown scheme "sqlite"; import _ "github.com/croft-dev/croft/backend/sqlite" to use it; known are dir, redis`,
 		"redis:h":                          `invalid door: "redis:" lacks its two slashes; write redis://…, or ./redis:… if it is a path`,
 		"redis:/bob:hunter2@h":             `invalid door: "redis:" lacks its two slashes; write redis://…, or ./redis:… if it is a path`,
+		"memcached:foo":                    `invalid door: unknown scheme "memcached"; known are dir, redis; write ./memcached:… if it is a path`,
+		"host:6379":                        `invalid door: unknown scheme "host"; known are dir, redis; write ./host:… if it is a path`,
 		"redis://h1, h2":                   `invalid door URL "redis://h1, h2": it cannot be read (invalid character " " in host name); write scheme://host/path, with special characters percent-encoded`,
 		"://h":                             `invalid door URL "://h": it cannot be read (missing protocol scheme); write scheme://host/path, with special characters percent-encoded`,
 		"redis://bob:hun%ter2@h":           `invalid door URL "redis://xxxxx@h": it cannot be read; write scheme://host/path, with special characters percent-encoded`,
@@ -90,6 +102,17 @@ func TestABadURLSaysWhatToDo(t *testing.T) {
 		if strings.Contains(err.Error(), "hunter") {
 			t.Errorf("%q: the error gives the password away: %v", raw, err)
 		}
+	}
+}
+
+// TestABackendThatWasLeftOutIsNamed: the advice of the program replaces the
+// import.
+func TestABackendThatWasLeftOutIsNamed(t *testing.T) {
+	registry.LeaveOut("gcs", "ask the builder")
+	_, err := doors().Open(t.Context(), "gs://b")
+	want := `invalid door "gs://b": unknown scheme "gs"; ask the builder; known are dir, redis`
+	if !errors.Is(err, fence.ErrInvalid) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -16,8 +16,8 @@ const (
 	// limits how many subscriptions without waiters there are.
 	keptFor  = 10 * time.Second
 	keptMost = 1000
-	// lineTimeout limits how long entering or leaving a line may take.
-	lineTimeout = 10 * time.Second
+	// queueTimeout limits how long entering or leaving a queue may take.
+	queueTimeout = 10 * time.Second
 )
 
 var (
@@ -37,18 +37,18 @@ type Driver interface {
 	Unsubscribe(key string)
 }
 
-// Liner is a driver of a server that keeps lines.
-type Liner interface {
+// Queuer is a driver of a server that keeps queues.
+type Queuer interface {
 	Driver
-	// Enter puts the store into the line of a key, or keeps its place there. It
-	// reports whether there was room.
-	Enter(ctx context.Context, key string) (placed bool, err error)
-	// StepOut takes the store out of the lines of keys. It only saves others a
+	// Enter puts the store into the queue of a key, or keeps its position
+	// there. It reports whether there was room.
+	Enter(ctx context.Context, key string) (queued bool, err error)
+	// StepOut takes the store out of the queues of keys. It only saves others a
 	// wait: nothing depends on it.
 	StepOut(ctx context.Context, keys []string)
 }
 
-// Hub has the Lines of all keys that callers of one store wait for. It is safe
+// Hub has the Queues of all keys that callers of one store wait for. It is safe
 // for concurrent use.
 type Hub struct {
 	// Kept is how long the hub keeps a subscription after its last waiter has
@@ -57,7 +57,7 @@ type Hub struct {
 	Kept time.Duration
 
 	driver Driver
-	liner  Liner // nil if the server keeps no lines
+	queuer Queuer // nil if the server keeps no queues
 	clk    clock.Clock
 	order  sync.Mutex   // held while subscribing and unsubscribing
 	waited atomic.Int64 // number of keys that somebody waits for
@@ -70,21 +70,21 @@ type Hub struct {
 
 // entry is a key or topic that is subscribed to.
 type entry struct {
-	Line
+	Queue
 	key    string
-	plain  bool          // it is a topic, or the server keeps no lines
+	plain  bool          // it is a topic, or the server keeps no queues
 	acts   Acts          // the listeners, if it is a topic
 	opened chan struct{} // closed when messages come, or never will
 	open   bool
 	err    error       // why messages never will come
-	timer  *time.Timer // until the Line is due
+	timer  *time.Timer // until the Queue is due
 	unused *time.Timer // until the subscription ends
 }
 
 // NewHub makes a hub.
 func NewHub(d Driver) *Hub {
 	h := &Hub{driver: d, clk: clock.System(), Kept: keptFor, keys: map[string]*entry{}}
-	h.liner, _ = d.(Liner)
+	h.queuer, _ = d.(Queuer)
 	return h
 }
 
@@ -92,7 +92,7 @@ func NewHub(d Driver) *Hub {
 // Watch returns, no message is missed. The channel is closed when ctx ends, or
 // when no more hints come.
 func (h *Hub) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
-	_, c, err := h.watch(ctx, key, h.liner == nil)
+	_, c, err := h.watch(ctx, key, h.queuer == nil)
 	return c, err
 }
 
@@ -169,7 +169,7 @@ func (h *Hub) join(ctx context.Context, key string, plain bool, c chan struct{})
 	e := h.keys[key]
 	first := e == nil
 	if first {
-		e = &entry{Line: newLine(), key: key, plain: plain, opened: make(chan struct{})}
+		e = &entry{Queue: newQueue(), key: key, plain: plain, opened: make(chan struct{})}
 		h.keys[key] = e
 	}
 	if !e.Waited() {
@@ -202,7 +202,7 @@ func (h *Hub) subscribe(ctx context.Context, e *entry) {
 }
 
 // leave ends one wait. After the last wait for a key, the store steps out of
-// the line, and the subscription ends some time later.
+// the queue, and the subscription ends some time later.
 func (h *Hub) leave(e *entry, c chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -238,7 +238,7 @@ func (h *Hub) forget(e *entry) {
 }
 
 // Watches reports whether somebody waits for a key. Then an acquire should ask
-// for a place in the line. While nobody waits for any key, it costs next to
+// for a position in the queue. While nobody waits for any key, it costs next to
 // nothing.
 func (h *Hub) Watches(key string) bool {
 	if h.waited.Load() == 0 {
@@ -250,10 +250,10 @@ func (h *Hub) Watches(key string) bool {
 	return e != nil && e.open && e.Ask()
 }
 
-// Refused notes that an acquire was refused. inLine says that the server has
-// put this store into the line.
-func (h *Hub) Refused(key string, inLine bool) {
-	if !inLine {
+// Refused notes that an acquire was refused. inQueue says that the server has
+// put this store into the queue.
+func (h *Hub) Refused(key string, inQueue bool) {
+	if !inQueue {
 		return
 	}
 	h.mu.Lock()
@@ -263,15 +263,15 @@ func (h *Hub) Refused(key string, inLine bool) {
 		h.stepOut(key)
 		return
 	}
-	if e.Refused(h.clk.Now(), inLine) {
+	if e.Refused(h.clk.Now(), inQueue) {
 		h.stepOut(key)
 	}
 	h.setTimer(e)
 }
 
-// Placed reports whether the store believes that it has a place in the line of
-// a key.
-func (h *Hub) Placed(key string) bool {
+// Queued reports whether the store believes that it has a position in the queue
+// of a key.
+func (h *Hub) Queued(key string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.keys[key]
@@ -281,33 +281,33 @@ func (h *Hub) Placed(key string) bool {
 // Granted notes that an acquire was granted.
 func (h *Hub) Granted(key string) {
 	if h.waited.Load() > 0 {
-		h.tell(key, (*Line).Granted)
+		h.tell(key, (*Queue).Granted)
 	}
 }
 
 // Changed says that a key may have changed.
-func (h *Hub) Changed(key string) { h.tell(key, func(l *Line, _ clock.Instant) { l.Changed() }) }
+func (h *Hub) Changed(key string) { h.tell(key, func(q *Queue, _ clock.Instant) { q.Changed() }) }
 
 // Freed says that a key is free. mine says that the server has named this
 // store.
 func (h *Hub) Freed(key string, mine bool) {
-	h.tell(key, func(l *Line, now clock.Instant) { l.Freed(now, mine, rand.Float64()) })
+	h.tell(key, func(q *Queue, now clock.Instant) { q.Freed(now, mine, rand.Float64()) })
 }
 
 // Taken says that a key was granted to somebody.
-func (h *Hub) Taken(key string) { h.tell(key, (*Line).Taken) }
+func (h *Hub) Taken(key string) { h.tell(key, (*Queue).Taken) }
 
-// tell gives a Line an event.
-func (h *Hub) tell(key string, what func(l *Line, now clock.Instant)) {
+// tell gives a Queue an event.
+func (h *Hub) tell(key string, what func(q *Queue, now clock.Instant)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.keys[key]; e != nil {
-		what(&e.Line, h.clk.Now())
+		what(&e.Queue, h.clk.Now())
 		h.setTimer(e)
 	}
 }
 
-// setTimer sets the timer of a Line to when it is due. The caller holds the
+// setTimer sets the timer of a Queue to when it is due. The caller holds the
 // mutex.
 func (h *Hub) setTimer(e *entry) {
 	stop(&e.timer)
@@ -318,7 +318,7 @@ func (h *Hub) setTimer(e *entry) {
 	e.timer = time.AfterFunc(due.Sub(h.clk.Now()), func() { h.tick(e) })
 }
 
-// tick gives a Line a Tick.
+// tick gives a Queue a Tick.
 func (h *Hub) tick(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -331,17 +331,17 @@ func (h *Hub) tick(e *entry) {
 	h.setTimer(e)
 }
 
-// enter enters the line of a key, in the background. The caller holds the
+// enter enters the queue of a key, in the background. The caller holds the
 // mutex.
 func (h *Hub) enter(e *entry) {
 	h.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lineTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), queueTimeout)
 		defer cancel()
-		placed, err := h.liner.Enter(ctx, e.key)
+		queued, err := h.queuer.Enter(ctx, e.key)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		stepOut := e.Entered(h.clk.Now(), placed && err == nil)
-		// After an error the store may be in the line or not.
+		stepOut := e.Entered(h.clk.Now(), queued && err == nil)
+		// After an error the store may be in the queue or not.
 		if stepOut || err != nil && !e.Waited() {
 			h.stepOut(e.key)
 		}
@@ -351,17 +351,17 @@ func (h *Hub) enter(e *entry) {
 	})
 }
 
-// stepOut leaves the line of a key, in the background. The caller holds the
+// stepOut leaves the queue of a key, in the background. The caller holds the
 // mutex.
 func (h *Hub) stepOut(key string) {
-	if h.ended || h.liner == nil {
+	if h.ended || h.queuer == nil {
 		return
 	}
 	h.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lineTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), queueTimeout)
 		defer cancel()
-		h.liner.StepOut(ctx, []string{key})
-		h.tell(key, (*Line).Displaced) // somebody may wait again by now
+		h.queuer.StepOut(ctx, []string{key})
+		h.tell(key, (*Queue).Dequeued) // somebody may wait again by now
 	})
 }
 
@@ -423,8 +423,8 @@ func (h *Hub) Broke() {
 }
 
 // drop forgets a key and ends all waits for it. It reports whether the store
-// may have a place in the line. The caller holds the mutex.
-func (h *Hub) drop(e *entry, why error) (placed bool) {
+// may have a position in the queue. The caller holds the mutex.
+func (h *Hub) drop(e *entry, why error) (queued bool) {
 	stop(&e.timer)
 	stop(&e.unused)
 	if e.Waited() {
@@ -439,16 +439,16 @@ func (h *Hub) drop(e *entry, why error) (placed bool) {
 	return e.End()
 }
 
-// End ends all waits for good, and steps out of all lines. First it waits for
-// the goroutines in the background, which may be entering a line. It returns
+// End ends all waits for good, and steps out of all queues. First it waits for
+// the goroutines in the background, which may be entering a queue. It returns
 // when ctx ends, at the latest.
 func (h *Hub) End(ctx context.Context) {
 	h.mu.Lock()
 	h.ended = true
-	var lines []string
+	var queues []string
 	for key, e := range h.keys {
 		if h.drop(e, ErrEnded) {
-			lines = append(lines, key)
+			queues = append(queues, key)
 		}
 	}
 	h.mu.Unlock()
@@ -456,8 +456,8 @@ func (h *Hub) End(ctx context.Context) {
 	go func() {
 		defer close(done)
 		h.work.Wait()
-		if len(lines) > 0 && h.liner != nil {
-			h.liner.StepOut(ctx, lines)
+		if len(queues) > 0 && h.queuer != nil {
+			h.queuer.StepOut(ctx, queues)
 		}
 	}()
 	select {

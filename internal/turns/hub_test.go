@@ -189,14 +189,14 @@ func TestAKeyThatIsLostWhileItIsSubscribedToIsUnsubscribed(t *testing.T) {
 	})
 }
 
-func TestAStoreWithWaitersIsInLine(t *testing.T) {
+func TestAStoreWithWaitersIsInTheQueue(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		if h.Watches("a") {
 			t.Error("nobody waits")
 		}
 		c := watch(t.Context(), t, h, "a")
 		if !h.Watches("a") || h.Watches("b") {
-			t.Error("an acquire does not ask for a place")
+			t.Error("an acquire does not ask for a position")
 		}
 		h.Refused("a", true)
 		s.want(t, "subscribe a")
@@ -211,18 +211,18 @@ func TestAStoreWithWaitersIsInLine(t *testing.T) {
 	})
 }
 
-// TestAnAnswerThatComesTooLateLeavesNobodyInLine: nobody waits any more when
-// the refusal says that the store is in the line.
-func TestAnAnswerThatComesTooLateLeavesNobodyInLine(t *testing.T) {
+// TestAnAnswerThatComesTooLateLeavesNobodyInTheQueue: nobody waits any more
+// when the refusal says that the store is in the queue.
+func TestAnAnswerThatComesTooLateLeavesNobodyInTheQueue(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		h.Refused("a", true)
 		s.want(t, "step out [a]")
 	})
 }
 
-// TestALostAnswerLeavesNobodyInLine: the server may have put the store into the
-// line although its answer is lost.
-func TestALostAnswerLeavesNobodyInLine(t *testing.T) {
+// TestALostAnswerLeavesNobodyInTheQueue: the server may have put the store into
+// the queue although its answer is lost.
+func TestALostAnswerLeavesNobodyInTheQueue(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.lost, s.late = errors.New("no answer"), time.Second
 		ctx, end := context.WithCancel(t.Context())
@@ -297,7 +297,7 @@ func TestAHubThatBrokeEndsItsWaitsAndTakesNewOnes(t *testing.T) {
 	})
 }
 
-func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
+func TestAHubThatHasEndedStepsOutOfAllQueues(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		for _, key := range []string{"a", "b", "c"} {
 			watch(t.Context(), t, h, key)
@@ -312,9 +312,9 @@ func TestAHubThatHasEndedStepsOutOfAllLines(t *testing.T) {
 	})
 }
 
-// TestAHubThatHasEndedIsNotLeftInALineItWasEntering: End waits for the entry,
+// TestAHubThatHasEndedIsNotLeftInAQueueItWasEntering: End waits for the entry,
 // and then steps out.
-func TestAHubThatHasEndedIsNotLeftInALineItWasEntering(t *testing.T) {
+func TestAHubThatHasEndedIsNotLeftInAQueueItWasEntering(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.late = 10 * time.Millisecond
 		watch(t.Context(), t, h, "a")
@@ -325,8 +325,8 @@ func TestAHubThatHasEndedIsNotLeftInALineItWasEntering(t *testing.T) {
 	})
 }
 
-// TestATopicHasNoLine: nobody enters it, and it can be lost without the keys.
-func TestATopicHasNoLine(t *testing.T) {
+// TestATopicHasNoQueue: nobody enters it, and it can be lost without the keys.
+func TestATopicHasNoQueue(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		c := watch(t.Context(), t, h, "a")
 		h.Refused("a", true)
@@ -352,9 +352,9 @@ func TestATopicHasNoLine(t *testing.T) {
 	})
 }
 
-// TestSteppingOutEndsBeliefInANewPlace: the store got a new place before the
-// step out of the old one was carried out.
-func TestSteppingOutEndsBeliefInANewPlace(t *testing.T) {
+// TestSteppingOutEndsBeliefInANewPosition: the store got a new position before
+// the step out of the old one was carried out.
+func TestSteppingOutEndsBeliefInANewPosition(t *testing.T) {
 	inHub(t, func(t *testing.T, h *Hub, s *server) {
 		s.slow = 10 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
@@ -364,14 +364,14 @@ func TestSteppingOutEndsBeliefInANewPlace(t *testing.T) {
 		synctest.Wait()
 		watch(t.Context(), t, h, "a")
 		h.Refused("a", true)
-		if !h.Placed("a") {
-			t.Error("it has no place")
+		if !h.Queued("a") {
+			t.Error("it has no position")
 		}
 		s.want(t, "subscribe a")
 		time.Sleep(s.slow)
 		s.want(t, "step out [a]")
-		if h.Placed("a") {
-			t.Error("it still counts on its place")
+		if h.Queued("a") {
+			t.Error("it still counts on its position")
 		}
 		time.Sleep(enterAfter)
 		s.want(t, "enter a")

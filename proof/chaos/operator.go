@@ -27,7 +27,7 @@ func (n named) Close() error   { return nil }
 
 // guard returns the guard of a key's resource, with its raises recorded.
 func (w *worker) guard(n int) guard.Guard {
-	return w.rec.NewGuard(named{w.resources[n].guard(), fmt.Sprintf("%s://place/%d", scheme, n)})
+	return w.rec.NewGuard(named{w.resources[n].guard(), fmt.Sprintf("%s://resources/%d", scheme, n)})
 }
 
 // guards registers the guards of all resources under scheme, as the command
@@ -36,7 +36,7 @@ func (w *worker) guards() {
 	guard.Register(scheme, func(_ context.Context, u *url.URL) (guard.Guard, error) {
 		n, err := strconv.Atoi(u.Path[1:])
 		if err != nil || n < 0 || n >= len(w.resources) {
-			return nil, fmt.Errorf("there is no place %s", u.Path)
+			return nil, fmt.Errorf("there is no resource %s", u.Path)
 		}
 		return w.guard(n), nil
 	})
@@ -46,7 +46,7 @@ func (w *worker) guards() {
 // that the command line's takeover, reserve and revoke make.
 func (w *worker) act(ctx context.Context) {
 	n := w.random.IntN(w.Keys)
-	allowed, err := guard.Allow(scheme + "://place")
+	allowed, err := guard.Allow(scheme + "://resources")
 	if err != nil {
 		panic(err)
 	}

@@ -28,11 +28,11 @@ func openEtcdKey(_ context.Context, site, key string) (resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := etcd.OpenGuard(client, "place/"+key, nil)
+	g, err := etcd.OpenGuard(client, "resource/"+key, nil)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &etcdResource{client: client, g: g, key: "place/" + key}, nil
+	return &etcdResource{client: client, g: g, key: "resource/" + key}, nil
 }
 
 func (p *etcdResource) guard() guard.Guard { return p.g }

@@ -25,7 +25,7 @@ func openBlob(ctx context.Context, site, key string) (resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &gcsResource{endpoint: "http://" + u.Host, bucket: strings.Trim(u.Path, "/"), object: "place/" + key}
+	p := &gcsResource{endpoint: "http://" + u.Host, bucket: strings.Trim(u.Path, "/"), object: "resource/" + key}
 	p.g, err = gcs.OpenGuard(ctx, p.bucket, p.object, &gcs.GuardOptions{
 		Connection: gcs.Connection{Endpoint: p.endpoint}, SkipProbe: true,
 	})

@@ -38,7 +38,7 @@ func openObject(ctx context.Context, site, key string) (resource, error) {
 		o.BaseEndpoint, o.UsePathStyle = aws.String("http://"+u.Host), true
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	})
-	p := &s3Resource{client: client, bucket: strings.Trim(u.Path, "/"), key: "place/" + key}
+	p := &s3Resource{client: client, bucket: strings.Trim(u.Path, "/"), key: "resource/" + key}
 	p.g, err = s3.OpenGuard(ctx, client, p.bucket, p.key, &s3.GuardOptions{SkipProbe: true})
 	return p, err
 }

@@ -54,17 +54,12 @@ func play(role string) error {
 	}
 	defer client.Close()
 	if role == "reconciler" {
-		err = steward.RunReconciler(ctx, client, shop.ledger(), &steward.ReconcileOptions{Interval: 200 * time.Millisecond, TTL: ttl, Deliveries: limit, Logger: logger})
-	} else {
-		to := map[string]steward.Deliverer{"hook": steward.Webhook{URL: os.Getenv(envHook), Secrets: [][]byte{secret}}}
-		err = steward.RunDispatcher(ctx, client, shop.ledger(), to, &steward.DispatchOptions{
-			Slots: 8, Timeout: time.Second, CallTimeout: time.Second, Deliveries: limit, Poll: 100 * time.Millisecond, TTL: ttl, Logger: logger,
-		})
+		return steward.RunReconciler(ctx, client, shop.ledger(), &steward.ReconcileOptions{Interval: 200 * time.Millisecond, TTL: ttl, Deliveries: limit, Logger: logger})
 	}
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	to := map[string]steward.Deliverer{"hook": steward.Webhook{URL: os.Getenv(envHook), Secrets: [][]byte{secret}}}
+	return steward.RunDispatcher(ctx, client, shop.ledger(), to, &steward.DispatchOptions{
+		Slots: 8, Timeout: time.Second, CallTimeout: time.Second, Deliveries: limit, Poll: 100 * time.Millisecond, TTL: ttl, Logger: logger,
+	})
 }
 
 // patiently opens a ledger or client, again and again until it succeeds. The

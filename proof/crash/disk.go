@@ -82,24 +82,24 @@ func (d *Disk) syncDir(dir int) {
 // folders.
 func (d *Disk) closure(chosen func(i int, p *op) bool) map[*op]bool {
 	due := map[*op]bool{}
-	type place struct {
+	type dirEntry struct {
 		dir  int
 		name string
 	}
-	names, moved := map[place]bool{}, map[int]bool{}
+	names, moved := map[dirEntry]bool{}, map[int]bool{}
 	for i, p := range slices.Backward(d.pending) {
 		if p.kind != opNames {
 			continue
 		}
 		due[p] = chosen(i, p)
 		for _, n := range p.names {
-			due[p] = due[p] || names[place{n.dir, n.name}] || len(p.names) == 2 && n.node != gone && moved[n.node]
+			due[p] = due[p] || names[dirEntry{n.dir, n.name}] || len(p.names) == 2 && n.node != gone && moved[n.node]
 		}
 		if !due[p] {
 			continue
 		}
 		for _, n := range p.names {
-			names[place{n.dir, n.name}] = true
+			names[dirEntry{n.dir, n.name}] = true
 			if n.node != gone && len(p.names) == 2 {
 				moved[n.node] = true
 			}

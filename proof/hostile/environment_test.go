@@ -166,24 +166,24 @@ echo "croft ls: $?"`
 // remain kills croft while its command runs. The file with the password must
 // not stay.
 func (s *environmentScene) remain(args []string) {
-	s.script(`echo "$CROFT_STORE_FILE" >part; mv part place; sleep 1000`)
+	s.script(`echo "$CROFT_STORE_FILE" >part; mv part file; sleep 1000`)
 	cmd := s.command(s.Context(), args...)
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
-	place := ""
+	file := ""
 	testenv.Eventually(s.T, "the command runs", func() error {
-		text, err := os.ReadFile(filepath.Join(s.dir, "place"))
-		place = strings.TrimSpace(string(text))
+		text, err := os.ReadFile(filepath.Join(s.dir, "file"))
+		file = strings.TrimSpace(string(text))
 		return err
 	})
-	if text, err := os.ReadFile(place); err != nil || !strings.Contains(string(text), storePassword) {
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), storePassword) {
 		s.Fatalf("the attack never got to its moment: %q, %v", text, err)
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	testenv.Eventually(s.T, "the file with the password is gone", func() error {
-		if _, err := os.Stat(filepath.Dir(place)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Dir(file)); !errors.Is(err, fs.ErrNotExist) {
 			return errors.New("it is there")
 		}
 		return nil

@@ -59,7 +59,7 @@ func (c Case) String() string {
 	return s
 }
 
-// Law names a law. The number is its place in the list of promises.
+// Law names a law. The number is its position in the list of promises.
 type Law string
 
 // The laws.

@@ -181,8 +181,8 @@ func (j *job) work(l *lease) {
 // unless it is a zombie. Fences are for what happens after that check.
 func (j *job) write(l *lease) {
 	r := j.c.rng
-	places := slices.Concat(l.claim.guards, l.claim.blind)
-	res := places[r.IntN(len(places))]
+	resources := slices.Concat(l.claim.guards, l.claim.blind)
+	res := resources[r.IntN(len(resources))]
 	version, read := l.seen[res]
 	if len(l.claim.blind) > 0 {
 		version, read = blindly, true

@@ -10,14 +10,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Mutant is a broken variant: one thing done wrong at one place. If a
+// Mutant is a broken variant: one thing done wrong in one part. If a
 // simulation does not notice it, it proves nothing about the sound code. A
 // mutant without Apply, Admit and Patch is in the models, which know it by its
 // name.
 type Mutant struct {
 	Name string
-	// Place is the broken part: law, store, guard or client.
-	Place string
+	// Part is the broken part: law, store, guard or client.
+	Part string
 	// Says describes what it does wrong.
 	Says string
 	// Profile is the world that shows it. Laws are those that it may break

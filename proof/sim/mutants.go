@@ -5,99 +5,99 @@ package sim
 var Mutants = []*Mutant{
 	// The law of ownership.
 	{
-		Name: "no-anchor", Place: "law", Says: "the token is a plain counter",
+		Name: "no-anchor", Part: "law", Says: "the token is a plain counter",
 		Profile: "redis", Laws: []Law{TokensRise}, Apply: noAnchor,
 	},
 	{
-		Name: "counter-restarts", Place: "law", Says: "a record that was dropped starts the counter anew",
+		Name: "counter-restarts", Part: "law", Says: "a record that was dropped starts the counter anew",
 		Profile: "postgres", Laws: []Law{TokensRise}, Apply: counterRestarts,
 	},
 	{
-		Name: "clock-is-token", Place: "law", Says: "the token is the clock, whatever was issued before",
+		Name: "clock-is-token", Part: "law", Says: "the token is the clock, whatever was issued before",
 		Profile: "clocks", Laws: []Law{TokensRise, OneGrant}, Apply: clockIsToken,
 	},
 	{
-		Name: "resurrects", Place: "law", Says: "a late copy of an acquire is granted again",
+		Name: "resurrects", Part: "law", Says: "a late copy of an acquire is granted again",
 		Profile: "redis", Laws: []Law{OneGrant}, Apply: resurrects,
 	},
 	{
-		Name: "early-grant", Place: "law", Says: "a key is granted while another holds it",
+		Name: "early-grant", Part: "law", Says: "a key is granted while another holds it",
 		Profile: "postgres", Laws: []Law{NoEarlyGrant}, Apply: earlyGrant,
 	},
 	{
-		Name: "anybody-releases", Place: "law", Says: "anybody can release a lease",
+		Name: "anybody-releases", Part: "law", Says: "anybody can release a lease",
 		Profile: "redis", Laws: []Law{WrongGrant}, Apply: anybodyReleases,
 	},
 	{
-		Name: "anybody-renews", Place: "law", Says: "a renewal is not asked who it is",
+		Name: "anybody-renews", Part: "law", Says: "a renewal is not asked who it is",
 		Profile: "redis", Laws: []Law{WrongGrant}, Apply: anybodyRenews,
 	},
 	{
-		Name: "renews-the-dead", Place: "law", Says: "a renewal after the deadline revives the lease",
+		Name: "renews-the-dead", Part: "law", Says: "a renewal after the deadline revives the lease",
 		Profile: "postgres", Laws: []Law{WrongGrant}, Apply: renewsTheDead,
 	},
 	{
-		Name: "takeover-keeps-token", Place: "law", Says: "a takeover burns no token",
+		Name: "takeover-keeps-token", Part: "law", Says: "a takeover burns no token",
 		Profile: "redis", Laws: []Law{OneGrant, TokensRise}, Apply: takeoverKeepsToken,
 	},
 	{
-		Name: "revoke-keeps-token", Place: "law", Says: "a revocation only frees the key",
+		Name: "revoke-keeps-token", Part: "law", Says: "a revocation only frees the key",
 		Profile: "redis", Laws: []Law{WrongGrant}, Apply: revokeKeepsToken,
 	},
 	{
-		Name: "nameless-takeover", Place: "law", Says: "a takeover does not say by whom",
+		Name: "nameless-takeover", Part: "law", Says: "a takeover does not say by whom",
 		Profile: "redis", Laws: []Law{Causes}, Apply: namelessTakeover,
 	},
 	{
-		Name: "causeless", Place: "law", Says: "every term is said to be the first",
+		Name: "causeless", Part: "law", Says: "every term is said to be the first",
 		Profile: "redis", Laws: []Law{Causes}, Apply: causeless,
 	},
 
 	// The law of writing.
 	{
-		Name: "equal-from-any", Place: "guard", Says: "an equal token is admitted from any grant",
+		Name: "equal-from-any", Part: "guard", Says: "an equal token is admitted from any grant",
 		Profile: "amnesia", Laws: []Law{WritesInOrder}, Admit: equalFromAny,
 	},
 	{
-		Name: "equal-refused", Place: "guard", Says: "an equal token is refused",
+		Name: "equal-refused", Part: "guard", Says: "an equal token is refused",
 		Profile: "network", Laws: []Law{FairRefusal}, Admit: equalRefused,
 	},
 	{
-		Name: "older-admitted", Place: "guard", Says: "an older token is admitted if it is not much older",
+		Name: "older-admitted", Part: "guard", Says: "an older token is admitted if it is not much older",
 		Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate}, Admit: olderAdmitted,
 	},
 	{
-		Name: "repeats-admitted", Place: "guard", Says: "a late copy of a write is admitted again",
+		Name: "repeats-admitted", Part: "guard", Says: "a late copy of a write is admitted again",
 		Profile: "network", Laws: []Law{WritesInOrder}, Admit: repeatsAdmitted,
 	},
 	{
-		Name: "any-key", Place: "guard", Says: "a stamp for another key is admitted",
+		Name: "any-key", Part: "guard", Says: "a stamp for another key is admitted",
 		Profile: "network", Laws: []Law{FairRefusal}, Admit: anyKey,
 	},
 	{
-		Name: "check-then-write", Place: "guard", Says: "the check and the write are two steps",
+		Name: "check-then-write", Part: "guard", Says: "the check and the write are two steps",
 		Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate},
 	},
 	{
-		Name: "raise-forgotten", Place: "guard", Says: "a raise is answered and not kept",
+		Name: "raise-forgotten", Part: "guard", Says: "a raise is answered and not kept",
 		Profile: "hosts", Laws: []Law{WritesInOrder, LostUpdate},
 	},
 	{
-		Name: "write-then-mark", Place: "guard", Says: "the mark is advanced after the write",
+		Name: "write-then-mark", Part: "guard", Says: "the mark is advanced after the write",
 		Profile: "guards", Laws: []Law{WritesInOrder, LostUpdate},
 	},
 	{
-		Name: "no-file-lock", Place: "guard", Says: "two writers are in the guard of a file at once",
+		Name: "no-file-lock", Part: "guard", Says: "two writers are in the guard of a file at once",
 		Profile: "guards", Laws: []Law{WritesInOrder, LostUpdate},
 	},
 	{
-		Name: "blind-manifest", Place: "guard", Says: "a manifest is replaced whatever it has become",
+		Name: "blind-manifest", Part: "guard", Says: "a manifest is replaced whatever it has become",
 		Profile: "network", Laws: []Law{WritesInOrder, LostUpdate},
 	},
 
 	// The client: its clock, and the engine that decides for it.
 	{
-		Name: "monotonic-clock", Place: "client", Says: "the clock stands still in suspend",
+		Name: "monotonic-clock", Part: "client", Says: "the clock stands still in suspend",
 		Profile: "hosts", Laws: []Law{LocalDeadline},
 	},
 	inEngine("time-from-reply", "the TTL counts from the reply").byLaw("network", LocalDeadline).
@@ -196,36 +196,36 @@ var Mutants = []*Mutant{
 
 	// The stores.
 	{
-		Name: "date-is-exact", Place: "store", Says: "a date of whole seconds is taken for the time",
+		Name: "date-is-exact", Part: "store", Says: "a date of whole seconds is taken for the time",
 		Profile: "s3", Laws: []Law{LocalDeadline, NoEarlyGrant},
 	},
 	{
-		Name: "earliest-is-told", Place: "store",
+		Name: "earliest-is-told", Part: "store",
 		Says:    "the time left of a term is told for the earliest possible time",
 		Profile: "s3", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "unconditional-put", Place: "store", Says: "a swap does not compare",
+		Name: "unconditional-put", Part: "store", Says: "a swap does not compare",
 		Profile: "network", Laws: []Law{OneGrant, TokensRise, NoEarlyGrant, WrongGrant, Causes, LocalDeadline},
 	},
 	{
-		Name: "blind-drop", Place: "store", Says: "a sweep drops a record that was acquired since it looked",
+		Name: "blind-drop", Part: "store", Says: "a sweep drops a record that was acquired since it looked",
 		Profile: "sweeps", Laws: []Law{NoEarlyGrant},
 	},
 	{
-		Name: "conflict-is-done", Place: "store", Says: "a 409 is taken for done",
+		Name: "conflict-is-done", Part: "store", Says: "a 409 is taken for done",
 		Profile: "s3", Laws: []Law{OneTruth, LocalDeadline},
 	},
 	{
-		Name: "lost-is-done", Place: "store", Says: "a reply that was lost is taken for done",
+		Name: "lost-is-done", Part: "store", Says: "a reply that was lost is taken for done",
 		Profile: "network", Laws: []Law{OneTruth, LocalDeadline},
 	},
 	{
-		Name: "skipped-is-done", Place: "store", Says: "rows that were skipped are reported as renewed",
+		Name: "skipped-is-done", Part: "store", Says: "rows that were skipped are reported as renewed",
 		Profile: "postgres", Laws: []Law{LocalDeadline},
 	},
 	{
-		Name: "clock-before-lock", Place: "store", Says: "the deadline is reckoned before the row is locked",
+		Name: "clock-before-lock", Part: "store", Says: "the deadline is reckoned before the row is locked",
 		Profile: "postgres", Laws: []Law{LocalDeadline, NoEarlyGrant},
 	},
 }

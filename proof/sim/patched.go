@@ -9,7 +9,7 @@ var patched string
 // inEngine makes a mutant of the engine. The methods below add the law or the
 // test that finds it, and its patch.
 func inEngine(name, says string) *Mutant {
-	return &Mutant{Name: name, Place: "client", Says: says}
+	return &Mutant{Name: name, Part: "client", Says: says}
 }
 
 func (m *Mutant) byLaw(profile string, laws ...Law) *Mutant {

@@ -79,7 +79,9 @@ type Entry struct {
 	// names the trace that Drop has left.
 	Version Version
 	// Now is the register's time, also if there is no record. The register
-	// reads it together with the record or after it, never before.
+	// reads it together with the record or after it, never before. It is zero
+	// if the record can be read and the time cannot. Requests then get the
+	// error of Register.Now.
 	Now time.Time
 	// Latest is for a register with a coarse clock. The true time lies between
 	// Now and Latest. Zero means that Now is exact.
@@ -100,8 +102,10 @@ type Register interface {
 	// Swap replaces the version old of the record's key with next. If old is
 	// empty, it creates the record. It returns ErrConflict if another change
 	// was faster and this one certainly changed nothing. It returns ErrEclipsed
-	// if this change may have taken effect before the other. After any other
-	// error the change may have taken effect, or may do so later.
+	// if this change may have taken effect before the other. It returns a
+	// store.FaultError if the change has certainly had no effect, and another
+	// try now would fare no better. After any other error the change may have
+	// taken effect, or may do so later.
 	//
 	// durable is false for renewals and reports. If the register loses one of
 	// these in a crash, a lease ends early, and nothing worse happens.

@@ -202,8 +202,11 @@ func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 		}
 		if !changed {
 			var err error
-			if held, err = s.load(ctx, req.Key); err != nil {
-				return store.Answer{Err: store.Unknown(err)}
+			if held, err = s.load(ctx, req.Key); err == nil && held.Now.IsZero() {
+				held.Now, err = s.reg.Now(ctx)
+			}
+			if err != nil {
+				return store.Answer{Err: failure(err, try)}
 			}
 			if next, now, changed, err = decide(held, req); err != nil || !changed {
 				if err == nil && durable(req.Verb) {
@@ -237,10 +240,20 @@ func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 			// It may have taken effect, now or later. Reading again can only
 			// prove that it did, never that it will not. Asking again with the
 			// same secret settles both.
-			return store.Answer{Err: store.Unknown(err)}
+			return store.Answer{Err: failure(err, try)}
 		}
 		doubt = doubt || errors.Is(err, ErrEclipsed)
 	}
+}
+
+// failure is the error of a request whose try has failed. A register's fault
+// stands only if there was no try before: a register may report a conflict
+// although its change counted for a moment.
+func failure(err error, try int) error {
+	if try > 0 && store.IsFault(err) {
+		return &store.UnknownError{Err: err}
+	}
+	return store.Unknown(err)
 }
 
 // errEclipsed is the reason of an unknown renewal or report. It may have taken
@@ -304,15 +317,18 @@ func durable(v tenure.Verb) bool { return v != tenure.Renew && v != tenure.Repor
 // load reads a record and checks it. Nobody else refers to the values in it.
 func (s *Store) load(ctx context.Context, key string) (Entry, error) {
 	held, err := s.reg.Load(ctx, key)
+	if errors.Is(err, ErrDamaged) {
+		err = store.Fault(err)
+	}
 	if err != nil {
 		return Entry{}, err
 	}
 	if err := check(held.Record); err != nil {
-		return Entry{}, err
+		return Entry{}, store.Fault(err)
 	}
 	if !held.Record.IsZero() && held.Record.Key != key {
-		return Entry{}, fmt.Errorf("%w: it was kept for %q and says it is of %q;"+
-			" remove it from the register if the key may be forgotten", ErrDamaged, key, held.Record.Key)
+		return Entry{}, store.Fault(fmt.Errorf("%w: it was kept for %q and says it is of %q;"+
+			" remove it from the register if the key may be forgotten", ErrDamaged, key, held.Record.Key))
 	}
 	held.Record = copyRecord(held.Record)
 	return held, nil

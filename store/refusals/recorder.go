@@ -73,7 +73,7 @@ func (n *Recorder) put(r Refusal) {
 
 // merge adds a refusal to an equal one in the queue. If the queue is full, it
 // adds it to the newest of the same kind and namespace, or drops it. It returns
-// false if the refusal needs a place of its own in the queue. The caller holds
+// false if the refusal needs an entry of its own in the queue. The caller holds
 // the mutex.
 func (n *Recorder) merge(r Refusal) bool {
 	for i := range n.waiting {

@@ -48,7 +48,7 @@ func (t *trial) lists(prefix string, want []string) {
 	}
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
-			t.Fatalf("List(%q) yields %d keys, want %d; they differ at place %d: %q, want %q",
+			t.Fatalf("List(%q) yields %d keys, want %d; they differ at index %d: %q, want %q",
 				prefix, len(got), len(want), i, keyAt(got, i), keyAt(want, i))
 		}
 	}
@@ -153,7 +153,7 @@ func leftEarly(t *trial) {
 	seen := 0
 	for rec, err := range t.store.List(t.ctx, "listing/") {
 		if err != nil || rec.Key != keys[seen] {
-			t.Fatalf("place %d: %q, %v", seen, rec.Key, err)
+			t.Fatalf("index %d: %q, %v", seen, rec.Key, err)
 		}
 		// The body of the loop may use the store.
 		t.get(t.store, rec.Key)

@@ -29,10 +29,10 @@ func (c *still) Err() error {
 }
 
 const (
-	// mostLooks bounds the places in which a client stands still.
+	// mostLooks bounds the points at which a client stands still.
 	mostLooks = 12
 	// standstill is the longest time for which it does so. Only a store that
-	// holds a lock in that place uses it up, because the other client waits.
+	// holds a lock at that point uses it up, because the other client waits.
 	standstill = time.Second
 )
 

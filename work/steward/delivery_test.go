@@ -87,7 +87,7 @@ func TestAWebhookIsSignedAndNamed(t *testing.T) {
 			"another secret": Verify([]byte(strings.Repeat("x", 40)), here, req.Header, body, time.Now(), time.Minute),
 			"another body":   Verify(secret, here, req.Header, append(body, ' '), time.Now(), time.Minute),
 			"an old request": Verify(secret, here, req.Header, body, time.Now().Add(time.Hour), time.Minute),
-			"another place":  Verify(secret, "http://elsewhere/hook?to=ann", req.Header, body, time.Now(), time.Minute),
+			"another URL":    Verify(secret, "http://elsewhere/hook?to=ann", req.Header, body, time.Now(), time.Minute),
 			"another path":   Verify(secret, "http://"+req.Host+"/hook?to=bob", req.Header, body, time.Now(), time.Minute),
 			"no headers":     Verify(secret, here, http.Header{}, body, time.Now(), time.Minute),
 		} {

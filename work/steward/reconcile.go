@@ -103,6 +103,9 @@ type Report struct {
 // RunReconciler reconciles again and again until ctx ends. In every interval
 // one of all replicas makes a pass, under a lease of the client. If a pass
 // fails, the client emits an event, and the pass is tried again.
+//
+// When ctx has ended, RunReconciler returns nil, after the pass in progress. It
+// returns an error only for invalid input, or if the client is closed.
 func RunReconciler(ctx context.Context, c *croft.Client, l work.Ledger, o *ReconcileOptions) error {
 	f := o.filled()
 	return c.Loop(ctx, f.Key, f.Interval, &croft.LeaseOptions{TTL: f.TTL}, func(

@@ -202,7 +202,7 @@ func TestOneReplicaReconcilesInAnInterval(t *testing.T) {
 				}
 				passes <- p
 			}})
-			if !errors.Is(err, context.Canceled) {
+			if err != nil {
 				t.Errorf("it ended with %v", err)
 			}
 		})
@@ -231,7 +231,7 @@ func TestAPassIsDoneThoughItsContextEndsThen(t *testing.T) {
 		}
 		cancel()
 	}})
-	if !errors.Is(err, context.Canceled) {
+	if err != nil {
 		t.Errorf("it ended with %v", err)
 	}
 	if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, croft.ErrHeld) {

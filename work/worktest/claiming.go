@@ -30,6 +30,27 @@ func claiming() []check {
 				t.Fatalf("an empty queue gave %d items", len(got))
 			}
 		}},
+		{"items added together are claimed in their order", func(t *trial) {
+			var adds []work.Request
+			for range 2 {
+				var batch []work.Request
+				for range 12 {
+					batch = append(batch, added("q"))
+				}
+				t.apply(t.ledger, batch...)
+				adds = append(adds, batch...)
+			}
+			for len(adds) > 0 {
+				c := claimOf("q")
+				c.Limit = 5
+				for _, it := range t.claim(c) {
+					if it.ID != adds[0].ID {
+						t.Fatalf("got item %s, want %s, which was added before it", it.ID, adds[0].ID)
+					}
+					adds = adds[1:]
+				}
+			}
+		}},
 		{"nothing before its time", func(t *trial) {
 			req := added("q")
 			req.Delay = t.lapsing()

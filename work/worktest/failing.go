@@ -46,7 +46,7 @@ func failing() []check {
 				t.Fatalf("it is %s", a.Item.State)
 			}
 		}},
-		{"a release is not an attempt and keeps its place", func(t *trial) {
+		{"a release is not an attempt and keeps its position", func(t *trial) {
 			h := t.running("q")
 			if t.Advance != nil {
 				t.Advance(time.Second)
@@ -58,7 +58,7 @@ func failing() []check {
 			}
 			if t.Advance != nil {
 				if next := t.claimed("q", long); next.ID != h.ID {
-					t.Fatalf("the item released has lost its place")
+					t.Fatalf("the item released has lost its position")
 				}
 			}
 		}},

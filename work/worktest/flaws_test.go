@@ -319,6 +319,14 @@ func claimFlaws() []flaw {
 			}
 		}},
 		{"takes the newest first", "claiming", func(l *ledger.Law) { l.Before = func(a, b work.Item) bool { return b.Before(a) } }},
+		{"takes equally old items in any order", "claiming", func(l *ledger.Law) {
+			l.Before = func(a, b work.Item) bool {
+				if a.Priority == b.Priority && a.Ready.Equal(b.Ready) {
+					return a.ID[16:] < b.ID[16:] // the random half
+				}
+				return a.Before(b)
+			}
+		}},
 		{"does not count attempts", "claiming", func(l *ledger.Law) {
 			l.Grant = func(it work.Item, c work.Claim, now time.Time) (work.Item, error) {
 				next, err := work.Grant(it, c, now)

@@ -57,7 +57,7 @@ CREATE TABLE croft.past (
 CREATE TABLE croft.waiter (
     key        text COLLATE "C" NOT NULL,
     id         text NOT NULL,                   -- of the client
-    place      bigint GENERATED ALWAYS AS IDENTITY,
+    place      bigint GENERATED ALWAYS AS IDENTITY, -- the position in the queue; databases have stored the name
     named      boolean NOT NULL DEFAULT false,  -- it was told that it is its turn; asking in vain clears this
     wait_until timestamptz NOT NULL,
     PRIMARY KEY (key, id)

@@ -36,9 +36,10 @@ BEGIN
 END
 $$;
 
--- Whether a client is in the line of a key, and stays there for at least half
+-- Whether a client is in the queue of a key, and stays there for at least half
 -- of for_ms. Such a client need not lock a row to be entered: every later
--- change finds it.
+-- change finds it. "Line" in the name, which databases have stored, means
+-- queue.
 CREATE OR REPLACE FUNCTION croft.in_line_v1(k text, client text, for_ms integer) RETURNS boolean
 LANGUAGE plpgsql STABLE -- it sees what the calling statement sees
 SET search_path = pg_catalog, pg_temp
@@ -52,7 +53,7 @@ BEGIN
 END
 $$;
 
--- Enters a client in the lines of keys, for a while. It locks the leases' rows
+-- Enters a client in the queues of keys, for a while. It locks the leases' rows
 -- first. So a change under way is over by then, and the client sees it when it
 -- next asks. Every later change finds the waiter. A key without a record has no
 -- row to lock. If another transaction is creating it at this moment, the client

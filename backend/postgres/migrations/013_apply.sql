@@ -22,7 +22,7 @@
 -- row.
 --
 -- set_at replaces the clock, for tests. A refused acquire puts its client in
--- line for for_ms, if waiters names the client.
+-- the queue for for_ms, if waiters names the client.
 CREATE OR REPLACE FUNCTION croft.apply_v1(
     set_at bigint, wait_ms integer, for_ms integer, patient boolean, claims integer[], ends integer[],
     verbs text[], keys text[], grants text[], owners text[], instances text[],

@@ -1,9 +1,10 @@
--- Deletes records among the next n keys after place. It deletes a record that
--- has had no effect on a claim for a retention; see tenure.Record.Quiet.
--- Without a place it goes on where the last such call ended, unless another
--- client is doing that now. So many clients share the housekeeping, and each
--- pays a little. A row that another transaction has locked stays for the next
--- time. A damaged row stays. at_end says that there are no more keys.
+-- Deletes records among the next n keys after the key place. It deletes a
+-- record that has had no effect on a claim for a retention; see
+-- tenure.Record.Quiet. Without that key it goes on where the last such call
+-- ended, unless another client is doing that now. So many clients share the
+-- housekeeping, and each pays a little. A row that another transaction has
+-- locked stays for the next time. A damaged row stays. at_end says that there
+-- are no more keys.
 CREATE OR REPLACE FUNCTION croft.sweep_v1(
     set_at bigint, wait_ms integer, retention bigint, place text, n integer,
     OUT dropped integer, OUT swept_to text, OUT at_end boolean)

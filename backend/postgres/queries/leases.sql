@@ -41,12 +41,12 @@ SELECT croft.now_us()
 WHERE croft.version_18()
 
 -- name: wait
--- Puts a client into the lines of keys.
+-- Puts a client into the queues of keys.
 SELECT croft.wait_v1($1, $2, $3, $4)
 WHERE croft.version_18()
 
 -- name: leave
--- Takes a client out of the lines of keys.
+-- Takes a client out of the queues of keys.
 DELETE FROM croft.waiter w
 WHERE w.id = $1 AND w.key = ANY ($2)
 

@@ -29,8 +29,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Place has the stores and the guard that a crowd uses.
-type Place struct {
+// Harness has the stores and the guard that a crowd uses.
+type Harness struct {
 	// Stores has a handle for each client.
 	Stores []store.Store
 	// Keys are the keys at which the clients take turns.
@@ -61,7 +61,7 @@ func Keys(n int) []string {
 
 // Crowd is a group of clients at work.
 type Crowd struct {
-	Place
+	Harness
 	tb    testing.TB
 	ctx   context.Context
 	halt  context.CancelFunc
@@ -76,15 +76,15 @@ type Crowd struct {
 }
 
 // Gather starts a client for each store. They work until Judge is called.
-func Gather(tb testing.TB, p Place) *Crowd {
+func Gather(tb testing.TB, h Harness) *Crowd {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 10*testenv.Patience)
 	stop, halt := context.WithCancel(ctx)
 	c := &Crowd{
-		Place: p, tb: tb, ctx: ctx, halt: halt, terms: make([]atomic.Int64, len(p.Stores)),
+		Harness: h, tb: tb, ctx: ctx, halt: halt, terms: make([]atomic.Int64, len(h.Stores)),
 		newest: map[string]fence.Token{}, granted: map[string]fence.Grant{}, writes: map[string][]guardtest.Event{},
 	}
-	for n, st := range p.Stores {
+	for n, st := range h.Stores {
 		c.all.Go(func() { c.live(stop, st, n) })
 	}
 	tb.Cleanup(func() {

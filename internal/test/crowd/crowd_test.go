@@ -38,15 +38,15 @@ func (g *guarded) written(_ context.Context, key string) ([]fence.Token, error) 
 	return slices.Clone(g.log[key]), nil
 }
 
-// place makes a sound place.
-func place() Place {
+// sound makes a sound harness.
+func sound() Harness {
 	base := mem.New(nil)
 	g := &guarded{marks: map[string]fence.Mark{}, log: map[string][]fence.Token{}}
-	p := Place{Keys: Keys(2), TTL: time.Minute, Write: g.write, Written: g.written}
+	h := Harness{Keys: Keys(2), TTL: time.Minute, Write: g.write, Written: g.written}
 	for range 4 {
-		p.Stores = append(p.Stores, base.Open(nil))
+		h.Stores = append(h.Stores, base.Open(nil))
 	}
-	return p
+	return h
 }
 
 // lying is a store that changes its answers after it has decided.
@@ -73,38 +73,38 @@ func (l lying) Get(ctx context.Context, key string) (tenure.Record, error) {
 	return rec, err
 }
 
-func told(lie func(a *store.Answer)) func(p *Place) {
-	return func(p *Place) {
-		for i, st := range p.Stores {
-			p.Stores[i] = lying{st, lie}
+func told(lie func(a *store.Answer)) func(h *Harness) {
+	return func(h *Harness) {
+		for i, st := range h.Stores {
+			h.Stores[i] = lying{st, lie}
 		}
 	}
 }
 
-// TestACrowdJudges: on a sound place the crowd finds nothing. It notices each
+// TestACrowdJudges: on a sound harness the crowd finds nothing. It notices each
 // broken law.
 func TestACrowdJudges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		spoil func(p *Place)
+		spoil func(h *Harness)
 		says  string
 	}{
-		"sound":              {func(*Place) {}, ""},
+		"sound":              {func(*Harness) {}, ""},
 		"all tokens are one": {told(func(a *store.Answer) { a.Record.Token = 7 }), "law 1: "},
 		"tokens fall":        {told(func(a *store.Answer) { a.Record.Token = 1<<52 - a.Record.Token }), "law 2: "},
-		"writes are admitted in any order": {func(p *Place) {
-			written := p.Written
-			p.Written = func(ctx context.Context, key string) ([]fence.Token, error) {
+		"writes are admitted in any order": {func(h *Harness) {
+			written := h.Written
+			h.Written = func(ctx context.Context, key string) ([]fence.Token, error) {
 				tokens, err := written(ctx, key)
 				slices.Reverse(tokens)
 				return tokens, err
 			}
 		}, "law 3: "},
-		"admitted writes are lost": {func(p *Place) {
-			p.Written = func(context.Context, string) ([]fence.Token, error) { return nil, nil }
+		"admitted writes are lost": {func(h *Harness) {
+			h.Written = func(context.Context, string) ([]fence.Token, error) { return nil, nil }
 		}, "0 writes were admitted"},
-		"the owner is refused": {func(p *Place) {
-			p.Write = func(_ context.Context, key string, s fence.Stamp) error {
+		"the owner is refused": {func(h *Harness) {
+			h.Write = func(_ context.Context, key string, s fence.Stamp) error {
 				return &fence.StaleError{Presented: s, Newest: fence.Mark{Key: key, Token: s.Token + 1}}
 			}
 		}, "law 7: "},
@@ -118,15 +118,15 @@ func TestACrowdJudges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said := suite.Record(t, func(tb testing.TB) {
-				p := place()
-				c.spoil(&p)
-				all := Gather(tb, p)
+				h := sound()
+				c.spoil(&h)
+				all := Gather(tb, h)
 				all.GoesOn("there is work", 40)
 				all.EverybodyGoesOn("for all")
 				all.Judge()
 			})
 			if c.says == "" && len(said) > 0 {
-				t.Errorf("a sound place: %q", said[0])
+				t.Errorf("a sound harness: %q", said[0])
 			}
 			if c.says != "" && !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, c.says) }) {
 				t.Errorf("nothing of %q in %.400q", c.says, said)

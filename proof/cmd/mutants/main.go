@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 
 // variant is a broken variant, and whether a check found it.
 type variant struct {
-	Place  string `json:"place"`   // the broken part: the law, a store, a client
+	Part   string `json:"place"`   // the broken part: the law, a store, a client
 	Name   string `json:"variant"` // its name
 	Says   string `json:"says,omitempty"`
 	By     string `json:"killed_by,omitempty"` // the check that found it, "" if none did
@@ -87,17 +87,18 @@ func simulated(ctx context.Context, p *page) (all []variant, err error) {
 	out, failed := c.Output() // the status is 1 if a variant survives
 	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
 		var f struct {
-			Mutant, Place, Says, By string
-			Killed                  bool
-			Seed                    uint64
-			Seeds                   int
-			Took                    time.Duration
+			Mutant, Says, By string
+			Part             string `json:"place"`
+			Killed           bool
+			Seed             uint64
+			Seeds            int
+			Took             time.Duration
 		}
 		if err := lines.Decode(&f); err != nil {
 			return all, err
 		}
 		v := variant{
-			Place: f.Place, Name: f.Mutant, Says: f.Says, By: f.By, Killed: f.Killed, Fast: quickly(f.Took),
+			Part: f.Part, Name: f.Mutant, Says: f.Says, By: f.By, Killed: f.Killed, Fast: quickly(f.Took),
 			Again: "go run ./proof/cmd/sim --mutants --mutant " + f.Mutant,
 		}
 		switch {
@@ -165,7 +166,7 @@ func (p *page) block(title string, some []variant) {
 // title says what is wrong with the variant.
 func (v variant) title() string {
 	if v.Says != "" {
-		return v.Place + ": " + v.Says
+		return v.Part + ": " + v.Says
 	}
 	return v.Name
 }
@@ -206,7 +207,7 @@ func (p *page) end(took time.Duration) bool {
 	}
 	p.tell(p.err, "\n")
 	for _, v := range survivors {
-		p.tell(p.err, "SURVIVES: %s (%s); again: %s\n", v.title(), v.Place, v.Again)
+		p.tell(p.err, "SURVIVES: %s (%s); again: %s\n", v.title(), v.Part, v.Again)
 	}
 	if !p.json {
 		p.tell(p.out, "%d broken variants, %d killed: %d in the simulator, %d by suites, power cuts, "+

@@ -18,7 +18,7 @@ import (
 // suite is a package whose tests run broken variants.
 type suite struct {
 	pkg   string // path below the module
-	place string // the broken part
+	part  string // the broken part
 	needs bool   // needs a server or another program
 }
 
@@ -35,7 +35,7 @@ var suites = []suite{
 	{"backend/redis", "Redis", true},
 	{"backend/postgres", "PostgreSQL", true},
 	{"backend/etcd", "etcd", true},
-	{"boundary/http", "proxy", false},
+	{"boundary/httpfence", "proxy", false},
 	{"proof/crash", "disk", false},
 	{"proof/history", "history", false},
 	{"proof/model", "model", true},
@@ -163,7 +163,7 @@ func (s suite) variants(trials map[string]*trial) (found []variant, broken bool)
 		}
 		test, part, _ := strings.Cut(name, "/")
 		v := variant{
-			Place: s.place, Name: strings.ReplaceAll(part, "_", " "), Fast: quickly(t.took),
+			Part: s.part, Name: strings.ReplaceAll(part, "_", " "), Fast: quickly(t.took),
 			Killed: t.outcome == "pass", By: s.pkg + "." + test, Again: again(s.pkg, name),
 		}
 		if part == "" {

@@ -140,7 +140,7 @@ func (p *program) write(earlier []*run) error {
 	before, rest, found := strings.Cut(string(page), begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return fmt.Errorf("%s has no place for the figures: a line %q and a line %q", p.page, begin, end)
+		return fmt.Errorf("%s does not say where the figures go: it needs a line %q and a line %q", p.page, begin, end)
 	}
 	if err := os.WriteFile(p.book, append(text, '\n'), 0o644); err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestTheFiguresAreWrittenBetweenTheirLines(t *testing.T) {
 }
 
 // If the page lacks the two lines, nothing is written.
-func TestAPageWithoutAPlaceIsNamed(t *testing.T) {
+func TestAPageWithoutTheTwoLinesIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	p := &program{page: filepath.Join(dir, "proof.md"), book: filepath.Join(dir, "proof.json"), run: &run{}}
 	if err := os.WriteFile(p.page, []byte("# Proof\n"), 0o600); err != nil {

@@ -129,15 +129,16 @@ func (p *program) simulate(ctx context.Context) error {
 
 func (p *program) variants(ctx context.Context) error {
 	type variant struct {
-		Place, Variant, Says, Again string
-		Killed                      bool
+		Variant, Says, Again string
+		Part                 string `json:"place"`
+		Killed               bool
 	}
 	return objects(p.command(ctx, "variants", filepath.Join(p.bin, "mutants"), "-json"), func(got variant) {
 		if p.run.Mutants++; got.Killed {
 			p.run.Killed++
 			return
 		}
-		p.fail("variants", got.Again, "%s: %s is not found", got.Place, got.Variant)
+		p.fail("variants", got.Again, "%s: %s is not found", got.Part, got.Variant)
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 // finding says whether a mutant was found, and how.
 type finding struct {
 	Mutant  string        `json:"mutant"`
-	Place   string        `json:"place"`
+	Part    string        `json:"place"` // scripts read the old name
 	Says    string        `json:"says"`
 	Profile string        `json:"profile,omitempty"`
 	Killed  bool          `json:"killed"` // by a law it should break, or by its test
@@ -55,7 +55,7 @@ func mutants(ctx context.Context, s *settings, out, errOut io.Writer) int {
 		if f.Seeds > 0 {
 			by = fmt.Sprintf("%4d seeds of %-8s %s", f.Seeds, m.Profile, by)
 		}
-		say(out, "%-6s %-23s %-66s %s\n", m.Place, m.Name, m.Says, by)
+		say(out, "%-6s %-23s %-66s %s\n", m.Part, m.Name, m.Says, by)
 	}
 	if !s.json {
 		say(out, "%d mutants, %d not found as expected\n", all, survivors)
@@ -66,7 +66,7 @@ func mutants(ctx context.Context, s *settings, out, errOut io.Writer) int {
 // find runs seeds until the mutant breaks a law, or it runs the mutant's test.
 // A mutant of the engine needs a build of its own.
 func find(ctx context.Context, m *sim.Mutant, first uint64, seeds int) (f finding, err error) {
-	f = finding{Mutant: m.Name, Place: m.Place, Says: m.Says, Profile: m.Profile}
+	f = finding{Mutant: m.Name, Part: m.Part, Says: m.Says, Profile: m.Profile}
 	if m.Test == "" && m.Built() {
 		r, n := m.Kill(first, seeds)
 		if f.Seeds = n; r != nil {

@@ -1,26 +1,52 @@
-// Package backends lists the backends of croft, one line each.
+// Package backends lists the backends of croft. Each registers its URL schemes.
+//
+// The directory and files are in every croft. The others have a file each, and
+// the build tag croft_no_NAME leaves a backend and its client library out.
 package backends
 
 import (
-	"context"
+	"fmt"
+	"slices"
 
-	goredis "github.com/redis/go-redis/v9"
-
-	// Each of these registers its URL schemes.
 	_ "github.com/croft-dev/croft/backend/dir"
-	_ "github.com/croft-dev/croft/backend/etcd"
 	_ "github.com/croft-dev/croft/backend/file"
-	_ "github.com/croft-dev/croft/backend/gcs"
-	_ "github.com/croft-dev/croft/backend/postgres"
-	_ "github.com/croft-dev/croft/backend/redis"
-	_ "github.com/croft-dev/croft/backend/s3"
-	_ "github.com/croft-dev/croft/backend/sqlite"
+	"github.com/croft-dev/croft/internal/registry"
 )
 
-// The Redis client logs every failed try. Croft reports a failure itself, once,
-// when the outcome is known.
-func init() { goredis.SetLogger(silent{}) }
+// optional are the backends that a build tag can leave out.
+var optional = []string{"etcd", "gcs", "postgres", "redis", "s3", "sqlite"}
 
-type silent struct{}
+// in has the backends of this croft. The files of the optional ones add theirs.
+var in = []string{"dir", "file"}
 
-func (silent) Printf(context.Context, string, ...any) {}
+// Schemas returns the tables of the engines whose users may create them by
+// hand.
+var Schemas = map[string]func() string{}
+
+func init() {
+	for _, name := range optional { // the registry asks only about those that are not in
+		registry.LeaveOut(name, advice(name))
+	}
+}
+
+// In lists the backends of this croft, sorted.
+func In() []string { return slices.Sorted(slices.Values(in)) }
+
+// LeftOut lists the backends that this croft was built without, sorted.
+func LeftOut() []string {
+	return slices.DeleteFunc(slices.Clone(optional), func(name string) bool { return slices.Contains(in, name) })
+}
+
+// HowToGet says how to get a backend that was left out. It is empty for all
+// other names.
+func HowToGet(name string) string {
+	if !slices.Contains(LeftOut(), name) {
+		return ""
+	}
+	return advice(name)
+}
+
+func advice(name string) string {
+	return fmt.Sprintf("this croft was built without %s: install the whole croft, or build it without the tag "+
+		"croft_no_%s", name, name)
+}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"os"
-	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -16,9 +15,9 @@ func SetMaxAhead() error {
 	if text == "" {
 		return nil
 	}
-	d, err := time.ParseDuration(text)
+	d, err := ParseDuration(text)
 	if err != nil || d <= 0 {
-		return Invalid("%s %q: write how far a token may lie ahead of the clock, for example 8760h", envMaxAhead, text)
+		return Invalid("%s %q: write how far a token may lie ahead of the clock, for example 365d", envMaxAhead, text)
 	}
 	fence.SetMaxAhead(d)
 	return nil

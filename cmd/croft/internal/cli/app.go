@@ -26,6 +26,8 @@ type App struct {
 	// Started is false while cobra still reads the command line. An error is
 	// then a mistake in the command line.
 	Started bool
+	// Quiet leaves out messages that tell of no failure.
+	Quiet bool
 	// Examining is set by doctor. Its errors then do not advise to run doctor.
 	Examining bool
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/croft-dev/croft"
@@ -41,6 +43,7 @@ var outcomes = []Outcome{
 	{guard.ErrUnfenced, "unfenced", ExitFailed, ""},
 	{croft.ErrLost, "not_owned", ExitNotOwned, "stop this work"},
 	{context.Canceled, "unknown", ExitInterrupted, ""},
+	{ErrReentrant, "held", ExitHeld, "do the work in this command, or choose another key for its part"},
 	{tenure.ErrHeld, "held", ExitHeld, "try again later, or wait for it with --wait"},
 	{tenure.ErrNotOwned, "not_owned", ExitNotOwned, "croft history shows who followed"},
 	{fence.ErrStale, "stale", ExitRefused, ""},
@@ -58,11 +61,30 @@ var outcomes = []Outcome{
 	{fence.ErrInvalid, "invalid", exitUsage, ""},
 }
 
-const hintDoctor = "ask again; croft doctor looks at the store"
+const (
+	hintDoctor = "ask again; croft doctor looks at the store"
+	// hintFault is for a fault: asking again does not help.
+	hintFault = "nothing was changed; croft doctor looks at the store"
+)
 
 // otherwise is the outcome of all other errors, such as those of a file system
 // or a network.
 var otherwise = Outcome{code: "unknown", Exit: ExitUnknown}
+
+// ErrReentrant is matched by the refusal of a key that the calling command
+// holds itself.
+var ErrReentrant = errors.New("this command runs under that lease itself, and a lease is not re-entrant")
+
+// Reentrant adds ErrReentrant to a refusal, if the key is held by the "croft
+// run" around this process. All other errors stay as they are.
+func Reentrant(err error) error {
+	var held *tenure.HeldError
+	if errors.As(err, &held) && held.Why == tenure.WhyHeld && held.Record.Key == os.Getenv(EnvKey) &&
+		strconv.FormatInt(int64(held.Record.Token), 10) == os.Getenv(EnvToken) {
+		return fmt.Errorf("%w; %w", err, ErrReentrant)
+	}
+	return err
+}
 
 // OutcomeOf finds the outcome of an error.
 func OutcomeOf(err error) Outcome {
@@ -112,14 +134,16 @@ func (a *App) Fail(err error) int {
 	if errors.As(err, &usage) {
 		hint = usage.Hint
 	}
-	if a.Examining && hint == hintDoctor {
+	if store.IsFault(err) && hint == hintDoctor {
+		hint = hintFault
+	}
+	if a.Examining && (hint == hintDoctor || hint == hintFault) {
 		hint = ""
 	}
 	if o.Exit == ExitInterrupted {
 		err = errors.New("interrupted")
 	}
-	// Client libraries list their tries on lines of their own.
-	message := strings.ReplaceAll(a.Redact(err.Error()), "\n\t", " ")
+	message := a.Redact(err.Error())
 	if a.JSON {
 		a.Print(map[string]any{"error": append(Facts{{"code", o.code}, {"message", message}}, factsOf(err)...)})
 		a.Stdout.Close(a.Stderr)

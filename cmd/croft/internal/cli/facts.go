@@ -14,7 +14,7 @@ import (
 )
 
 // Facts is a JSON object that keeps the order of its names. Adding a name again
-// replaces its value, in its first place.
+// replaces its value, in its first position.
 type Facts []fact
 
 type fact struct {

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"math"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,8 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Duration is a flag with a duration within bounds, in Go's notation. It
-// refuses bad values before anything is opened. So --ttl 0 is an error, and
+// Duration is a flag with a duration within bounds, as ParseDuration reads it.
+// It refuses bad values before anything is opened. So --ttl 0 is an error, and
 // does not mean the default.
 type Duration struct {
 	Value    *time.Duration
@@ -28,7 +31,7 @@ func (d *Duration) Set(text string) error {
 		*d.Value = croft.Forever
 		return nil
 	}
-	v, err := time.ParseDuration(text)
+	v, err := ParseDuration(text)
 	if err != nil {
 		return fmt.Errorf("not a duration; write it as in %s", d.Examples)
 	}
@@ -38,6 +41,34 @@ func (d *Duration) Set(text string) error {
 	*d.Value = v
 	return nil
 }
+
+// days is the part of a duration that Go's notation lacks, as in 1d12h.
+var days = regexp.MustCompile(`^(\d{1,6})d(.*)$`)
+
+// ParseDuration reads a duration in Go's notation, which may begin with days.
+func ParseDuration(text string) (time.Duration, error) {
+	m := days.FindStringSubmatch(text)
+	if m == nil {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return 0, err
+	}
+	whole, rest := time.Duration(n)*24*time.Hour, time.Duration(0)
+	if m[2] != "" {
+		if rest, err = time.ParseDuration(m[2]); err != nil {
+			return 0, err
+		}
+	}
+	if rest < 0 || n > maxDays || whole+rest < whole {
+		return 0, fmt.Errorf("%q is no duration", text)
+	}
+	return whole + rest, nil
+}
+
+// maxDays is how many days a time.Duration can hold.
+const maxDays = int(math.MaxInt64 / (24 * time.Hour))
 
 func (d *Duration) String() string {
 	if d.Value == nil || *d.Value == 0 {
@@ -55,13 +86,14 @@ func (d *Duration) Type() string { return "duration" }
 // TTLFlag defines --ttl, which is how long a lease lasts without renewal.
 func TTLFlag(flags *pflag.FlagSet, value *time.Duration, def time.Duration, usage string) {
 	*value = def
-	flags.Var(&Duration{Value: value, Least: tenure.MinTTL, Most: tenure.MaxTTL, Examples: "30s, 5m or 1h30m"}, "ttl",
-		usage)
+	flags.Var(&Duration{
+		Value: value, Least: tenure.MinTTL, Most: tenure.MaxTTL, Examples: "30s, 5m, 1h30m or 1d",
+	}, "ttl", usage)
 }
 
 // SpanFlag defines an optional period of at most a year.
 func SpanFlag(flags *pflag.FlagSet, value *time.Duration, name, usage string) {
-	flags.Var(&Duration{Value: value, Most: tenure.MaxPeriod, Examples: "30s, 5m or 24h"}, name, usage)
+	flags.Var(&Duration{Value: value, Most: tenure.MaxPeriod, Examples: "30s, 5m, 24h or 7d"}, name, usage)
 }
 
 // EveryFlags defines --every and --once. leave is the verb for a command that
@@ -93,7 +125,7 @@ func Period(every time.Duration) string {
 // WaitFlag defines --wait, which is how long to wait for a held key.
 func WaitFlag(flags *pflag.FlagSet, value *time.Duration) {
 	flags.Var(&Duration{Value: value, Most: tenure.MaxPeriod, Forever: true, Examples: "30s, 5m, or forever"}, "wait",
-		"how long to wait while the key is held, or \"forever\" (default: one try)")
+		"how long to wait while the key is held, or \"forever\" (default: one try); a terminal shows for whom")
 }
 
 // NoteFlag defines --note, which is required: why somebody acts by hand.

@@ -19,7 +19,7 @@ func TestDurationsOutOfBoundsAreRefused(t *testing.T) {
 		return flags, &wait
 	}
 	for _, bad := range []string{
-		"--ttl=0", "--ttl=0s", "--ttl=-1s", "--ttl=9ms", "--ttl=100000h", "--ttl=5", "--ttl=", "--ttl=forever", "--ttl=1d",
+		"--ttl=0", "--ttl=0s", "--ttl=-1s", "--ttl=9ms", "--ttl=100000h", "--ttl=5", "--ttl=", "--ttl=forever", "--ttl=d", "--ttl=1d2d", "--ttl=1d-1s", "--ttl=-1d", "--ttl=1h1d", "--ttl=999999d", "--ttl=106751d24h",
 		"--wait=-1s", "--wait=soon", "--wait=100000h", "--every=-1s", "--every=100000h", "--every=forever",
 	} {
 		if flags, _ := set(); flags.Parse([]string{bad}) == nil {
@@ -33,6 +33,16 @@ func TestDurationsOutOfBoundsAreRefused(t *testing.T) {
 		}
 		if good == "--wait=forever" && *wait != croft.Forever {
 			t.Errorf("forever is %s", *wait)
+		}
+	}
+}
+
+func TestDurationsMayHaveDays(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1d": 24 * time.Hour, "1d12h": 36 * time.Hour, "30d": 720 * time.Hour, "0d5s": 5 * time.Second, "90s": 90 * time.Second,
+	} {
+		if got, err := ParseDuration(text); got != want || err != nil {
+			t.Errorf("%s is %s, %v; want %s", text, got, err, want)
 		}
 	}
 }

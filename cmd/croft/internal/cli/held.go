@@ -14,8 +14,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// maxLease is longer than any lease.
-const maxLease = 64 << 10
+// MaxLease is longer than any lease.
+const MaxLease = 64 << 10
 
 // LeaseHelp ends the help of every command that takes a lease.
 const LeaseHelp = `Give the lease as acquire printed it, as text or JSON: @FILE, or - for standard
@@ -34,7 +34,7 @@ func (a *App) Deed(args []string) (tenure.Deed, error) {
 			}
 		}
 		if !strings.HasPrefix(source, "@") && source != "-" {
-			return parseLease(source) // the user has put acquire's text into the variable
+			return ParseLease(source) // the user has put acquire's text into the variable
 		}
 		return a.leaseFrom(source)
 	}
@@ -75,15 +75,15 @@ func (a *App) leaseFrom(source string) (tenure.Deed, error) {
 		defer f.Close()
 		r = f
 	}
-	text, err := io.ReadAll(io.LimitReader(r, maxLease))
+	text, err := io.ReadAll(io.LimitReader(r, MaxLease))
 	if err != nil {
 		return tenure.Deed{}, Invalid("lease: it could not be read: %v", err)
 	}
-	return parseLease(string(text))
+	return ParseLease(string(text))
 }
 
-// parseLease reads a lease as acquire prints it: a line of text, or JSON.
-func parseLease(text string) (tenure.Deed, error) {
+// ParseLease reads a lease as acquire prints it: a line of text, or JSON.
+func ParseLease(text string) (tenure.Deed, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "{") {
 		var view struct {

@@ -9,13 +9,14 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/internal/identity"
+	"github.com/croft-dev/croft/internal/registry"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -71,10 +72,9 @@ func StoreAt(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	scheme, _, colon := strings.Cut(name, ":")
 	// Opening refuses a ~ that no shell has replaced, and a URL without its
 	// slashes.
-	if IsURL(name) || strings.HasPrefix(name, "~") || colon && slices.Contains(store.Schemes(), scheme) {
+	if IsURL(name) || strings.HasPrefix(name, "~") || registry.SchemeOf(name) != "" {
 		return name, nil
 	}
 	name, err = filepath.Abs(name)
@@ -99,7 +99,7 @@ func (a *App) Open(ctx context.Context) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if defaulted {
+	if defaulted && !a.Quiet {
 		fmt.Fprintf(a.Stderr, "croft: this machine only: %s\n", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
@@ -173,11 +173,36 @@ func (a *App) ObservedClient(ctx context.Context, observe func(croft.Event)) (c 
 	if err != nil {
 		return nil, nil, err
 	}
-	c = croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout, Observe: observe})
+	c = croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout, Observe: a.tellRetries(observe)})
 	return c, func() {
 		_ = c.Close()
 		_ = st.Close()
 	}, nil
+}
+
+// tellRetries returns an observer that also says on a terminal why croft asks
+// the store again. It says each reason once.
+func (a *App) tellRetries(observe func(croft.Event)) func(croft.Event) {
+	if _, isTerminal := TerminalWidth(a.Stderr); !isTerminal || a.JSON {
+		return observe
+	}
+	var mu sync.Mutex
+	told := ""
+	return func(e croft.Event) {
+		if observe != nil {
+			observe(e)
+		}
+		if e.Kind != croft.EventUnknown || e.Err == nil {
+			return
+		}
+		why := Lines(strings.ReplaceAll(a.Redact(e.Err.Error()), "\n\t", " "))
+		mu.Lock()
+		defer mu.Unlock()
+		if why != told {
+			told = why
+			fmt.Fprintf(a.Stderr, "croft: no answer about %s yet: %s\n", Word(e.Key), why)
+		}
+	}
 }
 
 // Actor returns the name of the acting user, for commands without a client.

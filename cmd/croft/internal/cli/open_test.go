@@ -30,6 +30,8 @@ func TestAStoresPathMeansTheSameInEveryDirectory(t *testing.T) {
 		"~/locks":          "~/locks",
 		"redis://host/0":   "redis://host/0",
 		"./odd://name":     filepath.Join(dir, "odd:", "name"),
+		"./odd:name":       filepath.Join(dir, "odd:name"),
+		"memcached:foo":    "memcached:foo",
 		"dir:///shared/it": "dir:///shared/it",
 	} {
 		a := &App{StoreURL: given, StoreGiven: func() bool { return true }}

@@ -104,7 +104,7 @@ type RecordView struct {
 	Token      fence.Token  `json:"token"`
 	Owner      string       `json:"owner"`
 	Instance   string       `json:"instance"`
-	State      tenure.State `json:"state"`
+	State      string       `json:"state"` // as StateOf says it
 	Cause      tenure.Cause `json:"cause"`
 	Actor      string       `json:"actor"`
 	Note       string       `json:"note"`
@@ -119,6 +119,8 @@ type RecordView struct {
 	Every      *string      `json:"every"`
 	Succeeded  When         `json:"succeeded"`
 	Due        When         `json:"due"`
+	HoldUntil  When         `json:"hold_until"`
+	Ended      tenure.End   `json:"ended"`
 }
 
 // Targets are the targets of guards as listings show them.
@@ -130,16 +132,21 @@ func Targets(guards []string) []string {
 	return shown
 }
 
-// ViewOf is the record as it counts at now. A held record is free after its
-// deadline. Work without a period has no every, and is never due.
+// ViewOf is the record as it counts at now: with the state and the facts that
+// people are shown. Work without a period has no every, and is never due.
 func ViewOf(rec tenure.Record, now time.Time) RecordView {
 	ttl := rec.TTL.String()
+	state, _ := StateOf(rec, now)
 	v := RecordView{
 		Key: rec.Key, Token: rec.Token, Owner: rec.Owner, Instance: rec.Instance,
-		State: rec.StateAt(now), Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
+		State: state, Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Acquired: When(rec.Acquired), Renewed: When(rec.Renewed), Deadline: When(rec.Deadline), TTL: &ttl,
 		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt), Terms: &rec.Terms, Guards: Targets(rec.Guards),
 		Succeeded: When(rec.Succeeded), Due: When(rec.Due(rec.Every)),
+		Ended: rec.Ended,
+	}
+	if rec.Ended == tenure.EndReleased { // a hold counts after a success
+		v.HoldUntil = When(rec.HoldUntil)
 	}
 	if rec.Every > 0 {
 		every := rec.Every.String()
@@ -175,8 +182,10 @@ var (
 )
 
 // Redact removes the passwords of URLs and the secrets of leases from a
-// message. It is the last safeguard for messages of any origin.
+// message. It is the last safeguard for messages of any origin. It also puts
+// the tries that client libraries list, each on a line of its own, on one line.
 func (a *App) Redact(message string) string {
+	message = strings.ReplaceAll(message, "\n\t", " ")
 	message = urlText.ReplaceAllStringFunc(message, store.Redact)
 	whole, _ := readStore(os.Getenv(envStoreFile))
 	for _, raw := range append(strings.Fields(os.Getenv(EnvRaise)), a.StoreURL, os.Getenv(EnvStore), whole) {

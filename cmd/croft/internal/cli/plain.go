@@ -29,8 +29,8 @@ func Line(s string) string {
 	return s
 }
 
-// Lines returns a message with its line breaks. It escapes other unprintable
-// characters.
+// Lines returns a message with its line breaks. A tab becomes a space. It
+// escapes other unprintable characters.
 func Lines(s string) string {
 	if !strings.ContainsFunc(s, unsafe) {
 		return s
@@ -40,6 +40,8 @@ func Lines(s string) string {
 		switch {
 		case r == '\n':
 			b.WriteString("\n")
+		case r == '\t':
+			b.WriteString(" ")
 		case unsafe(r):
 			quoted := strconv.QuoteRune(r)
 			b.WriteString(quoted[1 : len(quoted)-1])

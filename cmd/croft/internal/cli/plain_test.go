@@ -46,7 +46,7 @@ func TestNothingShownMovesTheCursor(t *testing.T) {
 }
 
 func TestMessagesKeepTheirLines(t *testing.T) {
-	if got, want := Lines("one\n\ttwo \x1b[2J"), "one\n\\ttwo \\x1b[2J"; got != want {
+	if got, want := Lines("one\n\ttwo \x1b[2J"), "one\n two \\x1b[2J"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // A progress bar appears after progressAfter, and moves every progressEvery.
@@ -26,8 +29,9 @@ type progress struct {
 	r     io.Reader
 	w     io.Writer
 	width int
-	total int64  // 0 if not known
-	unit  string // of what is counted; empty: bytes
+	total int64                            // 0 if not known
+	unit  string                           // of what is counted; empty: bytes
+	text  func(after time.Duration) string // the whole line, if it is set
 	began time.Time
 
 	read  atomic.Int64
@@ -54,6 +58,40 @@ func (a *App) CountOnTerminal(unit string) (count, stop func()) {
 		return func() {}, stop
 	}
 	return func() { p.read.Add(1) }, stop
+}
+
+// WaitOnTerminal shows on standard error, where Progress would show a bar, that
+// croft waits for a key, who holds it, and for how long it has waited. holder
+// asks the store once. stop removes the line. It may be called twice.
+func (a *App) WaitOnTerminal(key string, most time.Duration, holder func() tenure.Record) (stop func()) {
+	if most <= 0 {
+		return func() {}
+	}
+	var held atomic.Pointer[tenure.Record]
+	p, stop := a.startProgress(&progress{text: func(after time.Duration) string {
+		return waitLine(key, held.Load(), after, most)
+	}})
+	if p != nil {
+		go func() {
+			rec := holder()
+			held.Store(&rec)
+		}()
+	}
+	return stop
+}
+
+// waitLine is the line of WaitOnTerminal. The holder is nil while it is not
+// known.
+func waitLine(key string, holder *tenure.Record, after, most time.Duration) string {
+	line := "croft: waiting for " + Word(key)
+	if holder != nil && holder.State == tenure.Held {
+		line += ", held by " + Word(holder.Owner)
+	}
+	line += ": " + after.Truncate(time.Second).String()
+	if most != croft.Forever {
+		line += " of " + most.String()
+	}
+	return line
 }
 
 // startProgress draws a bar until stop is called. It returns nil if nobody
@@ -121,6 +159,9 @@ func (p *progress) show(line string) {
 // line is the text of the bar: how much was read, of how much, how fast, and
 // the time left.
 func (p *progress) line(after time.Duration) string {
+	if p.text != nil {
+		return Cut(p.text(after), max(0, p.width-1))
+	}
 	read := p.read.Load()
 	rate := int64(float64(read) / max(after.Seconds(), 0.001))
 	if p.unit != "" {

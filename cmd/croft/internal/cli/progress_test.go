@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/tenure"
 )
 
 func TestTheProgressBarSaysHowMuchIsDone(t *testing.T) {
@@ -35,6 +38,19 @@ func TestTheProgressLineSaysHowMuchIsCounted(t *testing.T) {
 	p.read.Store(3000)
 	if got, want := p.line(2*time.Second), "3000 keys  1500/s"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestTheLineOfAWaitNamesTheHolder(t *testing.T) {
+	held := &tenure.Record{State: tenure.Held, Owner: "ada@one"}
+	for want, got := range map[string]string{
+		"croft: waiting for job: 1s of 5m0s":                             waitLine("job", nil, 1700*time.Millisecond, 5*time.Minute),
+		"croft: waiting for job: 1s":                                     waitLine("job", &tenure.Record{}, time.Second, croft.Forever),
+		"croft: waiting for \"my job\", held by ada@one: 2m0s of 1h0m0s": waitLine("my job", held, 2*time.Minute, time.Hour),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

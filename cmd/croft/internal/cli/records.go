@@ -8,16 +8,36 @@ import (
 	"strings"
 	"time"
 
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// ListRecords lists all records but those in which Croft keeps its own notes.
+// drillKeys are the keys of croft drill. The store forgets them like all unused
+// keys.
+const drillKeys = "croft-drill/"
+
+// Own reports whether Croft itself takes leases on a key: the proxy, the drill,
+// and the stewards of a ledger. Nothing is written under these leases that a
+// guard could refuse.
+func Own(key string) bool {
+	return strings.HasPrefix(key, drillKeys) || strings.HasPrefix(key, httpfence.DefaultLeasePrefix) ||
+		key == "work/reconciler" || key == "work/dispatcher"
+}
+
+// Hidden reports whether a listing of a prefix leaves a key out: those of
+// drills, unless the prefix asks for them.
+func Hidden(key, prefix string) bool {
+	return strings.HasPrefix(key, drillKeys) && !strings.HasPrefix(prefix, strings.TrimSuffix(drillKeys, "/"))
+}
+
+// ListRecords lists all records but those in which Croft keeps its own notes,
+// and those that are Hidden.
 func ListRecords(ctx context.Context, st store.Store, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		for rec, err := range st.List(ctx, prefix) {
-			if err == nil && refusals.Reserved(rec.Key) {
+			if err == nil && (refusals.Reserved(rec.Key) || Hidden(rec.Key, prefix)) {
 				continue
 			}
 			if !yield(rec, err) {
@@ -25,6 +45,21 @@ func ListRecords(ctx context.Context, st store.Store, prefix string) iter.Seq2[t
 			}
 		}
 	}
+}
+
+// NowFor is the store's time for printing a record: now, or the newest time
+// that the store has already written into the record. A clock of whole seconds
+// lags behind those times, and none of them can lie ahead.
+func NowFor(rec tenure.Record, now time.Time) time.Time {
+	for _, past := range []time.Time{rec.Acquired, rec.Renewed, rec.ProgressAt, rec.Succeeded} {
+		if past.After(now) {
+			now = past
+		}
+	}
+	if rec.Ended != "" && rec.Deadline.After(now) {
+		now = rec.Deadline
+	}
+	return now
 }
 
 // StateOf is a record's state in one word, and its colour.
@@ -38,6 +73,8 @@ func StateOf(rec tenure.Record, now time.Time) (string, Colour) {
 		return "reserved", Yellow
 	case rec.State == tenure.Free && rec.Ended == tenure.EndReleased && now.Before(rec.HoldUntil):
 		return "hold", Yellow
+	case now.Before(rec.Due(rec.Every)):
+		return "period", Yellow
 	}
 	return "free", Faint
 }
@@ -58,6 +95,7 @@ func DescribeRecord(p Palette, rec tenure.Record, now time.Time) [][2]string {
 	if rec.IsZero() {
 		return [][2]string{{"state", "free: nothing is remembered of this key"}}
 	}
+	now = NowFor(rec, now)
 	var all [][2]string
 	add := func(name, format string, args ...any) {
 		all = append(all, [2]string{name, fmt.Sprintf(format, args...)})
@@ -70,6 +108,14 @@ func DescribeRecord(p Palette, rec tenure.Record, now time.Time) [][2]string {
 	case "hold":
 		add("state", "%s: done, and kept from everybody for %s, until %s", shown, Short(rec.HoldUntil.Sub(now)),
 			ClockTime(now, rec.HoldUntil))
+	case "period":
+		if rec.Every == tenure.Once {
+			add("state", "%s: done for good; a run with --once is refused", shown)
+			break
+		}
+		due := rec.Due(rec.Every)
+		add("state", "%s: done, and not due for %s, until %s; a run without --every can take it", shown,
+			Short(due.Sub(now)), ClockTime(now, due))
 	case "expired":
 		add("state", "%s %s: its holder was not heard from in time; the next contender gets the key", shown,
 			Ago(now, rec.Deadline))
@@ -139,7 +185,7 @@ func TransferOf(rec tenure.Record, term tenure.Term, now time.Time) TransferView
 		return v
 	}
 	v.RecordView = RecordView{
-		Key: rec.Key, Token: term.Token, Owner: term.Owner, Instance: term.Instance, State: term.State,
+		Key: rec.Key, Token: term.Token, Owner: term.Owner, Instance: term.Instance, State: string(term.State),
 		Cause: term.Cause, Actor: term.Actor, Note: term.Note, Acquired: When(term.Acquired),
 	}
 	return v
@@ -147,6 +193,7 @@ func TransferOf(rec tenure.Record, term tenure.Term, now time.Time) TransferView
 
 // RowOfTerm is a term as a row of croft history.
 func RowOfTerm(rec tenure.Record, term tenure.Term, now time.Time) []Cell {
+	now = NowFor(rec, now)
 	end, ended := term.Finished, Cell{strings.ReplaceAll(string(term.Ended), "_", " "), Uncoloured}
 	switch term.Ended {
 	case "":

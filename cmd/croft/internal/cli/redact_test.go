@@ -31,3 +31,13 @@ func TestNoMessageGivesAPasswordOrSecretAway(t *testing.T) {
 		}
 	}
 }
+
+// TestTriesOfAClientLibraryStandOnOneLine: they come on lines of their own, and
+// no tab is shown as \t.
+func TestTriesOfAClientLibraryStandOnOneLine(t *testing.T) {
+	said := (&App{}).Redact("failed to connect to `user=u`:\n\t127.0.0.1:1: refused\n\t[::1]:1: refused")
+	want := "failed to connect to `user=u`: 127.0.0.1:1: refused [::1]:1: refused"
+	if said != want || Line(said) != want || Lines(said) != want {
+		t.Errorf("it says %q", said)
+	}
+}

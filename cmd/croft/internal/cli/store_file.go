@@ -51,14 +51,15 @@ func WithPassword(name string) (string, error) {
 	if file == "" || !IsURL(name) || registry.Bare(name) != name {
 		return name, nil
 	}
-	place, resource, isTarget := strings.Cut(name, "#")
+	storeURL, resource, isTarget := strings.Cut(name, "#")
 	whole, err := readStore(file)
 	switch {
-	case err != nil && place == os.Getenv(EnvStore):
+	case err != nil && storeURL == os.Getenv(EnvStore):
 		return "",
 			Invalid("store %s: croft keeps its password out of %s, and the file that has it cannot be read (%v); "+
-				"if the command changes its user or outlives croft, start it with --pass-store", place, EnvStore, err)
-	case err != nil || registry.Bare(whole) != place:
+				"if the command changes its user or outlives croft, start it with --pass-store",
+				storeURL, EnvStore, err)
+	case err != nil || registry.Bare(whole) != storeURL:
 		return name, nil // another store
 	case isTarget:
 		return whole + "#" + resource, nil

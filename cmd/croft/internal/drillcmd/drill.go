@@ -65,7 +65,8 @@ With --unguarded the workers write without the fence, as programs do that trust
 their lease. Then the stale worker's old result replaces the new one.
 
 The drill uses its own keys, croft-drill/…, and files in a temporary folder. It
-removes the files. The store forgets the keys like all unused keys.
+removes the files. The store forgets the keys like all unused keys. Until then
+"croft ls croft-drill/" shows them; other listings leave them out.
 
 Exit codes: 0 if everything stale was refused; 1 if anything stale got through
 (so always with --unguarded), or if something could not be tried; 14 if the

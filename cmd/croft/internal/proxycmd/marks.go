@@ -8,15 +8,15 @@ import (
 	"strconv"
 	"strings"
 
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
 
-// openMarks decides where marks are kept, and opens one there. So a bad place
-// is an error now, and not at the first request. It returns the place as it may
-// be shown.
+// openMarks decides where marks are kept, and opens one there. So a bad target
+// is an error now, and not at the first request. It returns the target as it
+// may be shown.
 func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err error) {
 	template, err := cli.WithPassword(f.marks)
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *app) openMarks(ctx context.Context, f *proxyFlags) (shown string, err e
 	return store.Redact(template), nil
 }
 
-// defaultMarks is the place for marks beside the leases of a store.
+// defaultMarks is the target for marks beside the leases of a store.
 func defaultMarks(name string) (string, error) {
 	scheme, path, _ := strings.Cut(name, "://")
 	switch {

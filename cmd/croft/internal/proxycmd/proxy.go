@@ -1,5 +1,5 @@
 // Package proxycmd is croft proxy: a fence in front of an HTTP service that
-// cannot check stamps. Package boundary/http has the fence itself.
+// cannot check stamps. Package boundary/httpfence has the fence itself.
 //
 // The goroutine of the command waits for the server's failure or for a signal,
 // and then stops the server and the proxy. The server and the proxy serve on
@@ -21,7 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	httpfence "github.com/croft-dev/croft/boundary/http"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
@@ -204,6 +204,10 @@ func (f *proxyFlags) options() (*url.URL, error) {
 		if n < 1 {
 			return nil, cli.Invalid("--%s %d: it must be at least 1", name, n)
 		}
+	}
+	if f.maxBodies != 0 && f.maxBodies < f.maxBody {
+		return nil, cli.Invalid("--max-bodies %s: it must be at least as much as one body may have (--max-body %s)",
+			&f.maxBodies, &f.maxBody)
 	}
 	f.o.Reads, f.o.AllowUnstamped, f.o.StreamBodies, f.o.MaxBody, f.o.MaxBodies = f.reads, f.unstamped, f.stream,
 		int64(f.maxBody), int64(f.maxBodies)

@@ -51,7 +51,8 @@ targets need {id} or {key}. Without --guard croft takes the targets of the queue
 from CROFT_GUARDS, which lists QUEUE=TARGET separated by spaces.
 
 With --lines every line of the input is the payload of an item of its own, and
---unique KEY gives line N the key KEY:N.`,
+--unique KEY gives line N the key KEY:N. Workers claim the items in the order of
+the lines.`,
 		Example: `  croft work add thumbnails '{"image": 17}'
   croft work add mails --unique order-4711 --from mail.json
   croft work add reports '' --delay 1h --priority 5 --attempts 3

@@ -99,7 +99,7 @@ Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
 		Args:              cli.Takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
-			q := work.EffectQuery{Item: work.ID(item)}
+			var q work.EffectQuery
 			for _, s := range states {
 				q.States = append(q.States, work.EffectState(s))
 			}
@@ -109,10 +109,15 @@ Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
 			if limit < 0 {
 				return cli.Invalid("--limit %d: it must not be negative", limit)
 			}
+			if item != "" {
+				if err := checkIDs(item); err != nil {
+					return err
+				}
+			}
 			if err := q.Check(); err != nil {
 				return err
 			}
-			return a.workEffectsLs(c.Context(), q, limit)
+			return a.workEffectsLs(c.Context(), item, q, limit)
 		},
 	}
 	flags := c.Flags()
@@ -120,14 +125,21 @@ Idempotency-Key: the same in every attempt. In JSON the body is in base64.`,
 		"only effects in this `state`: "+strings.Join(effectStates(), ", ")+"; may be given again")
 	_ = c.RegisterFlagCompletionFunc("state",
 		cobra.FixedCompletions(effectStates(), cobra.ShellCompDirectiveNoFileComp))
-	flags.StringVar(&item, "item", "", "only of the item with this `id`")
+	flags.StringVar(&item, "item", "", "only of the item with this `id`, or with an id that begins so")
 	_ = c.RegisterFlagCompletionFunc("item", a.completeItems(work.Done))
 	limitFlag(flags, &limit)
 	return c
 }
 
-func (a *app) workEffectsLs(ctx context.Context, q work.EffectQuery, limit int) error {
+func (a *app) workEffectsLs(ctx context.Context, item string, q work.EffectQuery, limit int) error {
 	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
+		if item != "" {
+			ids, err := a.itemIDs(ctx, l, item)
+			if err != nil {
+				return err
+			}
+			q.Item = ids[0]
+		}
 		effects := listing[work.Effect]{
 			table: a.effectTable(), none: "such effects",
 			row:  func(e work.Effect) []cli.Cell { return rowOfEffect(e, now) },

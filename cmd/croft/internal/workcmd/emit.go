@@ -132,7 +132,7 @@ can tell the repetition by its Idempotency-Key.`,
 			path := os.Getenv(cli.EnvEffects)
 			if path == "" {
 				return &cli.UsageError{
-					Message: "no place for the effect: " + cli.EnvEffects + " is not set",
+					Message: "nowhere to put the effect: " + cli.EnvEffects + " is not set",
 					Hint:    "run it inside croft work run, or give complete --effects FILE",
 				}
 			}

@@ -26,28 +26,40 @@ func items(_ *cobra.Command, args []string) error {
 // byHand sends an operator's request for every item to the ledger, raises the
 // fence, and prints the answers.
 func (a *app) byHand(
-	ctx context.Context, ids, raise []string, req work.Request, text func(work.Answer) string,
+	ctx context.Context, texts, raise []string, req work.Request, text func(work.Answer) string,
 ) error {
 	allowed, err := cli.AllowRaise(raise)
 	if err != nil {
 		return err
 	}
-	requests := make([]work.Request, len(ids))
-	for i, id := range ids {
-		requests[i] = req
-		requests[i].ID, requests[i].Secret, requests[i].Actor = work.ID(id), tenure.NewSecret(), a.Actor()
-	}
-	for _, req := range requests {
-		if err := req.Check(); err != nil {
-			return err // before anything is opened
-		}
+	req.Secret, req.Actor = tenure.NewSecret(), a.Actor()
+	if err := checkRequest(req, texts...); err != nil {
+		return err
 	}
 	l, err := a.ledger(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	ids, err := a.itemIDs(ctx, l, texts...)
+	if err != nil {
+		return err
+	}
+	requests := make([]work.Request, len(ids))
+	for i, id := range ids {
+		requests[i] = req
+		requests[i].ID, requests[i].Secret = id, tenure.NewSecret()
+	}
 	return a.printTransfers(a.act(ctx, l, requests, allowed), text)
+}
+
+// checkRequest refuses bad ids and a bad request before anything is opened.
+func checkRequest(req work.Request, texts ...string) error {
+	if err := checkIDs(texts...); err != nil {
+		return err
+	}
+	req.ID = work.NewID() // stands for all of them
+	return req.Check()
 }
 
 func (a *app) workCancelCommand() *cobra.Command {
@@ -159,8 +171,8 @@ The ledger refuses whatever the old owner still writes.
 			if err != nil {
 				return err
 			}
-			return a.workTakeover(c.Context(),
-				work.Request{Verb: work.Takeover, ID: work.ID(args[0]), Note: note, TTL: ttl}, allowed)
+			req := work.Request{Verb: work.Takeover, Note: note, TTL: ttl}
+			return a.workTakeover(c.Context(), args[0], req, allowed)
 		},
 	}
 	cli.NoteFlag(c, &note)
@@ -169,9 +181,9 @@ The ledger refuses whatever the old owner still writes.
 	return c
 }
 
-func (a *app) workTakeover(ctx context.Context, req work.Request, allowed guard.Allowed) error {
+func (a *app) workTakeover(ctx context.Context, text string, req work.Request, allowed guard.Allowed) error {
 	req.Secret, req.Actor, req.Instance = tenure.NewSecret(), a.Actor(), identity.Instance()
-	if err := req.Check(); err != nil {
+	if err := checkRequest(req, text); err != nil {
 		return err
 	}
 	l, err := a.ledger(ctx)
@@ -179,6 +191,11 @@ func (a *app) workTakeover(ctx context.Context, req work.Request, allowed guard.
 		return err
 	}
 	defer l.Close()
+	ids, err := a.itemIDs(ctx, l, text)
+	if err != nil {
+		return err
+	}
+	req.ID = ids[0]
 	t := a.act(ctx, l, []work.Request{req}, allowed)[0]
 	if t.Err != nil && !errors.Is(t.Err, work.ErrUnfenced) {
 		return t.Err

@@ -222,7 +222,7 @@ func (a *app) workReleaseCommand() *cobra.Command {
 		Use:   "release [@FILE|-]",
 		Short: "Give an item back; the attempt does not count",
 		Long: `Give an item back that could not be begun, or need not be finished here. It
-waits again, at its old place in the queue, and the attempt does not count.
+waits again, at its old position in the queue, and the attempt does not count.
 
 ` + workLeaseHelp,
 		Example:           "  croft work release @lease\n  croft work release @lease --delay 5m",

@@ -190,8 +190,5 @@ func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions)
 		return err
 	}
 	defer end()
-	if err := steward.RunReconciler(ctx, client, l, &o); ctx.Err() == nil {
-		return err
-	}
-	return nil // an interrupt is the normal end
+	return steward.RunReconciler(ctx, client, l, &o) // an interrupt is the normal end
 }

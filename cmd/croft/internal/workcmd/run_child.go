@@ -48,9 +48,9 @@ func (w *queueWorker) handle(ctx context.Context, job *work.Job) (work.Result, e
 	case errors.As(err, &start), errors.Is(err, supervise.ErrUnsupported):
 		// The fault is not the item's, so it must not lose an attempt.
 		w.endBroken(cli.Invalid("command: %v", err))
-		return work.Result{}, work.GiveBack(err, 0)
+		return work.Result{}, work.ReleaseFor(err, 0)
 	case err != nil:
-		return work.Result{}, work.GiveBack(err, giveBackDelay)
+		return work.Result{}, work.ReleaseFor(err, giveBackDelay)
 	}
 	w.begun(id, child)
 	cause := t.watch(ctx, child)
@@ -259,7 +259,7 @@ func overdue(ctx context.Context, child *supervise.Child) error {
 func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong error) (work.Result, error) {
 	if status.Overdue {
 		return work.Result{},
-			work.GiveBack(errors.New("its time ran out while croft stood still; the command was killed"), 0)
+			work.ReleaseFor(errors.New("its time ran out while croft stood still; the command was killed"), 0)
 	}
 	if code := status.ExitCode(); code != 0 {
 		err := errors.New(strings.TrimSpace(fmt.Sprintf("%v\n%s", status, t.said.lastLines())))
@@ -267,7 +267,7 @@ func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong 
 		case exitCommandFinal:
 			return work.Result{}, work.Final(err)
 		case exitCommandGiveBack:
-			return work.Result{}, work.GiveBack(err, giveBackDelay)
+			return work.Result{}, work.ReleaseFor(err, giveBackDelay)
 		}
 		return work.Result{}, err
 	}

@@ -28,13 +28,12 @@ checkpoint and result are in base64. --raw prints one of them as it is.`,
 		Args:              cli.Takes("ID"),
 		ValidArgsFunction: a.completeItems(),
 		RunE: func(c *cobra.Command, args []string) error {
-			id := work.ID(args[0])
-			if err := (work.EffectQuery{Item: id}).Check(); err != nil {
+			if err := checkIDs(args[0]); err != nil {
 				return err
 			}
 			switch raw {
 			case "", "payload", "checkpoint", "result":
-				return a.workShow(c.Context(), id, raw)
+				return a.workShow(c.Context(), args[0], raw)
 			}
 			return cli.Invalid("--raw %q: it must be payload, checkpoint or result", raw)
 		},
@@ -44,9 +43,13 @@ checkpoint and result are in base64. --raw prints one of them as it is.`,
 	return c
 }
 
-func (a *app) workShow(ctx context.Context, id work.ID, raw string) error {
+func (a *app) workShow(ctx context.Context, text, raw string) error {
 	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
-		it, err := l.Get(ctx, id)
+		ids, err := a.itemIDs(ctx, l, text)
+		if err != nil {
+			return err
+		}
+		it, err := l.Get(ctx, ids[0])
 		if err != nil {
 			return err
 		}
@@ -60,7 +63,7 @@ func (a *app) workShow(ctx context.Context, id work.ID, raw string) error {
 			return nil
 		}
 		a.describeItem(it, now)
-		return a.describeEffects(ctx, l, id, now)
+		return a.describeEffects(ctx, l, it.ID, now)
 	})
 }
 

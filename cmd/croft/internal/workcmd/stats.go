@@ -133,6 +133,13 @@ type workRefusalView struct {
 	NewestOwner    string      `json:"newest_owner"`
 }
 
+func refusalViewOf(r work.Refusal) workRefusalView {
+	return workRefusalView{
+		cli.When(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant, r.PresentedOwner, r.Newest,
+		r.NewestGrant, r.NewestOwner,
+	}
+}
+
 func (a *app) workRefusalsCommand() *cobra.Command {
 	var item string
 	var since time.Duration
@@ -150,28 +157,42 @@ or ledger has lost its memory.`,
 		Args:              cli.Takes("[QUEUE]"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
-			q := work.RefusalQuery{Item: work.ID(item)}
+			var q work.RefusalQuery
 			if len(args) > 0 {
 				q.Queue = args[0]
 			}
 			if limit < 0 {
 				return cli.Invalid("--limit %d: it must not be negative", limit)
 			}
+			if item != "" {
+				if err := checkIDs(item); err != nil {
+					return err
+				}
+			}
 			if err := q.Check(); err != nil {
 				return err
 			}
-			return a.workRefusals(c.Context(), q, since, limit)
+			return a.workRefusals(c.Context(), item, q, since, limit)
 		},
 	}
-	c.Flags().StringVar(&item, "item", "", "only of the item with this `id`")
+	c.Flags().StringVar(&item, "item", "", "only of the item with this `id`, or with an id that begins so")
 	_ = c.RegisterFlagCompletionFunc("item", a.completeItems())
 	cli.SpanFlag(c.Flags(), &since, "since", "only refusals of this last period, as in 24h")
 	limitFlag(c.Flags(), &limit)
 	return c
 }
 
-func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.Duration, limit int) error {
+func (a *app) workRefusals(
+	ctx context.Context, item string, q work.RefusalQuery, since time.Duration, limit int,
+) error {
 	return a.withLedger(ctx, func(ctx context.Context, l work.Ledger, now time.Time) error {
+		if item != "" {
+			ids, err := a.itemIDs(ctx, l, item)
+			if err != nil {
+				return err
+			}
+			q.Item = ids[0]
+		}
 		if since > 0 {
 			q.Since = now.Add(-since)
 		}
@@ -187,12 +208,7 @@ func (a *app) workRefusals(ctx context.Context, q work.RefusalQuery, since time.
 					cli.PlainCell(strconv.FormatInt(int64(r.Newest), 10)), cli.PlainCell(cli.Word(r.NewestOwner)),
 				}
 			},
-			view: func(r work.Refusal) any {
-				return workRefusalView{
-					cli.When(r.At), r.Item, r.Queue, r.Verb, r.Why, r.Presented, r.PresentedGrant,
-					r.PresentedOwner, r.Newest, r.NewestGrant, r.NewestOwner,
-				}
-			},
+			view: func(r work.Refusal) any { return refusalViewOf(r) },
 		}
 		return refusals.show(a, limit, func(limit int) iter.Seq2[work.Refusal, error] {
 			q.Limit = limit

@@ -40,7 +40,7 @@ func rowViewOf(it work.Item, now time.Time) rowView {
 		rec := cli.ViewOf(it.Record, now)
 		// An item's owner keeps it after the deadline, until the ledger gives
 		// it to another.
-		rec.State = it.Record.State
+		rec.State = string(it.Record.State)
 		v.Record = &rec
 	}
 	return v

@@ -42,6 +42,9 @@ An item is waiting, running, done, dead (its attempts are used up) or cancelled.
 An effect is pending, sent, failed, or unknown: it may or may not have been
 delivered.
 
+An item's id may be abbreviated to its first digits, at least four, if no other
+item begins so. An ambiguous one is an error that lists the items.
+
 Exit codes, beyond those of every command:
   1   the ledger refuses: there is no such item, its state forbids it, or the
       idempotency key has other content

@@ -1,0 +1,433 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
+)
+
+// ProxyOptions shape a [Proxy]. Rules, Marks and Client are required.
+type ProxyOptions struct {
+	Options
+	// AnswerWithin is how long the service may take to answer a write, from the
+	// connection to the end of the answer. After that the write is in doubt. At
+	// most Settle. Default: 30 seconds, or Settle if that is less.
+	AnswerWithin time.Duration
+	// ConnectWithin is how long it may take to connect to the service, TLS
+	// included. Default: 5 seconds.
+	ConnectWithin time.Duration
+	// ReceiveWithin is how long a client may take to send the body of a write.
+	// Default: 1 minute.
+	ReceiveWithin time.Duration
+	// MaxBody bounds the body of a write, in bytes. Default: 64 MiB.
+	MaxBody int64
+	// MaxBodies bounds the total size of all bodies of writes that are kept, in
+	// bytes, shared like MaxWrites. One body of MaxBody is always allowed while
+	// there is room. Default: 1 GiB, or 4 times MaxBody if that is more.
+	MaxBodies int64
+	// Hosts lists the names by which clients call the proxy, without ports.
+	// Requests for another host are refused with 421, so that no web page can
+	// reach the proxy through a name of its own. IP addresses and localhost are
+	// always allowed; "*" allows all names. Default: no names for connections
+	// to a loopback address, all names for others.
+	Hosts []string
+	// StreamBodies sends the body of a write on as it arrives, instead of
+	// receiving all of it first. Then a slow client keeps others from the
+	// resource, and a client that breaks off closes it for the settle time.
+	// Default: bodies are received first, in memory up to 64 KiB, in a
+	// temporary file beyond.
+	StreamBodies bool
+	// Transport sends reads. Default: a copy of http.DefaultTransport. If it is
+	// an *http.Transport, its TLS settings and its Proxy are used for writes,
+	// too.
+	Transport http.RoundTripper
+}
+
+// Proxy is a reverse proxy for a service that cannot check stamps. Its [Gate]
+// lets writes in, and reads pass. It is an http.Handler, safe for concurrent
+// use.
+//
+// Every write has a connection of its own and is sent at most once. The answer
+// is passed on as it arrives. The proxy refuses requests that would upgrade the
+// connection, such as WebSockets: it cannot check what flows through them.
+type Proxy struct {
+	gate   *Gate
+	o      ProxyOptions
+	writes *httputil.ReverseProxy
+	reads  *httputil.ReverseProxy
+	stall  time.Duration
+}
+
+// NewProxy makes a proxy in front of a service. Its error matches
+// fence.ErrInvalid. Close the proxy when it is no longer used.
+func NewProxy(upstream *url.URL, o ProxyOptions) (*Proxy, error) {
+	gate, err := NewGate(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return newProxy(upstream, o, gate)
+}
+
+func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
+	if upstream == nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Host == "" {
+		return nil, fmt.Errorf("%w upstream: it must be the http or https URL of a service, "+
+			"for example http://localhost:8080", fence.ErrInvalid)
+	}
+	if upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
+		return nil, fmt.Errorf("%w upstream %q: it has a scheme, a host and a path, and nothing else",
+			fence.ErrInvalid, upstream.Redacted())
+	}
+	if o.Client == nil {
+		return nil, fmt.Errorf("%w proxy: it has no client for its own leases; "+
+			"without them two proxies could stand in front of one resource", fence.ErrInvalid)
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		usual time.Duration
+	}{
+		{"AnswerWithin", &o.AnswerWithin, min(30*time.Second, gate.o.Settle)},
+		{"ConnectWithin", &o.ConnectWithin, 5 * time.Second},
+		{"ReceiveWithin", &o.ReceiveWithin, time.Minute},
+	} {
+		if *d.value == 0 {
+			*d.value = d.usual
+		}
+		if *d.value < 0 {
+			return nil, fmt.Errorf("%w %s %s: it must be more than 0", fence.ErrInvalid, d.name, *d.value)
+		}
+	}
+	if gate.o.Settle < o.AnswerWithin {
+		return nil, fmt.Errorf("%w settle time %s: "+
+			"it must be at least as long as the service may take to answer (%s), "+
+			"because a proxy that dies leaves a write behind for as long as that",
+			fence.ErrInvalid, gate.o.Settle, o.AnswerWithin)
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 64 << 20
+	}
+	if o.MaxBodies == 0 {
+		o.MaxBodies = max(1<<30, 4*o.MaxBody)
+	}
+	if o.MaxBody < 0 || o.MaxBodies < o.MaxBody {
+		return nil, fmt.Errorf("%w MaxBodies %d: it must be at least as much as one body may have (%d)",
+			fence.ErrInvalid, o.MaxBodies, o.MaxBody)
+	}
+	if o.Transport == nil {
+		o.Transport = http.DefaultTransport
+		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have replaced it
+			o.Transport = usual.Clone()
+		}
+	}
+	o.Hosts = slices.Clone(o.Hosts)
+	for i, name := range o.Hosts {
+		if name == "" || strings.ContainsAny(name, ":/ ") {
+			return nil, fmt.Errorf("%w host name %q: give the name alone, "+
+				"without a scheme or a port, as in orders.example", fence.ErrInvalid, name)
+		}
+		o.Hosts[i] = hostName(name)
+	}
+	p := &Proxy{gate: gate, o: o, stall: stall}
+	rewrite := func(pr *httputil.ProxyRequest) {
+		pr.SetURL(upstream)
+		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged: no rule looks at it
+		pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
+		pr.SetXForwarded()
+		// The proxy has answered it. A service that answers it again, or waits
+		// for a body whose end it does not know, mixes requests up.
+		pr.Out.Header.Del("Expect")
+		// Some services leave a request's body unread and take it for the next
+		// request. So no connection is used again after a body.
+		pr.Out.Close = pr.In.ContentLength != 0
+	}
+	silent := log.New(io.Discard, "", 0) // the gate's events say the same
+	p.reads = &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: &reader{o.Transport}, FlushInterval: -1, ErrorHandler: p.readFailed,
+		ErrorLog: silent,
+	}
+	p.writes = &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: newForwarder(o, gate.o.Settle), FlushInterval: -1, ErrorLog: silent,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
+	}
+	return p, nil
+}
+
+// readFailed answers a read to which the service gave no answer.
+func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client has gone
+	}
+	p.gate.emit(gate.Event{
+		Kind: gate.ReadFailed, Method: r.Method, Status: http.StatusBadGateway, Code: "unknown", Err: err,
+	})
+	known := &refusal{
+		status: http.StatusBadGateway, code: "unknown", sent: true, err: err,
+		say: "the service behind the proxy did not answer; try again",
+	}
+	if errors.Is(err, errNotConnected) {
+		known.sent, known.retry = false, time.Second
+		known.say = "the service behind the proxy cannot be reached; nothing was sent, try again"
+	}
+	Refuse(w, known)
+}
+
+// errNotConnected says that a read never had a connection to the service.
+var errNotConnected = errors.New("not connected")
+
+// reader sends reads to the service. Its errors match errNotConnected if the
+// service cannot have seen any of the read.
+type reader struct{ base http.RoundTripper }
+
+// RoundTrip sends one read. If a kept connection breaks, the transport connects
+// anew: a read that had a connection once may have been seen.
+func (t *reader) RoundTrip(r *http.Request) (*http.Response, error) {
+	var connected atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	resp, err := t.base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	// A transport of another kind may not tell of its connections.
+	if _, tells := t.base.(*http.Transport); err != nil && tells && !connected.Load() {
+		err = fmt.Errorf("%w: %w", errNotConnected, err)
+	}
+	return resp, err
+}
+
+// ServeHTTP passes a request on to the service, or refuses it.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.gate.o.RefuseNothing {
+		p.observe(w, r)
+		return
+	}
+	wr, err := write{what: r.Method}, checkUpgrade(r)
+	if err == nil {
+		err = p.checkHost(r)
+	}
+	if err == nil {
+		wr, err = p.gate.read(r)
+	}
+	if err == nil && wr.resource == "" && !wr.exempt {
+		err = checkNoBody(r)
+	}
+	switch {
+	case err != nil:
+		p.refuse(w, r, wr, err)
+	case wr.resource == "":
+		p.reads.ServeHTTP(w, r)
+	default:
+		p.write(w, r, wr)
+	}
+}
+
+// refuse answers a request before its body has been received. Then it reads and
+// drops what the client still sends: a client that is cut off while it sends
+// may miss the answer.
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, wr write, err error) {
+	if r.ContentLength == 0 || r.ProtoMajor != 1 { // HTTP/2 tells clients to stop
+		p.gate.refuse(w, wr, err)
+		return
+	}
+	control := http.NewResponseController(w)
+	// Not every server can set a deadline; then its own limits count.
+	_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin))
+	w.Header().Set("Connection", "close") // otherwise the answer would wait for the body
+	p.gate.refuse(w, wr, err)
+	_ = control.Flush()
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, r.Body, p.o.MaxBody)
+	}
+}
+
+// checkHost refuses a request for a host by which the proxy is not called.
+func (p *Proxy) checkHost(r *http.Request) error {
+	if len(p.o.Hosts) == 0 && !atLoopback(r) {
+		return nil
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = hostName(host)
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" || host == "localhost" {
+		return nil
+	}
+	if slices.Contains(p.o.Hosts, host) || slices.Contains(p.o.Hosts, "*") {
+		return nil
+	}
+	return &refusal{status: http.StatusMisdirectedRequest, code: "invalid", err: fmt.Errorf(
+		"%w host %q: the proxy is not called by this name; use its address, "+
+			"or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
+}
+
+// hostName returns the form of a host's name in which names are compared.
+func hostName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+
+// atLoopback reports whether a request came to an address that only this
+// machine can reach. Browsers on this machine are the way in for others.
+func atLoopback(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.IP.IsLoopback()
+}
+
+// checkNoBody refuses a read with a body. Some services take such a body for
+// the next request, which nobody has checked.
+func checkNoBody(r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return &refusal{status: http.StatusBadRequest, code: "invalid", err: fmt.Errorf(
+		"%w request: a %s has no body here; leave it out, "+
+			"or have the operator exempt this request by a rule (croft proxy --exempt)", fence.ErrInvalid, r.Method)}
+}
+
+// checkUpgrade refuses requests that would turn the connection into something
+// else. The gate could not check what flows through it.
+func checkUpgrade(r *http.Request) error {
+	if r.Method != http.MethodConnect && r.Header.Get("Upgrade") == "" &&
+		!strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
+		return nil
+	}
+	return &refusal{status: http.StatusNotImplemented, code: "invalid", err: fmt.Errorf(
+		"%w request: connections are not upgraded here (WebSocket, CONNECT, h2c), "+
+			"because what flows through them cannot be checked; "+
+			"use plain requests, or connect past the proxy for what writes nothing", fence.ErrInvalid)}
+}
+
+func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
+	start := time.Now()
+	arrival, err := p.gate.arrive(r.Context(), wr)
+	if err != nil {
+		p.refuse(w, r, wr, err)
+		return
+	}
+	defer arrival.depart()
+	control := http.NewResponseController(w)
+	body := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
+	size, whole := r.ContentLength, io.Reader(body)
+	if size > p.o.MaxBody {
+		p.refuse(w, r, wr, receiving(&http.MaxBytesError{Limit: p.o.MaxBody}))
+		return
+	}
+	if !p.o.StreamBodies {
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the time until now does not count
+		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, p.o.MaxBodies, p.o.MaxBody) }})
+		if err != nil {
+			p.refuse(w, r, wr, err)
+			return
+		}
+		defer got.close()
+		_ = control.SetReadDeadline(time.Time{})
+		size, whole = got.size, got
+	}
+	if err := checkTrailer(r.Trailer); err != nil { // the trailer is known now that the body is here
+		p.refuse(w, r, wr, err)
+		return
+	}
+	passage, err := arrival.enter(r.Context())
+	if err != nil {
+		p.gate.refuse(w, wr, err)
+		return
+	}
+	defer passage.inDoubt("the proxy failed") // has no effect if the passage has ended otherwise
+	if p.o.StreamBodies {
+		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the wait for the turn does not count
+	}
+	if p.gate.flaw.freeOnLeave {
+		defer context.AfterFunc(r.Context(), func() { passage.free.Do(passage.s.leave) })()
+	}
+	// From here on it does not matter if the client leaves. A sent write cannot
+	// be taken back, and until it is answered nobody else may come in.
+	ctx, cancel := context.WithTimeoutCause(passage.ctx, p.o.AnswerWithin, errNoAnswer)
+	defer cancel()
+	out := r.WithContext(context.WithValue(ctx, exchangeKey, &exchange{
+		passage: passage, ctx: ctx, gate: p.gate, start: start,
+	}))
+	out.Body, out.ContentLength = io.NopCloser(whole), size
+	if size == 0 {
+		out.Body = http.NoBody
+	}
+	if len(r.Trailer) > 0 {
+		out.ContentLength = -1
+	}
+	p.writes.ServeHTTP(&deadlineWriter{ResponseWriter: w, control: control, stall: p.stall}, out)
+}
+
+// checkTrailer refuses trailers that would be refused as headers. It also
+// refuses those that must not be in a trailer, because they could not be sent
+// on.
+func checkTrailer(trailer http.Header) error {
+	name := steers(trailer)
+	for _, never := range []string{"Content-Length", "Trailer"} {
+		if _, is := trailer[never]; is {
+			name = never
+		}
+	}
+	if name != "" {
+		return steered(name)
+	}
+	return nil
+}
+
+// errNoAnswer is why the proxy gives a write up.
+var errNoAnswer = errors.New("the service did not answer in time")
+
+// Close lets no more writes in, waits until ctx ends for those inside, and
+// gives the leases back; see [Gate.Close]. Call it before the server is shut
+// down, or together with that: a server waits for the writes that wait for
+// their turn.
+func (p *Proxy) Close(ctx context.Context) error {
+	err := p.gate.Close(ctx)
+	for _, t := range []http.RoundTripper{p.o.Transport, p.writes.Transport} {
+		if idle, ok := t.(interface{ CloseIdleConnections() }); ok {
+			idle.CloseIdleConnections()
+		}
+	}
+	return err
+}
+
+// stall is how long a client may take to accept a piece of an answer. A slower
+// client loses its answer, so that others need not wait for the resource.
+const stall = 10 * time.Second
+
+// deadlineWriter passes an answer on to a client, each piece with a deadline.
+type deadlineWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// Write writes a piece.
+func (p *deadlineWriter) Write(b []byte) (int, error) {
+	defer p.within()()
+	return p.ResponseWriter.Write(b)
+}
+
+// FlushError flushes the written pieces.
+func (p *deadlineWriter) FlushError() error {
+	defer p.within()()
+	return p.control.Flush()
+}
+
+// within sets the deadline and returns a function that removes it. Between
+// pieces there is none: the service may take its time.
+func (p *deadlineWriter) within() func() {
+	// Not every server can set a deadline; then its own limits count.
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.stall))
+	return func() { _ = p.control.SetWriteDeadline(time.Time{}) }
+}
+
+// Unwrap returns the wrapped writer, for http.ResponseController.
+func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -1,0 +1,7 @@
+//go:build !croft_no_etcd
+
+package backends
+
+import _ "github.com/croft-dev/croft/backend/etcd"
+
+func init() { in = append(in, "etcd") }

@@ -1,0 +1,7 @@
+//go:build !croft_no_gcs
+
+package backends
+
+import _ "github.com/croft-dev/croft/backend/gcs"
+
+func init() { in = append(in, "gcs") }

@@ -1,0 +1,9 @@
+//go:build !croft_no_postgres
+
+package backends
+
+import "github.com/croft-dev/croft/backend/postgres"
+
+func init() { in = append(in, "postgres") }
+
+func init() { Schemas["postgres"] = postgres.Schema }

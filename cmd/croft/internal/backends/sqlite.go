@@ -1,0 +1,9 @@
+//go:build !croft_no_sqlite
+
+package backends
+
+import "github.com/croft-dev/croft/backend/sqlite"
+
+func init() { in = append(in, "sqlite") }
+
+func init() { Schemas["sqlite"] = sqlite.Schema }

@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// TestAWaitOnATerminalSaysForWhomItWaits: the line names the holder, and is
+// gone when the wait is over.
+func TestAWaitOnATerminalSaysForWhomItWaits(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"run":     {"run", "job", "--wait", "forever", "--", "true"},
+		"acquire": {"acquire", "job", "--wait", "1d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStation(t)
+			s.must(0, "acquire", "job", "--owner", "ada@one", "--ttl", "1h", "--out", "lease")
+			screen, terminal := openTerminal(t)
+			c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
+			c.Dir, c.Stderr = s.dir, terminal
+			c.Env = append(os.Environ(), "TERM=xterm", "GORACE=atexit_sleep_ms=10", "PATH="+s.path,
+				"CROFT_STORE="+filepath.Join(s.dir, "store"))
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Process.Kill() })
+			_ = terminal.Close()
+			var shown strings.Builder
+			for buf := make([]byte, 4096); !strings.Contains(shown.String(), "waiting for job, held by ada@one: "); {
+				n, err := screen.Read(buf)
+				if err != nil {
+					t.Fatalf("shown %q: %v", shown.String(), err)
+				}
+				shown.Write(buf[:n])
+			}
+			s.must(0, "release", "@lease")
+			last := ""
+			for buf := make([]byte, 4096); ; { // it ends with the last process on the terminal
+				n, err := screen.Read(buf)
+				last += string(buf[:n])
+				if err != nil {
+					break
+				}
+			}
+			if err := c.Wait(); err != nil {
+				t.Fatalf("%v: %s", err, last)
+			}
+			if !strings.HasSuffix(last, " \r") {
+				t.Errorf("the last of it is %q, want the line removed", last)
+			}
+		})
+	}
+}
+
+// openTerminal makes a pseudo-terminal.
+func openTerminal(t *testing.T) (screen, terminal *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = screen.Close() })
+	var number, locked int32
+	ioctl(t, screen, syscall.TIOCSPTLCK, &locked)
+	ioctl(t, screen, syscall.TIOCGPTN, &number)
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return screen, terminal
+}
+
+func ioctl(t *testing.T, f *os.File, what uintptr, value *int32) {
+	t.Helper()
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), what, uintptr(unsafe.Pointer(value))); errno != 0 {
+		t.Fatal(errno)
+	}
+}
