@@ -61,7 +61,7 @@ func (s *effectScene) run(env []string, args ...string) (string, error) {
 	// The limit is croft's own memory. The recorded peak would not do: it
 	// includes the peak of the parent process.
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -d 500000; exec "$@"`, "sh", s.croft}, args...)...)
-	cmd.Dir, cmd.WaitDelay = s.dir, time.Second
+	cmd.Dir, cmd.WaitDelay = s.dir, testenv.Patience // its warden may end later
 	cmd.Env = append(append(os.Environ(), "CROFT_STORE=sqlite://"+filepath.Join(s.dir, "ledger.db"), "PATH="+filepath.Dir(s.croft)+":"+os.Getenv("PATH")), env...)
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {

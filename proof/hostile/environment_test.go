@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
@@ -75,7 +74,7 @@ func TestEnvironment(t *testing.T) {
 // the places that an operator allowed.
 func (s *environmentScene) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.croft, args...)
-	cmd.Dir, cmd.WaitDelay = s.dir, time.Second
+	cmd.Dir, cmd.WaitDelay = s.dir, testenv.Patience // its warden may end later
 	cmd.Env = append(os.Environ(), "CROFT_STORE="+s.store, "CROFT_RAISE=redis://:"+storePassword+"@127.0.0.1:1/0", "PATH="+filepath.Dir(s.croft)+":"+os.Getenv("PATH"))
 	return cmd
 }
