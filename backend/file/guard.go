@@ -15,8 +15,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/ground"
 	"github.com/croft-dev/croft/internal/inject"
+	"github.com/croft-dev/croft/internal/mount"
 )
 
 // Options are the choices in opening a guarded file. Nil means all
@@ -163,7 +163,7 @@ func openOn(fsy fsys.FS, path string, o *Options) (*File, error) {
 	if _, err := v.inspect(); err != nil {
 		return nil, err
 	}
-	m, err := ground.MountOf(f.folder)
+	m, err := mount.Of(f.folder)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, fmt.Errorf("guard %s: %w", f.path, err)
 	}

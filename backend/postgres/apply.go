@@ -64,7 +64,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	s.asked(b)
 	for i := range b.answers {
 		if b.answers[i].Err == nil && (requests[i].Verb == tenure.Acquire || requests[i].Verb.ByHand()) {
-			s.sweeping.Granted()
+			s.sweeper.Granted()
 		}
 	}
 	return b.answers

@@ -6,7 +6,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -84,7 +84,7 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 		e.settle(a, r, answer)
 	case c == nil || c.attempt != a || c.state != open: // nobody waits for the answer
 		if c != nil && c.Request.Verb == tenure.Report && c.Lease != nil && lossOf(answer.Err) != nil {
-			e.stepLease(c.Lease, keep.Answered{Answer: *answer}) // the store's refusal still ends the lease
+			e.stepLease(c.Lease, renewal.Answered{Answer: *answer}) // the store's refusal still ends the lease
 		}
 	case a.request.Verb == tenure.Acquire:
 		e.acquireAnswered(c, r, answer)
@@ -102,7 +102,7 @@ func (e *Engine) leave(a *attempt) bool {
 	if a.doubt == 0 {
 		return false
 	}
-	a.resolving, a.resolveEnd = true, keep.After(max(e.now, e.arrived(a)), c.Terms.TTL+c.Terms.Margin())
+	a.resolving, a.resolveEnd = true, renewal.After(max(e.now, e.arrived(a)), c.Policy.TTL+c.Policy.Margin())
 	a.poll, a.next = PollFirst, e.now
 	a.alarm.owner = a
 	e.active++
@@ -127,7 +127,7 @@ func (e *Engine) resolve(a *attempt) {
 			Verb: tenure.Release, Key: a.request.Key, Secret: a.request.Secret, Failed: true,
 		}, again)
 	}
-	at := keep.After(e.now, hungAfter)
+	at := renewal.After(e.now, hungAfter)
 	if a.queued == nil {
 		at = a.next
 	}
@@ -138,7 +138,7 @@ func (e *Engine) resolve(a *attempt) {
 // more. A copy may take effect until its call has ended, and a little later:
 // two timeouts, and a second for clocks that run fast.
 func (e *Engine) arrived(a *attempt) clock.Instant {
-	return keep.After(a.last, 2*e.o.CallTimeout+time.Second)
+	return renewal.After(a.last, 2*e.o.CallTimeout+time.Second)
 }
 
 // settle takes an answer for an attempt without a caller.
@@ -165,7 +165,7 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 		e.resolved(a, WasNot)
 		return
 	}
-	a.next = keep.After(e.now, keep.Spread(a.poll, 0.75, 1, e.o.Random()))
+	a.next = renewal.After(e.now, renewal.Spread(a.poll, 0.75, 1, e.o.Random()))
 	a.poll = min(2*a.poll, PollMax)
 	e.resolve(a)
 }
@@ -175,7 +175,7 @@ func (e *Engine) resolved(a *attempt, how Outcome) {
 	e.drop(a)
 	a.resolving = false
 	e.active--
-	e.alarms.set(&a.alarm, keep.Never)
+	e.alarms.set(&a.alarm, renewal.Never)
 	e.event(Event{
 		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: how, Grant: a.request.Secret.Grant(),
 	})

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -32,7 +32,7 @@ type request struct {
 }
 
 // hungAt is when a request in flight is taken for lost.
-func (r *request) hungAt() clock.Instant { return keep.After(r.sent, hungAfter) }
+func (r *request) hungAt() clock.Instant { return renewal.After(r.sent, hungAfter) }
 
 // class groups requests: only requests of one class share a batch.
 type class int
@@ -63,7 +63,7 @@ type Batch struct {
 }
 
 // hangs reports whether others may overtake the batch.
-func (b *Batch) hangs(now clock.Instant) bool { return now >= keep.After(b.sent, hungAfter) }
+func (b *Batch) hangs(now clock.Instant) bool { return now >= renewal.After(b.sent, hungAfter) }
 
 // outbox holds the requests that wait, and the batches in flight.
 type outbox struct {
@@ -118,13 +118,13 @@ func (o *outbox) empty() bool {
 // wake returns when a batch in flight begins to hang, if requests wait for
 // that.
 func (o *outbox) wake(now clock.Instant) clock.Instant {
-	at := keep.Never
+	at := renewal.Never
 	if o.empty() {
 		return at
 	}
 	for _, b := range o.flying {
 		if !b.hangs(now) {
-			at = min(at, keep.After(b.sent, hungAfter))
+			at = min(at, renewal.After(b.sent, hungAfter))
 		}
 	}
 	return at

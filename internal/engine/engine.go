@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -78,7 +78,7 @@ type Ready struct {
 
 // New makes an engine.
 func New(o Options) *Engine {
-	e := &Engine{o: o, queues: map[string]*queue{}, closeBy: keep.Never}
+	e := &Engine{o: o, queues: map[string]*queue{}, closeBy: renewal.Never}
 	e.acts.alarm.owner = &e.acts
 	return e
 }
@@ -94,7 +94,7 @@ func (e *Engine) Ready() Ready {
 		r.Wake = min(r.Wake, e.closeBy)
 	}
 	if len(e.leases) > 0 {
-		r.Wake = min(r.Wake, e.leases[0].keeper.Wake())
+		r.Wake = min(r.Wake, e.leases[0].renewer.Wake())
 	}
 	if len(e.alarms) > 0 {
 		r.Wake = min(r.Wake, e.alarms[0].at)
@@ -181,7 +181,7 @@ func (e *Engine) Tick(now clock.Instant) {
 	e.renewDue()
 	for len(e.alarms) > 0 && e.alarms[0].at <= e.now {
 		a := e.alarms[0]
-		e.alarms.set(a, keep.Never)
+		e.alarms.set(a, renewal.Never)
 		a.ring(e)
 	}
 	if e.now >= e.closeBy {
@@ -199,7 +199,7 @@ func (e *Engine) Close(now clock.Instant, why error) {
 	}
 	e.closed, e.closeBy = why, e.now.Add(min(closeBound, 2*e.o.CallTimeout))
 	for len(e.leases) > 0 {
-		e.stepLease(e.leases[0], keep.Ended{Loss: keep.Closed})
+		e.stepLease(e.leases[0], renewal.Ended{Loss: renewal.Closed})
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.queues)) { // sorted, so that a seed gives one order
 		q := e.queues[key]
@@ -249,7 +249,7 @@ func (e *Engine) Load() Load {
 
 // closeNow gives up everything that is left, two seconds after Close.
 func (e *Engine) closeNow() {
-	e.closeBy = keep.Never
+	e.closeBy = renewal.Never
 	for _, a := range append(alarmHeap(nil), e.alarms...) {
 		switch owner := a.owner.(type) {
 		case *Call:
@@ -296,14 +296,14 @@ func (a *alarm) ring(e *Engine) {
 // alarmHeap orders alarms by their time.
 type alarmHeap []*alarm
 
-// set moves an alarm to another time. keep.Never removes it.
+// set moves an alarm to another time. renewal.Never removes it.
 func (h *alarmHeap) set(a *alarm, at clock.Instant) {
 	a.at = at
 	switch {
-	case a.index == 0 && at != keep.Never:
+	case a.index == 0 && at != renewal.Never:
 		heap.Push(h, a)
 	case a.index == 0:
-	case at == keep.Never:
+	case at == renewal.Never:
 		heap.Remove(h, a.index-1)
 	default:
 		heap.Fix(h, a.index-1)

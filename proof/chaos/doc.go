@@ -21,7 +21,7 @@
 //   - Each client process has a goroutine that starts it and waits for it
 //     (member.start). member.done is closed when the process is gone.
 //   - A goroutine reads the histories once a second. It reports the progress,
-//     and ends the faults early if enough was seen (run.weather).
+//     and ends the faults early if enough was seen (run.fireFaults).
 //   - testbed.mu guards the servers' addresses: a failover changes them while
 //     clients connect.
 //   - The command runs several backends at once. command.mu guards what it

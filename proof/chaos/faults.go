@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/croft-dev/croft/internal/test/link"
+	"github.com/croft-dev/croft/internal/test/faultnet"
 )
 
 // fault is one kind of fault.
@@ -50,27 +50,27 @@ func clientFaults() []fault {
 // linkFaults returns the faults of one client's links to the servers.
 func linkFaults() []fault {
 	var list []fault
-	bad := func(name string, often int, kind link.Kind, most func(s *storm) time.Duration) {
+	bad := func(name string, often int, kind faultnet.Kind, most func(s *storm) time.Duration) {
 		list = append(list, fault{name, often, func(s *storm) (*effect, error) {
 			m := s.anybody()
-			m.weather(link.Weather{Kind: kind, Delay: s.upTo(s.ttl * 3 / 2)})
-			return &effect{m.name, most(s), func() { m.weather(link.Weather{}) }}, nil
+			m.setFault(faultnet.Fault{Kind: kind, Delay: s.upTo(s.ttl * 3 / 2)})
+			return &effect{m.name, most(s), func() { m.setFault(faultnet.Fault{}) }}, nil
 		}})
 	}
-	bad("slow", 3, link.Slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
-	bad("cut after upload", 3, link.Cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
-	bad("blackhole", 2, link.Hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
-	bad("blackhole then late", 2, link.Vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("slow", 3, faultnet.Slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("cut after upload", 3, faultnet.Cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
+	bad("blackhole", 2, faultnet.Hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
+	bad("blackhole then late", 2, faultnet.Vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
 	return append(list, fault{"stop and slow", 4, func(s *storm) (*effect, error) {
 		m := s.running()
 		if m == nil {
 			return nil, nil
 		}
-		m.weather(link.Weather{Kind: link.Slow, Delay: s.upTo(s.ttl * 3 / 2)})
+		m.setFault(faultnet.Fault{Kind: faultnet.Slow, Delay: s.upTo(s.ttl * 3 / 2)})
 		e, err := s.stop(m, s.ttls(pauses[s.random.IntN(len(pauses))]))
 		e.undo = func() {
 			m.resume()
-			s.later(s.upTo(s.ttl), func() { m.weather(link.Weather{}) })
+			s.later(s.upTo(s.ttl), func() { m.setFault(faultnet.Fault{}) })
 		}
 		return e, err
 	}})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -222,7 +222,7 @@ func (c *client) carryOut() {
 func (c *client) arm(wake instant) {
 	now := c.Now()
 	at := max(min(wake, now.Add(glance)), now+1)
-	if wake == keep.Never || c.ticks > now && c.ticks <= at {
+	if wake == renewal.Never || c.ticks > now && c.ticks <= at {
 		return
 	}
 	c.ticks = at

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -124,7 +124,7 @@ func (w *world) waits() *job {
 func (w *world) fresh(key string) {
 	j := &job{c: w.operator, name: "new", forever: true}
 	w.operator.jobs = append(w.operator.jobs, j)
-	cl := claim{terms: keep.Terms{TTL: 2 * time.Second, MaxFailures: 3}}
+	cl := claim{policy: renewal.Policy{TTL: 2 * time.Second, MaxFailures: 3}}
 	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "new", TTL: 2 * time.Second}
 	j.acquire(cl, engine.Forever)
 }

@@ -8,14 +8,14 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // claim is a request of a job, with its resources.
 type claim struct {
-	terms  keep.Terms
+	policy renewal.Policy
 	req    tenure.Request // without its secret
 	guards []*resource    // named in the request: raised at the grant, and read
 	blind  []*resource    // not named: written without reading
@@ -43,20 +43,20 @@ func (j *job) begin() {
 		wait = 0
 		c.w.cover("engine", "single try")
 	case n < 45:
-		wait = upTo(c.rng, 2*cl.terms.TTL)
+		wait = upTo(c.rng, 2*cl.policy.TTL)
 	}
 	leaves := chance(c.rng, 12)
 	j.forever = wait == engine.Forever && !leaves && cl.req.Every == 0
 	p := j.acquire(cl, wait)
 	if leaves && j.call == p {
-		c.leave(p, upTo(c.rng, 2*cl.terms.TTL))
+		c.leave(p, upTo(c.rng, 2*cl.policy.TTL))
 	}
 }
 
 // acquire begins to wait for a claim.
 func (j *job) acquire(cl claim, wait time.Duration) *pending {
 	p := &pending{job: j, claim: cl, Call: engine.Call{
-		Request: cl.req, Terms: cl.terms, WaitFor: wait, Guarded: len(cl.guards) > 0,
+		Request: cl.req, Policy: cl.policy, WaitFor: wait, Guarded: len(cl.guards) > 0,
 	}}
 	p.then = func() { j.answered(p) }
 	j.call = p
@@ -78,7 +78,7 @@ func (j *job) draw() claim {
 		}
 	}
 	ttl := []time.Duration{2 * time.Second, 4 * time.Second, 9 * time.Second}[r.IntN(3)]
-	cl := claim{terms: keep.Terms{TTL: ttl, MaxFailures: 3}}
+	cl := claim{policy: renewal.Policy{TTL: ttl, MaxFailures: 3}}
 	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: c.name, Instance: c.instance, TTL: ttl}
 	switch r.IntN(8) {
 	case 0:
@@ -86,13 +86,13 @@ func (j *job) draw() claim {
 	case 1:
 		cl.req.HoldFor = ttl
 	case 2:
-		cl.terms.StallAfter = ttl / 2
+		cl.policy.StallAfter = ttl / 2
 	case 3:
-		cl.terms.MaxHold = ttl
+		cl.policy.MaxHold = ttl
 	case 4:
-		cl.terms.Notice = ttl / 4
+		cl.policy.Notice = ttl / 4
 	case 5:
-		cl.terms.MaxFailures = 1
+		cl.policy.MaxFailures = 1
 	}
 	names := !chance(r, cmp.Or(c.w.profile.Blind, 20))
 	for _, res := range c.w.resources {
@@ -174,7 +174,7 @@ func (j *job) work(l *lease) {
 	case chance(r, 50) && j.l == l:
 		j.report(l)
 	}
-	c.soon(c.w.now+between(r, l.claim.terms.TTL/10, l.claim.terms.TTL/2), func() { j.work(l) })
+	c.soon(c.w.now+between(r, l.claim.policy.TTL/10, l.claim.policy.TTL/2), func() { j.work(l) })
 }
 
 // write writes to a resource that was read. A holder checks its lease first,
@@ -267,12 +267,12 @@ func (j *job) lost(l *lease) {
 		return
 	}
 	j.l = nil
-	byTime := why == keep.Expired || why == keep.Unreachable
+	byTime := why == renewal.Expired || why == renewal.Unreachable
 	switch {
 	case byTime && !l.Given && chance(c.rng, 50) && !c.w.final && !c.closing:
 		j.resume(l)
 		return
-	case why != keep.Superseded && why != keep.TakenOver && why != keep.Released && chance(c.rng, 60):
+	case why != renewal.Superseded && why != renewal.TakenOver && why != renewal.Released && chance(c.rng, 60):
 		j.giveBack(l, false)
 	}
 	j.later()

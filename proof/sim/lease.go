@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -74,7 +74,7 @@ func (l *lease) ended() {
 	c, why := l.c, l.Lost.Loss
 	c.leases = slices.DeleteFunc(c.leases, func(other *lease) bool { return other == l })
 	c.w.cover("loss", string(why))
-	if why != keep.Released {
+	if why != renewal.Released {
 		c.w.say(c.name, "has lost %s, token %s: %s", l.Key, short(l.Token), why)
 	}
 	l.job.lost(l)
