@@ -112,9 +112,9 @@ type File struct {
 	options Options
 
 	fs fsys.FS
-	// turn is held by the call that waits for the lock or has it. So this
+	// mutex is held by the call that waits for the lock or has it. So this
 	// process's other callers queue here and do not poll.
-	turn chan struct{}
+	mutex chan struct{}
 
 	sweeping sync.Mutex // protects swept; held during a sweep
 	swept    time.Time
@@ -137,7 +137,7 @@ func Open(path string, o *Options) (*File, error) {
 
 // openOn is Open on another file system.
 func openOn(fsy fsys.FS, path string, o *Options) (*File, error) {
-	f := &File{fs: fsy, turn: make(chan struct{}, 1)}
+	f := &File{fs: fsy, mutex: make(chan struct{}, 1)}
 	if o != nil {
 		f.options = *o
 	}

@@ -178,11 +178,11 @@ func (l *Ledger) eachAlone(
 ) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	turn := make(chan struct{}, patientCalls)
+	slots := make(chan struct{}, patientCalls)
 	for _, same := range together(requests, todo) {
-		turn <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-slots }()
 			if err := l.byLaw(ctx, requests, answers, same, wait); err != nil {
 				clerk.Failed(answers, same, explain(ctx, err))
 			}

@@ -95,7 +95,7 @@ func TestAnOpenedResourceIsForgotten(t *testing.T) {
 	testEventually(t, func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return len(g.slots) == 0
+		return len(g.resources) == 0
 	})
 	two := w.gate(t, "two", impatient)
 	send(t, "PUT", serve(t, two), newer, "").want(t, "another gate", 200, "")

@@ -408,7 +408,7 @@ func TestAnIdleGateLearnsFromTheTermsWhetherToStayClosed(t *testing.T) {
 }
 
 // TestWithoutLeasesADoubtIsKeptUntilItHasSettled: there are no terms that would
-// tell the next gate of the doubt. So the slot stays, although the resource is
+// tell the next gate of the doubt. So the state stays, although the resource is
 // idle.
 func TestWithoutLeasesADoubtIsKeptUntilItHasSettled(t *testing.T) {
 	t.Parallel()

@@ -128,9 +128,9 @@ func (w *world) forgetClient(c *client) {
 // pending is a call of the engine, and what the process does with its reply.
 type pending struct {
 	engine.Call
-	then  func()
-	job   *job // the fields from here on are for acquires only
-	claim claim
+	then func()
+	job  *job // the fields from here on are for acquires only
+	want acquisition
 	// free says that the key was free when the call began. changes counts the
 	// changes of the key up to then.
 	free    bool
@@ -312,8 +312,8 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 // seen a newer token than the store, the engine asks for a token above it.
 func (c *client) raise(p *pending) {
 	l := c.leaseOf(p)
-	outcomes, due := make([]error, len(p.claim.guards)), len(p.claim.guards)
-	for i, res := range p.claim.guards {
+	outcomes, due := make([]error, len(p.want.guards)), len(p.want.guards)
+	for i, res := range p.want.guards {
 		res.raise(c, l.Stamp(), func(err error) {
 			outcomes[i] = err
 			if due--; due == 0 {

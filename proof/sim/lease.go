@@ -12,10 +12,10 @@ import (
 // lease is a lease of the engine, and the state of its holder's work.
 type lease struct {
 	*engine.Lease
-	c     *client
-	job   *job
-	claim claim
-	g     *grant // the judge's record of it
+	c    *client
+	job  *job
+	want acquisition
+	g    *grant // the judge's record of it
 
 	resumed bool
 
@@ -31,7 +31,7 @@ func (c *client) leaseOf(p *pending) *lease {
 		return l
 	}
 	l := &lease{
-		Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, resumed: p.Lease != nil,
+		Lease: p.Reply.Lease, c: c, job: p.job, want: p.want, resumed: p.Lease != nil,
 		seen: map[*resource]int{},
 	}
 	l.Tag = l
