@@ -31,9 +31,8 @@ func (c counted) Close() error {
 	return c.Guard.Close()
 }
 
-// TestManyResourcesKeepFewGuardsOpen: each open guard may have
-// connections of its own. A gate still knows what was admitted at a guard that
-// was closed meanwhile.
+// TestManyResourcesKeepFewGuardsOpen: each open guard may have connections of
+// its own. A gate that has closed a guard still knows the mark there.
 func TestManyResourcesKeepFewGuardsOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -231,7 +231,7 @@ func TestAGateFromWhichTheKeyWasTakenMayNotKnow(t *testing.T) {
 }
 
 // TestAnOperatorOpensWhatIsClosed: the operator can open a resource at once,
-// even one that would stay closed for ever. The store keeps a record. An open
+// even if it would stay closed for ever. The store keeps a record. An open
 // resource cannot be opened.
 func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// closeBound is how long a closing engine pursues unknown outcomes, unless two
-// calls take less: the one in flight, and one that releases its grant.
+// closeBound is how long a closing engine pursues unknown outcomes, or twice
+// CallTimeout if that is less. An unknown acquire needs two calls: the one in
+// flight, and the release of its grant.
 const closeBound = 2 * time.Second
 
 // Options configure an engine. All fields but the first four are required.

@@ -71,8 +71,8 @@ func TestFoldersThatAreCopiedAreKnownByWhatIsInThem(t *testing.T) {
 	}
 }
 
-// TestTheMountIsTold: Of tells the free room at a path that exists, and
-// fails for one that does not.
+// TestTheMountIsTold: Of tells the free room at a path, and fails if there is
+// no such path.
 func TestTheMountIsTold(t *testing.T) {
 	m, err := Of(t.TempDir())
 	if errors.Is(err, errors.ErrUnsupported) {

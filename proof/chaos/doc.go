@@ -4,7 +4,7 @@
 // once. Package history records what every process saw, and checks it.
 //
 // Each client acquires a lease, reads the key's resource, waits a while, writes
-// an update made from what it read, and releases the lease. It does not check
+// an update of what it has read, and releases the lease. It does not check
 // its lease before it writes: the guards have to. Operators take keys from
 // clients by hand, with the calls that the command line makes. With guards no
 // update may be lost. The same run without guards is the control: it must lose

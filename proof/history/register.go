@@ -242,8 +242,8 @@ func unexplained(key string, steps []porcupine.Operation, info porcupine.Lineari
 	for _, i := range longest {
 		done[i] = true
 	}
-	// The step that does not fit is the one that ends first among the rest. All
-	// others could still come later.
+	// Among the rest, the step that ends first does not fit. All others could
+	// still come later.
 	stuck := -1
 	for i := range steps {
 		if !done[i] && (stuck < 0 || steps[i].Return < steps[stuck].Return) {

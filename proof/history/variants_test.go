@@ -86,7 +86,7 @@ func (s *shelf) write(stamp fence.Stamp, update string) error {
 // the first time does.
 const rounds = 50
 
-// play lets some processes take turns at one key, and returns what they saw.
+// play lets some processes take turns at one key, and returns their history.
 // The process number selects the store. Time is that of the synctest bubble, so
 // a pause costs nothing.
 func play(t *testing.T, stores []store.Store, s *shelf) []Op {

@@ -72,7 +72,7 @@ func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, 
 // The clock is read when the store decides, not when the write arrives. A
 // record may be decided on before the store forgets and created after it. Every
 // real register accepts that, because it cannot tell one absent record from
-// another. Such a token may be below one that was issued in between and
+// another. Such a token may be below another that was issued in between and
 // forgotten. The fence refuses it then (law 3), and its owner asks for a higher
 // one.
 func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
