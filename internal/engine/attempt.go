@@ -17,7 +17,7 @@ import (
 type attempt struct {
 	call    *Call           // nil after the caller of an acquire has left
 	request *tenure.Request // with the secret; it does not change
-	queued  *request        // the copy that waits in the outbox
+	queued  *request        // the copy that waits in the pipeline
 	newest  *request        // the newest copy in flight, unless it hangs
 	copies  int             // copies ever sent
 	doubt   int             // copies that were, or may still be, granted
@@ -34,7 +34,7 @@ type attempt struct {
 	alarm      alarm
 }
 
-// put puts a copy of the attempt's request into the outbox.
+// put puts a copy of the attempt's request into the pipeline.
 func (e *Engine) put(a *attempt, at class) { e.putRequest(a, a.request, at) }
 
 func (e *Engine) putRequest(a *attempt, req *tenure.Request, at class) {
@@ -44,18 +44,18 @@ func (e *Engine) putRequest(a *attempt, req *tenure.Request, at class) {
 	}
 	*r = request{Request: req, attempt: a, class: at}
 	a.queued = r
-	e.outbox.add(r)
+	e.pipeline.add(r)
 }
 
-// drop removes the copy that waits in the outbox, if there is one.
+// drop removes the copy that waits in the pipeline, if there is one.
 func (e *Engine) drop(a *attempt) {
 	if a.queued != nil {
-		e.outbox.remove(a.queued)
+		e.pipeline.remove(a.queued)
 		a.queued = nil
 	}
 }
 
-// sent notes that the copy in the outbox is now in flight.
+// sent notes that the copy in the pipeline is now in flight.
 func (a *attempt) sent(r *request) {
 	a.queued, a.newest = nil, r
 	a.copies++

@@ -37,14 +37,14 @@ type Options struct {
 // Engine decides for one client. It is not safe for concurrent use. Every
 // method takes the present time; it must not go backwards.
 type Engine struct {
-	o      Options
-	now    clock.Instant
-	queues map[string]*queue
-	outbox outbox
-	leases leaseHeap // ordered by the next renewal or end
-	alarms alarmHeap // everything else that waits for a time
-	acts   acts      // the watch for operators' acts
-	active int       // calls without a reply, and attempts without a caller
+	o        Options
+	now      clock.Instant
+	queues   map[string]*queue
+	pipeline pipeline
+	leases   leaseHeap // ordered by the next renewal or end
+	alarms   alarmHeap // everything else that waits for a time
+	acts     acts      // the watch for operators' acts
+	active   int       // calls without a reply, and attempts without a caller
 
 	closed  error // why calls are refused; nil before Close
 	closeBy clock.Instant
@@ -90,7 +90,7 @@ func (e *Engine) Ready() Ready {
 	e.send()
 	r := e.ready
 	e.ready = Ready{}
-	r.Wake = e.outbox.wake(e.now)
+	r.Wake = e.pipeline.wake(e.now)
 	if e.active > 0 {
 		r.Wake = min(r.Wake, e.closeBy)
 	}
@@ -167,7 +167,7 @@ func (e *Engine) Answered(now clock.Instant, b *Batch, answers []store.Answer) {
 		answers = store.Failed(len(b.Requests),
 			fmt.Errorf("the store gave %d answers to %d requests", len(answers), len(b.Requests)))
 	}
-	e.outbox.landed(b)
+	e.pipeline.landed(b)
 	e.renewed(b, answers)
 	for i, r := range b.requests {
 		if r.attempt != nil {
@@ -235,16 +235,16 @@ type Load struct {
 	Active   int // calls without a reply, and attempts without a caller
 	Queues   int // keys that this client holds or waits for
 	Leases   int
-	Waiting  int // requests in the outbox
+	Waiting  int // requests in the pipeline
 	InFlight int // batches
 }
 
 // Load returns the present load.
 func (e *Engine) Load() Load {
-	o := &e.outbox
+	p := &e.pipeline
 	return Load{
-		Active: e.active, Queues: len(e.queues), Leases: len(e.leases), InFlight: len(o.flying),
-		Waiting: o.size(fresh) + o.size(again) + o.size(alone),
+		Active: e.active, Queues: len(e.queues), Leases: len(e.leases), InFlight: len(p.flying),
+		Waiting: p.size(fresh) + p.size(again) + p.size(alone),
 	}
 }
 
@@ -261,7 +261,7 @@ func (e *Engine) closeNow() {
 			e.resolved(owner, WasLeft)
 		}
 	}
-	e.outbox.clear()
+	e.pipeline.clear()
 }
 
 func (e *Engine) advance(now clock.Instant) { e.now = max(e.now, now) }

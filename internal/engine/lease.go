@@ -34,7 +34,7 @@ type Lease struct {
 	renewer  renewal.Renewer
 	index    int       // in the heap, plus one; 0 if it is not kept
 	recordAt time.Time // the store's time when Record was confirmed
-	queued   *request  // the renewal that waits in the outbox
+	queued   *request  // the renewal that waits in the pipeline
 	alone    bool      // the next renewal travels in a batch of its own
 
 	releasing *Call   // the release that asks the store
@@ -166,7 +166,7 @@ func (e *Engine) stepLease(l *Lease, event renewal.Event) {
 	}
 }
 
-// renew puts a renewal into the outbox, unless one waits there.
+// renew puts a renewal into the pipeline, unless one waits there.
 func (e *Engine) renew(l *Lease, before bool) {
 	if l.queued != nil {
 		return
@@ -182,7 +182,7 @@ func (e *Engine) renew(l *Lease, before bool) {
 		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, TTL: l.renewer.Asks()},
 		lease:   l, class: at,
 	}
-	e.outbox.add(l.queued)
+	e.pipeline.add(l.queued)
 }
 
 // end ends a lease. Unless the caller is releasing it, the next call may ask
@@ -197,7 +197,7 @@ func (e *Engine) end(l *Lease, o renewal.Orders) {
 		e.unwatchActs()
 	}
 	if l.queued != nil {
-		e.outbox.remove(l.queued)
+		e.pipeline.remove(l.queued)
 		l.queued = nil
 	}
 	if o.Lost != renewal.Released || o.Err != nil {

@@ -259,9 +259,9 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 				t.Error("nothing was granted")
 			}
 			for i, r := range w.rigs {
-				if e := r.e; e.active != 0 || len(e.alarms) != 0 || len(e.queues) != 0 || len(e.leases) != 0 || !e.outbox.empty() || len(e.outbox.flying) != 0 {
-					t.Errorf("engine %d is left with %d active, %d alarms, %d queues, %d leases, outbox %+v",
-						i, e.active, len(e.alarms), len(e.queues), len(e.leases), e.outbox)
+				if e := r.e; e.active != 0 || len(e.alarms) != 0 || len(e.queues) != 0 || len(e.leases) != 0 || !e.pipeline.empty() || len(e.pipeline.flying) != 0 {
+					t.Errorf("engine %d is left with %d active, %d alarms, %d queues, %d leases, pipeline %+v",
+						i, e.active, len(e.alarms), len(e.queues), len(e.leases), e.pipeline)
 				}
 			}
 		})

@@ -102,8 +102,8 @@ var Mutants = []*Mutant{
 	},
 	inEngine("time-from-reply", "the TTL counts from the reply").byLaw("network", LocalDeadline).
 		patch(
-			"engine/engine.go", "e.outbox.landed(b)",
-			"e.outbox.landed(b)\n\tfor _, r := range b.requests {\n\t\tr.sent = e.now\n\t}",
+			"engine/engine.go", "e.pipeline.landed(b)",
+			"e.pipeline.landed(b)\n\tfor _, r := range b.requests {\n\t\tr.sent = e.now\n\t}",
 		),
 	inEngine("time-from-last-send", "the TTL counts from the last copy sent").byLaw("network", LocalDeadline).
 		patch(
@@ -169,7 +169,7 @@ var Mutants = []*Mutant{
 		byTest("TestABatchWithoutAnAnswerIsOvertaken").
 		patch("engine/acquire.go", "at = again", "at = fresh"),
 	inEngine("any-number-in-flight", "more than four batches hang").byTest("TestABatchWithoutAnAnswerIsOvertaken").
-		patch("engine/batch.go", "return len(o.flying) < maxInFlight", "return true"),
+		patch("engine/batch.go", "return len(p.flying) < maxInFlight", "return true"),
 	inEngine("skipped-never-alone", "a renewal that the store skipped goes with others again").
 		byTest("TestASkippedRenewalGoesAloneTheNextTime").
 		patch("engine/lease.go", "case l.alone:", "case l.alone && false:"),
