@@ -17,30 +17,30 @@ type stage struct {
 	Scene
 	path, target string
 	cast         map[string]*worker
-	moments      []moment
+	marks        []mark
 	// busy asks to play the scene again: the machine was too slow for it to
 	// prove anything.
 	busy bool
 }
 
-// moment is an act of the director on an owner, or a refusal that it saw. Its
+// mark is an act of the director on an owner, or a refusal that it saw. Its
 // time is on this machine's clock.
-type moment struct {
+type mark struct {
 	owner string
-	kind  momentKind
+	kind  markKind
 	at    time.Time
 }
 
-type momentKind int
+type markKind int
 
 const (
-	leaves momentKind = iota // stopped, cut off or killed
+	leaves markKind = iota // stopped, cut off or killed
 	returns
 	refusal
 )
 
-func (s *stage) note(owner string, k momentKind) {
-	s.moments = append(s.moments, moment{owner, k, time.Now()})
+func (s *stage) note(owner string, k markKind) {
+	s.marks = append(s.marks, mark{owner, k, time.Now()})
 }
 
 // step records the result of one try. It reports whether the result is OK. If
@@ -185,10 +185,10 @@ func (s *stage) owners(ctx context.Context) {
 		if term.Finished.IsZero() {
 			term.Finished = now
 		}
-		// Owners have one term each, so all moments of an owner belong to this
+		// Owners have one term each, so all marks of an owner belong to this
 		// term.
-		moments := slices.DeleteFunc(slices.Clone(s.moments), func(m moment) bool { return m.owner != t.Owner })
-		for _, m := range moments {
+		marks := slices.DeleteFunc(slices.Clone(s.marks), func(m mark) bool { return m.owner != t.Owner })
+		for _, m := range marks {
 			switch at := m.at.Add(offset); m.kind {
 			case leaves:
 				term.Absent = append(term.Absent, Span{From: at})
