@@ -8,7 +8,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
@@ -121,7 +121,7 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 	}
 	return &pending{guards: o.Guards, Call: engine.Call{
 		Request: req, WaitFor: o.WaitFor, Guarded: len(o.Guards) > 0,
-		Terms: keep.Terms{
+		Policy: renewal.Policy{
 			TTL: o.TTL, StallAfter: o.StallAfter, MaxHold: o.MaxHold, Notice: o.Notice, MaxFailures: o.MaxFailures,
 		},
 	}}, nil

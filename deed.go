@@ -47,7 +47,7 @@ func (c *Client) Adopt(ctx context.Context, d Deed, o *LeaseOptions) (*Lease, er
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	l := &Lease{c: c, l: engine.Adopted(d, kept.Terms, c.clk.Now())}
+	l := &Lease{c: c, l: engine.Adopted(d, kept.Policy, c.clk.Now())}
 	p := &pending{Call: engine.Call{Request: req, Lease: l.l}}
 	if err := l.act(ctx, p, 2*c.o.CallTimeout); err != nil {
 		c.notOwned(tenure.Renew, d.Stamp(), c.o.Owner, err)

@@ -56,7 +56,7 @@ func (l *Lease) Deed() Deed {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	d := l.l.Deed
-	d.TTL = l.l.Terms().TTL
+	d.TTL = l.l.Policy().TTL
 	return d
 }
 
@@ -207,11 +207,11 @@ func (l *Lease) SetTTL(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	l.c.mu.Lock()
-	terms := l.l.Terms()
+	policy := l.l.Policy()
 	l.c.mu.Unlock()
-	if !terms.Fits(ttl) {
+	if !policy.Fits(ttl) {
 		return fmt.Errorf("%w TTL %s: Notice is %s, so the TTL must be at least %s",
-			ErrInvalid, ttl, terms.Notice, 2*terms.Notice)
+			ErrInvalid, ttl, policy.Notice, 2*policy.Notice)
 	}
 	return l.act(ctx, &pending{Call: engine.Call{Request: req, Lease: l.l}}, 2*l.c.o.CallTimeout)
 }

@@ -36,10 +36,11 @@ func (c *Client) Do(ctx context.Context, key string, o *LeaseOptions, fn Work) e
 // Every is [Client.Do] once per period. If the work has succeeded in this
 // period, its error is a [*HeldError] with [WhyPeriod].
 //
-// Periods are slots. The first success is in the middle of its slot, and fixes
-// all others. In each slot the work succeeds at most once, however often it is
-// asked for. A start that is early or late by less than half a period skips and
-// doubles none. With the period [Once] the work succeeds once and never again.
+// Periods are windows. The first success is in the middle of its window, and
+// fixes all others. In each window the work succeeds at most once, however
+// often it is asked for. A start that is early or late by less than half a
+// period skips and doubles none. With the period [Once] the work succeeds once
+// and never again.
 func (c *Client) Every(ctx context.Context, key string, period time.Duration, o *LeaseOptions, fn Work) error {
 	if period <= 0 {
 		return fmt.Errorf("%w period %s: it must be more than 0", ErrInvalid, period)

@@ -41,10 +41,10 @@ func TestSetTTLChangesTheTTLOfAHeldLease(t *testing.T) {
 	})
 }
 
-// TestTheKeeperTakesOverATTLThatAnotherProcessSets: by the deed, as "croft
+// TestTheRenewerTakesOverATTLThatAnotherProcessSets: by the deed, as "croft
 // renew --ttl" inside "croft run" does. A TTL that is too short for Notice is
 // set back.
-func TestTheKeeperTakesOverATTLThatAnotherProcessSets(t *testing.T) {
+func TestTheRenewerTakesOverATTLThatAnotherProcessSets(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		o := &LeaseOptions{TTL: time.Minute, Notice: 10 * time.Second}
 		l := r.acquire(r.client(nil, nil), "jobs/one", o)

@@ -75,7 +75,7 @@ func TestAClaimSentAgainIsHeldFromItsFirstRequestOn(t *testing.T) {
 }
 
 // TestAnInvalidClaimIsNotSentAgain: the worker ends instead. That holds for the
-// first request as for one that was sent again because no reply came.
+// first request, and for a repetition after a lost reply.
 func TestAnInvalidClaimIsNotSentAgain(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		en := testEngine(t, Options{})

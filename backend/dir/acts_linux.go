@@ -47,7 +47,7 @@ func (r *register) makeActs() error {
 	if _, err := r.fs.Lstat(r.acts); err == nil {
 		return nil // a folder; if it is anything else, the watch or the rename fails
 	}
-	if err := r.placeFolder(r.acts, "acts"); !errors.Is(err, fs.ErrExist) {
+	if err := r.installFolder(r.acts, "acts"); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil // another was faster

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -34,7 +34,7 @@ func finding(check string, level store.Level, advice, format string, args ...any
 }
 
 func (r *register) examineMount(context.Context) []store.Finding {
-	m, err := ground.MountOf(r.root)
+	m, err := mount.Of(r.root)
 	if err != nil {
 		return []store.Finding{finding("tier", store.Warn, "make sure that it is a local disk",
 			"not known: the file system cannot be told: %v", err)}
@@ -43,12 +43,12 @@ func (r *register) examineMount(context.Context) []store.Finding {
 }
 
 // tierOf says how much a store on this mount promises as a whole.
-func tierOf(m ground.Mount) store.Finding {
+func tierOf(m mount.Mount) store.Finding {
 	switch m.Kind {
-	case ground.Local, ground.Memory:
+	case mount.Local, mount.Memory:
 		return finding("tier", store.OK, "",
 			"consistent: every change is one atomic step, and all who share the directory see it at once")
-	case ground.Network:
+	case mount.Network:
 		return finding("tier", store.Warn, "let croft drill try it from two machines",
 			"consistent where the server's link is atomic; what others changed may be seen late")
 	}
@@ -57,34 +57,34 @@ func tierOf(m ground.Mount) store.Finding {
 }
 
 // gradeMount says how well a file system suits a store, and why.
-func gradeMount(m ground.Mount) store.Finding {
+func gradeMount(m mount.Mount) store.Finding {
 	kind := finding("file system", store.OK, "", "%s", m.Name)
 	switch m.Kind {
-	case ground.Local:
+	case mount.Local:
 		kind.Seen += ", a local disk"
-	case ground.Memory:
+	case mount.Memory:
 		kind.Seen += ", in memory: everything is forgotten at reboot, when all its holders are gone as well"
-	case ground.Network:
+	case mount.Network:
 		kind.Level = store.Warn
 		kind.Seen += ", over the network: a cached listing may be old, and changes by others wake nobody"
 		kind.Advice = "mount NFS with noac or actimeo=1; " +
 			"other network file systems promise less: prefer a store with a server"
-	case ground.Foreign:
+	case mount.Foreign:
 		kind.Level = store.Warn
 		kind.Seen += ", whose promises about links, renames and syncs are those of what is behind it"
 		kind.Advice = "prefer a local disk with ext4, xfs, btrfs or apfs"
-	case ground.Overlay:
+	case mount.Overlay:
 		kind.Level = store.Warn
 		kind.Seen += ", as in a container: what is written here is seen by this container alone and goes with it"
 		kind.Advice = "mount a volume that all containers share, and put the store there"
-	case ground.Unknown:
+	case mount.Unknown:
 		kind.Level = store.Warn
 		kind.Advice = "make sure that link(2) is atomic there and that fsync(2) reaches the disk"
 	}
 	return kind
 }
 
-func examineSpace(m ground.Mount) store.Finding {
+func examineSpace(m mount.Mount) store.Finding {
 	const advice = "free some space: on a full disk no lease can be taken, renewed or released"
 	level := store.OK
 	share := func(free, size uint64) float64 { return 100 * float64(free) / float64(max(size, 1)) }
@@ -180,7 +180,7 @@ func (r *register) examinePermissions(context.Context) []store.Finding {
 }
 
 func (r *register) examineSync(context.Context) []store.Finding {
-	if service, where := ground.SyncedBy(r.fs.FS, r.root); service != "" {
+	if service, where := mount.SyncedBy(r.fs.FS, r.root); service != "" {
 		return []store.Finding{finding("sync folder", store.Bad,
 			"choose a directory that nothing copies between machines", "%s copies it (%s)", service, where)}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -88,23 +88,23 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 // warning with advice.
 func TestExamineGradesFileSystems(t *testing.T) {
 	t.Parallel()
-	for kind, warns := range map[ground.Kind]bool{
-		ground.Local: false, ground.Memory: false, ground.Network: true, ground.Foreign: true, ground.Overlay: true, ground.Unknown: true,
+	for kind, warns := range map[mount.Kind]bool{
+		mount.Local: false, mount.Memory: false, mount.Network: true, mount.Foreign: true, mount.Overlay: true, mount.Unknown: true,
 	} {
-		f := gradeMount(ground.Mount{Name: "some", Kind: kind})
+		f := gradeMount(mount.Mount{Name: "some", Kind: kind})
 		if warns != (f.Level == store.Warn) || !strings.HasPrefix(f.Seen, "some") || warns == (f.Advice == "") {
 			t.Errorf("kind %d: %+v", kind, f)
 		}
 	}
 	for _, c := range []struct {
-		m     ground.Mount
+		m     mount.Mount
 		level store.Level
 	}{
-		{ground.Mount{Free: 50 << 30, Size: 100 << 30}, store.OK},
-		{ground.Mount{Free: 4 << 30, Size: 100 << 30}, store.Warn},
-		{ground.Mount{Free: 9 << 20, Size: 10 << 20}, store.Warn},
-		{ground.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 1, Files: 100}, store.Warn},
-		{ground.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 50, Files: 100}, store.OK},
+		{mount.Mount{Free: 50 << 30, Size: 100 << 30}, store.OK},
+		{mount.Mount{Free: 4 << 30, Size: 100 << 30}, store.Warn},
+		{mount.Mount{Free: 9 << 20, Size: 10 << 20}, store.Warn},
+		{mount.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 1, Files: 100}, store.Warn},
+		{mount.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 50, Files: 100}, store.OK},
 	} {
 		if f := examineSpace(c.m); f.Level != c.level || (c.level == store.Warn) == (f.Advice == "") {
 			t.Errorf("%+v: %+v", c.m, f)

@@ -238,9 +238,9 @@ func (l *layout) mkdir(path string) error {
 	return nil
 }
 
-// placeFolder makes a folder that has its permissions from the moment it
+// installFolder makes a folder that has its permissions from the moment it
 // appears. Other users of a shared store never find it without them.
-func (l *layout) placeFolder(path, kind string) error {
+func (l *layout) installFolder(path, kind string) error {
 	if !l.shared {
 		return l.mkdir(path)
 	}

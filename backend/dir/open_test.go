@@ -12,7 +12,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 )
@@ -78,7 +78,7 @@ func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/srv/dropbox-incoming/x", "/srv/My Dropboxes/x", "/srv/OneDriveBackups/x"} {
-		if service, _ := ground.SyncedByName(path); service != "" {
+		if service, _ := mount.SyncedByName(path); service != "" {
 			t.Errorf("%s is taken for a folder of %s", path, service)
 		}
 	}

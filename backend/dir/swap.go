@@ -18,9 +18,9 @@ import (
 // durable prunes only if there are more.
 const pileMost = 16
 
-// placeTries is how often a birth clears obstacles out of its way before it
+// installTries is how often a birth clears obstacles out of its way before it
 // reports a conflict.
-const placeTries = 8
+const installTries = 8
 
 // Swap links a finished file as the version after old. It then checks that this
 // version is the newest. If old is "", it begins the key's life. It returns
@@ -190,7 +190,7 @@ func (r *register) beginLife(ctx context.Context, next tenure.Record, data []byt
 		r.unstage(ready, life)
 		return context.Cause(ctx)
 	}
-	if err := r.place(ctx, ready, hash, life); err != nil {
+	if err := r.install(ctx, ready, hash, life); err != nil {
 		r.unstage(ready, life)
 		return err
 	}
@@ -229,10 +229,10 @@ func (r *register) unstage(ready, life string) {
 	_ = r.fs.Remove(ready)
 }
 
-// place renames a staged folder to the key's path.
-func (r *register) place(ctx context.Context, ready, hash, life string) error {
+// install renames a staged folder to the key's path.
+func (r *register) install(ctx context.Context, ready, hash, life string) error {
 	home := r.home(hash)
-	for range placeTries {
+	for range installTries {
 		err := r.fs.Rename(ready, home)
 		if err == nil {
 			return nil
@@ -301,10 +301,10 @@ func (r *register) makeShard(hash string) error {
 	r.mu.Lock()
 	delete(r.synced, hash[:2])
 	r.mu.Unlock()
-	err := r.placeFolder(r.shard(hash), "shard")
+	err := r.installFolder(r.shard(hash), "shard")
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = r.reinitialize(); err == nil {
-			err = r.placeFolder(r.shard(hash), "shard")
+			err = r.installFolder(r.shard(hash), "shard")
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {

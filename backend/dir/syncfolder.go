@@ -5,12 +5,12 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 )
 
 // refuseSynced refuses a path whose files some program copies between machines.
 func refuseSynced(fsy fsys.FS, path string) error {
-	service, where := ground.SyncedBy(fsy, path)
+	service, where := mount.SyncedBy(fsy, path)
 	if service == "" {
 		return nil
 	}

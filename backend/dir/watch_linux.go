@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/internal/turns"
 )
 
@@ -65,11 +65,11 @@ func (r *register) Watch(ctx context.Context, key string) (<-chan struct{}, erro
 // watchable returns nil if inotify sees all changes on this file system, and
 // otherwise an error that says why not.
 func (r *register) watchable() error {
-	m, err := ground.MountOf(r.root)
+	m, err := mount.Of(r.root)
 	if err != nil {
 		return r.explain(err)
 	}
-	if m.Kind == ground.Network || m.Kind == ground.Foreign {
+	if m.Kind == mount.Network || m.Kind == mount.Foreign {
 		return fmt.Errorf("store %s: its file system (%s) does not tell of changes made elsewhere; "+
 			"ask again instead: %w", r.root, m.Name, errors.ErrUnsupported)
 	}

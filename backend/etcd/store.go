@@ -8,7 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/sweep"
 	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
@@ -35,7 +35,7 @@ type Store struct {
 	id        identity
 	names     naming
 	retention time.Duration
-	sweeping  chore.Chore
+	sweeping  sweep.Runner
 	hub       *turns.Hub
 	listener  *listener
 

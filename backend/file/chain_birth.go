@@ -171,7 +171,7 @@ func (c *chain) settled(ctx context.Context) (chainVersion, error) {
 // count. So a sidecar that is found here holds all that does.
 func (c *chain) takeOver(ctx context.Context, first chainVersion) (bool, error) {
 	retired := filepath.Join(c.home, retiredName)
-	// A link, because it never replaces one that is there already.
+	// A link, because link(2) never replaces a file.
 	err := c.fs.Link(c.sidecar, retired)
 	s, gone := c.retired()
 	switch {

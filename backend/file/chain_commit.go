@@ -22,10 +22,10 @@ func (c *chain) commit(
 	ctx context.Context, content *chainFile, decide func(next *chainVersion) error,
 ) (chainVersion, error) {
 	w := c.startWaiting(ctx)
-	if err := w.takeTurn(); err != nil {
+	if err := w.lockMutex(); err != nil {
 		return chainVersion{}, err
 	}
-	defer func() { <-c.turn }()
+	defer func() { <-c.mutex }()
 	for {
 		newest, err := c.settled(ctx)
 		if err != nil {

@@ -48,7 +48,7 @@ func (c *chain) refresh(ctx context.Context, newest chainVersion) error {
 		if newest.Content == nil || c.isPlain(newest) {
 			return nil
 		}
-		failed = c.place(ctx, newest)
+		failed = c.install(ctx, newest)
 		if failed != nil && !vanished(failed) {
 			return failed
 		}
@@ -68,8 +68,8 @@ func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE)
 }
 
-// place copies the committed content beside the artifact, and renames it.
-func (c *chain) place(ctx context.Context, newest chainVersion) error {
+// install copies the committed content beside the artifact, and renames it.
+func (c *chain) install(ctx context.Context, newest chainVersion) error {
 	from, err := c.open(newest)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (c *chain) place(ctx context.Context, newest chainVersion) error {
 	if err != nil || now.Content == nil || now.Content.Name != newest.Content.Name {
 		return s.drop(err)
 	}
-	if err := s.place(); err != nil {
+	if err := s.install(); err != nil {
 		return s.drop(c.failed("refreshing the file", err))
 	}
 	c.sawPlain(info, newest.Content.SHA256)

@@ -11,7 +11,7 @@
 //
 // A call that changes the mark takes two locks, in this order:
 //
-//   - File.turn: one call of this process at a time waits for the file's
+//   - File.mutex: one call of this process at a time waits for the file's
 //     flock(2), or has it.
 //   - The flock(2) of the sidecar, which keeps other processes out.
 //

@@ -15,8 +15,8 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/ground"
 	"github.com/croft-dev/croft/internal/inject"
+	"github.com/croft-dev/croft/internal/mount"
 )
 
 // Options are the choices in opening a guarded file. Nil means all
@@ -112,9 +112,9 @@ type File struct {
 	options Options
 
 	fs fsys.FS
-	// turn is held by the call that waits for the lock or has it. So this
+	// mutex is held by the call that waits for the lock or has it. So this
 	// process's other callers queue here and do not poll.
-	turn chan struct{}
+	mutex chan struct{}
 
 	sweeping sync.Mutex // protects swept; held during a sweep
 	swept    time.Time
@@ -137,7 +137,7 @@ func Open(path string, o *Options) (*File, error) {
 
 // openOn is Open on another file system.
 func openOn(fsy fsys.FS, path string, o *Options) (*File, error) {
-	f := &File{fs: fsy, turn: make(chan struct{}, 1)}
+	f := &File{fs: fsy, mutex: make(chan struct{}, 1)}
 	if o != nil {
 		f.options = *o
 	}
@@ -163,7 +163,7 @@ func openOn(fsy fsys.FS, path string, o *Options) (*File, error) {
 	if _, err := v.inspect(); err != nil {
 		return nil, err
 	}
-	m, err := ground.MountOf(f.folder)
+	m, err := mount.Of(f.folder)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, fmt.Errorf("guard %s: %w", f.path, err)
 	}

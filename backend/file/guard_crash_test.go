@@ -252,7 +252,7 @@ func guardSwapFirst(ctx context.Context, f *File) error {
 	if next.mark, err = in.state.mark.Admit(guardStamp(20)); err != nil {
 		return s.drop(err)
 	}
-	if err := s.place(); err != nil {
+	if err := s.install(); err != nil {
 		return s.drop(err)
 	}
 	return s.drop(in.advance(next))

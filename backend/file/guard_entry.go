@@ -27,12 +27,12 @@ func (v *visit) enter(ctx context.Context) (*guardEntry, error) {
 		return nil, fmt.Errorf("guard %s: %w", v.path, err)
 	}
 	w := v.startWaiting(ctx)
-	if err := w.takeTurn(); err != nil {
+	if err := w.lockMutex(); err != nil {
 		return nil, err
 	}
 	in, err := v.enterLocked(w)
 	if err != nil {
-		<-v.turn
+		<-v.mutex
 		return nil, err
 	}
 	return in, nil
@@ -223,7 +223,7 @@ func (in *guardEntry) leave() {
 		_ = in.sign(slotNobody)
 	}
 	in.unlock()
-	<-in.f.turn
+	<-in.f.mutex
 }
 
 func (in *guardEntry) unlock() {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -19,7 +19,7 @@ func (f *File) Examine(ctx context.Context) ([]store.Finding, error) {
 		return nil, err
 	}
 	defer v.leave()
-	m, err := ground.MountOf(f.folder)
+	m, err := mount.Of(f.folder)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, fmt.Errorf("guard %s: %w", f.path, err)
 	}
@@ -50,7 +50,7 @@ func (f *File) Examine(ctx context.Context) ([]store.Finding, error) {
 }
 
 // withoutLinks tells what guards a file on a network mount without links.
-func (v *visit) withoutLinks(m ground.Mount) store.Finding {
+func (v *visit) withoutLinks(m mount.Mount) store.Finding {
 	if v.options.AllowNetwork {
 		return finding("guard", store.Warn, "guard it on a mount whose server has hard links",
 			"a lock and the sidecar %s, by network=allow: a second writer is noticed, not prevented (%s)",

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 )
 
 // maxName is the longest file name on common file systems.
@@ -67,6 +67,6 @@ func (v *visit) inspect() (fs.FileInfo, error) {
 }
 
 // isRemote reports whether a mount's locks may not hold between machines.
-func isRemote(m ground.Mount) bool {
-	return m.Kind == ground.Network || m.Name == "fuse" || m.Name == "macfuse" || m.Name == "osxfuse"
+func isRemote(m mount.Mount) bool {
+	return m.Kind == mount.Network || m.Name == "fuse" || m.Name == "macfuse" || m.Name == "osxfuse"
 }

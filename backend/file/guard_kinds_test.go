@@ -17,7 +17,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -328,18 +328,18 @@ func TestGuardSidecarRemovedWhileWaitingForItIsMadeAnew(t *testing.T) {
 }
 
 func TestGuardKnowsNetworkMounts(t *testing.T) {
-	for _, m := range []ground.Mount{
-		{Name: "nfs", Kind: ground.Network}, {Name: "fuse", Kind: ground.Foreign}, {Name: "macfuse", Kind: ground.Foreign},
+	for _, m := range []mount.Mount{
+		{Name: "nfs", Kind: mount.Network}, {Name: "fuse", Kind: mount.Foreign}, {Name: "macfuse", Kind: mount.Foreign},
 	} {
 		if !isRemote(m) {
 			t.Errorf("%s is taken for a local disk", m.Name)
 		}
 	}
-	for _, m := range []ground.Mount{
-		{Name: "ext4", Kind: ground.Local},
-		{Name: "tmpfs", Kind: ground.Memory},
-		{Name: "vfat", Kind: ground.Foreign},
-		{Name: "overlay", Kind: ground.Overlay},
+	for _, m := range []mount.Mount{
+		{Name: "ext4", Kind: mount.Local},
+		{Name: "tmpfs", Kind: mount.Memory},
+		{Name: "vfat", Kind: mount.Foreign},
+		{Name: "overlay", Kind: mount.Overlay},
 		{},
 	} {
 		if isRemote(m) {

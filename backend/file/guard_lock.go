@@ -94,17 +94,17 @@ func (v *visit) startWaiting(ctx context.Context) *waiting {
 	return &waiting{f: v, ctx: ctx, began: now, deadline: now.Add(max(v.options.LockWait, 0))}
 }
 
-// takeTurn waits until no other call through the same File is inside.
-func (w *waiting) takeTurn() error {
+// lockMutex waits until no other call through the same File is inside.
+func (w *waiting) lockMutex() error {
 	select {
-	case w.f.turn <- struct{}{}:
+	case w.f.mutex <- struct{}{}:
 		return nil
 	default:
 	}
 	timer := time.NewTimer(time.Until(w.deadline))
 	defer timer.Stop()
 	select {
-	case w.f.turn <- struct{}{}:
+	case w.f.mutex <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return w.busy(nil)

@@ -12,9 +12,9 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 )
 
-// guardStageMark is part of every staged file's name, between the artifact's
+// guardStageInfix is part of every staged file's name, between the artifact's
 // name and 16 hex digits.
-const guardStageMark = ".croft-stage-"
+const guardStageInfix = ".croft-stage-"
 
 // guardStageAge is how old a staged file must be to count as left by a crash.
 // Its age counts from the last write to it.
@@ -22,15 +22,15 @@ const guardStageAge = time.Hour
 
 // guardIsStage reports whether a name belongs to a staged file.
 func guardIsStage(name string) bool {
-	at := strings.LastIndex(name, guardStageMark)
-	return at > 0 && name[0] == '.' && isHex(name[at+len(guardStageMark):], 16)
+	at := strings.LastIndex(name, guardStageInfix)
+	return at > 0 && name[0] == '.' && isHex(name[at+len(guardStageInfix):], 16)
 }
 
 // stagePrefix begins the names of this artifact's staged files. It cuts a long
 // name: the random digits that follow make each file's name unique.
 func (f *File) stagePrefix() string {
 	base := filepath.Base(f.path)
-	return "." + base[:min(len(base), maxName-len(guardStageMark)-17)] + guardStageMark
+	return "." + base[:min(len(base), maxName-len(guardStageInfix)-17)] + guardStageInfix
 }
 
 // guardStage is a file that shall become the artifact.
@@ -155,8 +155,8 @@ func (s *guardStage) sync() error {
 	return nil
 }
 
-// place renames the staged file over the artifact.
-func (s *guardStage) place() error {
+// install renames the staged file over the artifact.
+func (s *guardStage) install() error {
 	if err := s.f.fs.Rename(s.path, s.f.path); err != nil {
 		return err
 	}

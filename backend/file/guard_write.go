@@ -117,7 +117,7 @@ func (v *visit) commit(ctx context.Context, stamp fence.Stamp, s *guardStage) (g
 		return guard.Receipt{}, fmt.Errorf("%w; the content is unchanged, the mark may stand at token %d already",
 			err, stamp.Token)
 	}
-	if err := s.place(); err != nil {
+	if err := s.install(); err != nil {
 		return guard.Receipt{}, fmt.Errorf("guard %s: putting the new content in place: %w; "+
 			"the content is unchanged, the mark stands at token %d: "+
 			"write again, with the next number if your writes are numbered", v.path, err, stamp.Token)

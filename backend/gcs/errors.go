@@ -80,7 +80,7 @@ func (b *bucket) again(ctx context.Context, v verdict, try int) bool {
 	return false
 }
 
-// explain says what is wrong and what to do. right is the permission that the
+// explain names the fault and the remedy. right is the permission that the
 // request needs.
 func (b *bucket) explain(ctx context.Context, right string, err error) error {
 	if ctx.Err() != nil {

@@ -373,7 +373,7 @@ func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
 }
 
 // TestARenewalThatIsTurnedAwayHoldsNobodyUp: the other answers of its batch
-// wait for it. So the store soon gives up, and its keeper sends it again.
+// wait for it. So the store soon gives up, and its renewer sends it again.
 func TestARenewalThatIsTurnedAwayHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	server := testenv.GCS(t)

@@ -15,8 +15,8 @@ import (
 )
 
 // overtake holds a stale owner's write after it has looked at the mark, and
-// lets a newer owner act. It returns what is wrong afterwards. strip names the
-// conditions that the stale owner's client leaves out.
+// lets a newer owner act. It returns the fault that it finds afterwards, or "".
+// strip names the conditions that the stale owner's client leaves out.
 func overtake(t *testing.T, inMemory int, act func(ctx context.Context, newer *Guard) error, strip ...string) string {
 	t.Helper()
 	server := testenv.GCSExact(t)

@@ -77,7 +77,7 @@ func TestPlantedRecordsDecideNothing(t *testing.T) {
 	server, clock := testenv.GCS(t), storetest.NewClock()
 	st := open(t, server.Bucket(t), &Options{Connection: at(server.Endpoint), clock: clock.Now})
 	defer st.Close()
-	objectstest.Planted(t, objectstest.Place{
+	objectstest.Planted(t, objectstest.Harness{
 		Store: st, Layout: st.reg.layout, Advance: clock.Advance,
 		Put: func(tb testing.TB, o objectstest.Object) {
 			planted := &storage.Object{Name: o.Name, ContentType: "text/html", ContentEncoding: o.Encoding}

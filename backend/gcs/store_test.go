@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 			Wipe:    func(tb testing.TB) { wipe(tb, server, name) },
 			Advance: clock.Advance,
 			Slow:    true,
-			Crowd:   60,
+			MaxKeys: 60,
 		}
 	})
 }
@@ -44,10 +44,10 @@ func TestConformanceOnTheServersClock(t *testing.T) {
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
 				return open(tb, name, &Options{Connection: paged(server.Endpoint), Retention: o.Retention, SkipProbe: true})
 			},
-			Wipe:  func(tb testing.TB) { wipe(tb, server, name) },
-			Grain: 2 * time.Second,
-			Slow:  true,
-			Crowd: 60,
+			Wipe:    func(tb testing.TB) { wipe(tb, server, name) },
+			Grain:   2 * time.Second,
+			Slow:    true,
+			MaxKeys: 60,
 		}
 	})
 }

@@ -64,7 +64,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	s.asked(b)
 	for i := range b.answers {
 		if b.answers[i].Err == nil && (requests[i].Verb == tenure.Acquire || requests[i].Verb.ByHand()) {
-			s.sweeping.Granted()
+			s.sweeper.Granted()
 		}
 	}
 	return b.answers
@@ -122,7 +122,7 @@ func (s *Store) askAlone(ctx context.Context, b *batch, skipped []int) {
 		return
 	}
 	var all sync.WaitGroup
-	turn := make(chan struct{}, patientCalls)
+	slots := make(chan struct{}, patientCalls)
 	for len(skipped) > 0 {
 		n := 1
 		for n < len(skipped) && b.requests[skipped[n]].Key == b.requests[skipped[0]].Key {
@@ -130,9 +130,9 @@ func (s *Store) askAlone(ctx context.Context, b *batch, skipped []int) {
 		}
 		sameKey := skipped[:n]
 		skipped = skipped[n:]
-		turn <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-slots }()
 			b.fail(s.call(ctx, b, sameKey, true), errLocked)
 		})
 	}
@@ -144,8 +144,9 @@ func (s *Store) askAlone(ctx context.Context, b *batch, skipped []int) {
 // request has its answer. A patient call is for a single key and waits for its
 // row.
 func (s *Store) call(ctx context.Context, b *batch, todo []int, patient bool) (skipped []int) {
-	order, claims, ends := b.waves(todo)
-	args, err := b.arguments([]any{s.setAt(), s.waitMillis(), registered.Milliseconds(), patient, claims, ends}, order)
+	order, acquires, ends := b.waves(todo)
+	args, err := b.arguments(
+		[]any{s.setAt(), s.waitMillis(), registered.Milliseconds(), patient, acquires, ends}, order)
 	if err != nil {
 		b.fail(todo, err)
 		return nil

@@ -30,8 +30,8 @@
 // go to the store's hub, which wakes its waiters: see package internal/turns.
 // The table waiter has the queues: which stores wait for which key.
 //
-//   - The first watch opens the connection (link). Watches that come meanwhile
-//     wait for the same attempt. It stays open until it breaks or the store is
+//   - The first watch opens the connection. Watches that come meanwhile wait
+//     for the same attempt. It stays open until it breaks or the store is
 //     closed.
 //   - The listener probes the connection with a notification to itself. If that
 //     does not come back, a transaction pooler is in between. The store does
@@ -39,8 +39,8 @@
 //   - If the connection breaks, all watches end. Their owners poll, and may
 //     watch again. The next watch opens a new connection.
 //
-// The listener's mutex protects its link. It is never held while the server is
-// asked.
+// The listener's mutex protects its connection. It is never held while the
+// server is asked.
 //
 // # Waiting for work
 //

@@ -69,9 +69,9 @@ func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []w
 // transactions have locked some of the items, each of those is asked for alone.
 // So only these requests wait.
 //
-// An add with an idempotency key may mean any item, also one that a neighbour
-// in the batch names. So if requests go apart, those after such an add begin
-// when it has ended, and it begins when those before it have ended.
+// An add with an idempotency key may mean any item. Another request of the
+// batch may name the same item. So if requests go apart, such an add waits for
+// all requests before it, and all requests after it wait for the add.
 func (l *Ledger) slowPath(
 	ctx context.Context, requests []work.Request, answers []work.Answer, todo []int,
 ) (left []int, err error) {
@@ -178,11 +178,11 @@ func (l *Ledger) eachAlone(
 ) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	turn := make(chan struct{}, patientCalls)
+	slots := make(chan struct{}, patientCalls)
 	for _, same := range together(requests, todo) {
-		turn <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-slots }()
 			if err := l.byLaw(ctx, requests, answers, same, wait); err != nil {
 				clerk.Failed(answers, same, explain(ctx, err))
 			}

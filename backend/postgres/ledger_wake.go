@@ -27,13 +27,13 @@ type workListener struct {
 	log    *slog.Logger
 	warned sync.Once
 
-	mu     sync.Mutex // never held while the server is asked: claims look here
-	closed bool
-	link   *workLink // from the first attempt to open it until its end
+	mu         sync.Mutex // never held while the server is asked: claims look here
+	closed     bool
+	connection *workConnection // from the first attempt to open it until its end
 }
 
-// workLink is one connection that listens, with its waiters.
-type workLink struct {
+// workConnection is one connection that listens, with its waiters.
+type workConnection struct {
 	life    context.Context
 	cancel  context.CancelFunc
 	ready   chan struct{} // closed when it listens, or cannot
@@ -43,9 +43,9 @@ type workLink struct {
 
 // workWaiter is one call of Wake that still wants hints.
 type workWaiter struct {
-	queues []string // "" means the outbox
-	c      chan struct{}
-	link   *workLink
+	queues     []string // "" means the outbox
+	c          chan struct{}
+	connection *workConnection
 }
 
 // hint puts a hint into the channel. The caller holds the listener's mutex,
@@ -95,10 +95,10 @@ func (l *Ledger) Wake(ctx context.Context, wanted work.Wanted) (<-chan struct{},
 func (n *workListener) listens(queues ...string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.link == nil {
+	if n.connection == nil {
 		return false
 	}
-	for w := range n.link.waiters {
+	for w := range n.connection.waiters {
 		for _, q := range w.queues {
 			if slices.Contains(queues, q) {
 				return true
@@ -116,17 +116,17 @@ func (n *workListener) join(ctx context.Context, l *Ledger, w *workWaiter) error
 		defer n.mu.Unlock()
 		return errLedgerClosed
 	}
-	if n.link == nil {
-		n.link = &workLink{ready: make(chan struct{}), waiters: map[*workWaiter]struct{}{}}
-		n.link.life, n.link.cancel = context.WithCancel(context.Background())
-		go n.listen(l, n.link)
+	if n.connection == nil {
+		n.connection = &workConnection{ready: make(chan struct{}), waiters: map[*workWaiter]struct{}{}}
+		n.connection.life, n.connection.cancel = context.WithCancel(context.Background())
+		go n.listen(l, n.connection)
 	}
-	w.link = n.link
-	w.link.waiters[w] = struct{}{}
+	w.connection = n.connection
+	w.connection.waiters[w] = struct{}{}
 	n.mu.Unlock()
 	select {
-	case <-w.link.ready:
-		return w.link.err
+	case <-w.connection.ready:
+		return w.connection.err
 	case <-ctx.Done():
 		n.leave(w)
 		return wait.Ended(ctx)
@@ -180,7 +180,7 @@ func (l *Ledger) listenAndProbe(ctx context.Context, conn *pgx.Conn) error {
 
 // listen opens the connection and passes hints on until it breaks. Then it
 // closes the channels of all waiters.
-func (n *workListener) listen(l *Ledger, k *workLink) {
+func (n *workListener) listen(l *Ledger, k *workConnection) {
 	defer n.broke(k)
 	conn, err := l.open(k.life)
 	if err != nil {
@@ -233,10 +233,10 @@ func (n *workListener) hear(queue string) {
 func (n *workListener) hint(whom func(*workWaiter) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.link == nil {
+	if n.connection == nil {
 		return
 	}
-	for w := range n.link.waiters {
+	for w := range n.connection.waiters {
 		if whom(w) {
 			w.hint()
 		}
@@ -247,7 +247,7 @@ func (n *workListener) hint(whom func(*workWaiter) bool) {
 func (n *workListener) leave(w *workWaiter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k := w.link
+	k := w.connection
 	if _, there := k.waiters[w]; !there {
 		return
 	}
@@ -260,7 +260,7 @@ func (n *workListener) leave(w *workWaiter) {
 
 // broke ends all hints of a connection. Its waiters poll, or wait anew. A newer
 // connection goes on.
-func (n *workListener) broke(k *workLink) {
+func (n *workListener) broke(k *workConnection) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for w := range k.waiters {
@@ -270,10 +270,10 @@ func (n *workListener) broke(k *workLink) {
 	n.end(k)
 }
 
-func (n *workListener) end(k *workLink) {
+func (n *workListener) end(k *workConnection) {
 	k.cancel()
-	if n.link == k {
-		n.link = nil
+	if n.connection == k {
+		n.connection = nil
 	}
 }
 
@@ -282,8 +282,8 @@ func (n *workListener) end(k *workLink) {
 func (n *workListener) move() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.link != nil {
-		n.link.cancel()
+	if n.connection != nil {
+		n.connection.cancel()
 	}
 }
 
@@ -291,7 +291,7 @@ func (n *workListener) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
-	if n.link != nil {
-		n.link.cancel()
+	if n.connection != nil {
+		n.connection.cancel()
 	}
 }

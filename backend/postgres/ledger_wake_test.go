@@ -66,26 +66,26 @@ func TestNobodyWaitsForAConnectionThatDoesNotOpen(t *testing.T) {
 func TestTheEndOfAnOldConnectionLeavesTheNextAlone(t *testing.T) {
 	t.Parallel()
 	var n workListener
-	open := func() *workLink {
-		k := &workLink{ready: make(chan struct{}), waiters: map[*workWaiter]struct{}{}}
+	open := func() *workConnection {
+		k := &workConnection{ready: make(chan struct{}), waiters: map[*workWaiter]struct{}{}}
 		k.life, k.cancel = context.WithCancel(context.Background())
-		n.link = k
+		n.connection = k
 		return k
 	}
-	enter := func(k *workLink) *workWaiter {
-		w := &workWaiter{queues: []string{"q"}, c: make(chan struct{}, 1), link: k}
+	enter := func(k *workConnection) *workWaiter {
+		w := &workWaiter{queues: []string{"q"}, c: make(chan struct{}, 1), connection: k}
 		k.waiters[w] = struct{}{}
 		return w
 	}
 	old := open()
 	n.leave(enter(old))
-	if n.link != nil || old.life.Err() == nil {
+	if n.connection != nil || old.life.Err() == nil {
 		t.Fatal("a connection without waiters goes on")
 	}
 	next := open()
 	w := enter(next)
 	n.broke(old)
-	if n.link != next || next.life.Err() != nil {
+	if n.connection != next || next.life.Err() != nil {
 		t.Fatal("the next connection has ended")
 	}
 	n.hear("q")

@@ -45,10 +45,10 @@ type listener struct {
 	id       string        // names the store in queues
 	farewell time.Duration // how long close tries to step out of queues; longer in tests
 
-	mu     sync.Mutex
-	link   *link // nil while there is none
-	cannot cannot
-	closed bool
+	mu         sync.Mutex
+	connection *connection // nil while there is none
+	cannot     cannot
+	closed     bool
 }
 
 // cannot remembers that the server cannot notify, and why.
@@ -58,9 +58,9 @@ type cannot struct {
 	warned sync.Once
 }
 
-// link is one connection that listens, from the first attempt to open it to its
-// end.
-type link struct {
+// connection is a connection that listens, from the first attempt to open it to
+// its end.
+type connection struct {
 	life    context.Context
 	cancel  context.CancelFunc
 	ready   chan struct{} // closed when it listens, or cannot
@@ -85,11 +85,11 @@ func (l *listener) listening(ctx context.Context) error {
 		defer l.mu.Unlock()
 		return ErrClosed
 	}
-	k := l.link
+	k := l.connection
 	if k == nil {
-		k = &link{ready: make(chan struct{}), ended: make(chan struct{})}
+		k = &connection{ready: make(chan struct{}), ended: make(chan struct{})}
 		k.life, k.cancel = context.WithCancel(context.Background())
-		l.link = k
+		l.connection = k
 		go l.run(k)
 	}
 	l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *listener) listening(ctx context.Context) error {
 }
 
 // run opens the connection and listens until it breaks.
-func (l *listener) run(k *link) {
+func (l *listener) run(k *connection) {
 	defer close(k.ended)
 	defer k.cancel()
 	defer l.broke(k)
@@ -170,18 +170,18 @@ func (l *listener) hear(payload string) {
 func (l *listener) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.link != nil {
-		l.link.cancel()
+	if l.connection != nil {
+		l.connection.cancel()
 	}
 }
 
 // broke ends all watches, and the announcements of acts. Their owners go on by
 // polling, and may watch again.
-func (l *listener) broke(k *link) {
+func (l *listener) broke(k *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.link == k {
-		l.link = nil
+	if l.connection == k {
+		l.connection = nil
 		l.store.hub.Broke()
 	}
 }
@@ -193,7 +193,7 @@ func (l *listener) close() {
 	l.store.hub.End(ctx)
 	l.mu.Lock()
 	l.closed = true
-	k := l.link
+	k := l.connection
 	l.mu.Unlock()
 	if k != nil {
 		k.cancel()

@@ -55,13 +55,13 @@ const tablesVersion = 10
 // setup makes the schema when a statement finds it missing. A server that has
 // the schema is asked nothing extra.
 type setup struct {
-	pool *pgxpool.Pool
-	sql  *queries
-	turn chan struct{} // a lock: one migration at a time in this client
+	pool  *pgxpool.Pool
+	sql   *queries
+	mutex chan struct{} // one migration at a time in this client; a context can end the wait
 }
 
 func newSetup(pool *pgxpool.Pool, sql *queries) *setup {
-	return &setup{pool: pool, sql: sql, turn: make(chan struct{}, 1)}
+	return &setup{pool: pool, sql: sql, mutex: make(chan struct{}, 1)}
 }
 
 // readCommitted is the level of Croft's own transactions, whatever the role's
@@ -78,8 +78,8 @@ const migrationLock = 0x63726f66745f7067
 // there. Its next transaction sees the schema, so migrate tries again.
 func (s *setup) migrate(ctx context.Context) (err error) {
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.mutex <- struct{}{}:
+		defer func() { <-s.mutex }()
 	case <-ctx.Done():
 		return wait.Ended(ctx)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/sweep"
 	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
@@ -46,7 +46,7 @@ type Store struct {
 	lockWait  time.Duration
 	now       func() time.Time
 	ownsPool  bool // Close closes the pool
-	sweeping  chore.Chore
+	sweeper   sweep.Runner
 	listener  *listener
 	hub       *turns.Hub
 
@@ -87,8 +87,8 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 	if s.lockWait < time.Millisecond {
 		s.lockWait = 2 * time.Second
 	}
-	s.sweeping.Every, s.sweeping.Longest = o.SweepEvery, 30*time.Second
-	s.sweeping.Do = func(ctx context.Context) { _, _, _, _ = s.sweepFrom(ctx, nil) }
+	s.sweeper.Every, s.sweeper.Longest = o.SweepEvery, 30*time.Second
+	s.sweeper.Do = func(ctx context.Context) { _, _, _, _ = s.sweepFrom(ctx, nil) }
 	log := o.Log
 	if log == nil {
 		log = slog.Default()
@@ -127,7 +127,7 @@ func (s *Store) usable(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
-		s.sweeping.Close()
+		s.sweeper.Close()
 		s.listener.close()
 		if s.ownsPool {
 			s.pool.Close()

@@ -107,7 +107,7 @@ var errLost = errors.New("postgres: the connection that listens has just been lo
 func (l *listener) Subscribe(_ context.Context, key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.link == nil || !l.link.listens {
+	if l.connection == nil || !l.connection.listens {
 		return errLost
 	}
 	l.store.hub.Opened(key)

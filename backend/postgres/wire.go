@@ -53,9 +53,9 @@ func (b *batch) fail(todo []int, err error) {
 
 // waves orders requests as the server takes them. In each wave a key occurs
 // once. The acquires of a wave come first, and each part is ordered by key.
-// claims and ends say where the acquires of each wave end, and the wave. todo
+// acquires and ends say where the acquires of each wave end, and the wave. todo
 // must have the requests of a key together and in their order.
-func (b *batch) waves(todo []int) (order []int, claims, ends []int32) {
+func (b *batch) waves(todo []int) (order []int, acquires, ends []int32) {
 	var waves [][2][]int // of each wave: acquires, then others
 	depth := 0
 	for n, i := range todo {
@@ -74,11 +74,11 @@ func (b *batch) waves(todo []int) (order []int, claims, ends []int32) {
 	}
 	for _, w := range waves {
 		order = append(order, w[0]...)
-		claims = append(claims, int32(len(order)))
+		acquires = append(acquires, int32(len(order)))
 		order = append(order, w[1]...)
 		ends = append(ends, int32(len(order)))
 	}
-	return order, claims, ends
+	return order, acquires, ends
 }
 
 // arguments adds to args one array for each field of a request.

@@ -18,7 +18,7 @@
 --   A..4  the terms before the newest. Term n is in letter n % 31: see LETTERS.
 --   w     the stores that wait for the key, in their order: see WAITER
 --
--- A record that no claim needs any more counts as missing at once. Redis
+-- A record that no acquire needs any more counts as missing at once. Redis
 -- expires it some time later, so that not every change has to set its expiry.
 --
 -- The reply is one string: the time, and for each request its outcome and the
@@ -56,7 +56,7 @@
 
 --# A record begins with its head: state, ended, whether stores may wait;
 --# expires, deadline, renewed, ttl, matters, succeeded, grid, hold, progressed,
---# and the length of its progress. A claim needs the record until "matters",
+--# and the length of its progress. An acquire needs the record until "matters",
 --# whatever its deadline is. Then comes the term, which does not change: cause,
 --# every, token, acquired, terms, transfers, grant, and the lengths of its
 --# other texts.
@@ -238,7 +238,7 @@ for i = 2, #KEYS do
       outcome = ON_HOLD
     elseif record and every > 0 and succeeded ~= 0 and now < succeeded + (every
       - (succeeded - (every == period and grid ~= 0 and grid or succeeded) + math.floor(every / 2)) % every) then
-      outcome = IN_PERIOD -- in the slot of the last success: see tenure.Record.Due
+      outcome = IN_PERIOD -- in the window of the last success: see tenure.Record.Due
     else
       outcome, new_state, message = GRANTED, HELD, TAKEN
       if above > 0 and (not record or above >= token) then
@@ -385,7 +385,7 @@ for i = 2, #KEYS do
   -- The change ----------------------------------------------------------------
 
   if record_changed then
-    local leaves = max(matters, deadline, renewed) + retention -- from then on no claim needs the record
+    local leaves = max(matters, deadline, renewed) + retention -- from then on no acquire needs the record
     local sets_expiry = expires < leaves or expires > leaves + retention / 4
     if sets_expiry then expires = math.ceil(leaves + retention / 8) end
 

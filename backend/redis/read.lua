@@ -26,7 +26,7 @@ for i, key in ipairs(KEYS) do
   elseif kept.err then -- the key is no hash
     parts[1] = '!'
   else
-    local gone = false -- no claim needs it any more, whether or not it has expired yet
+    local gone = false -- no acquire needs it any more, whether or not it has expired yet
     if kept[1] and #kept[1] > 68 then
       local _, _, _, _, deadline, renewed, _, matters = struct.unpack('<BBBddddd', kept[1])
       gone = math.max(matters, deadline, renewed) + retention <= now

@@ -82,7 +82,7 @@ func (s *Store) stood(name string, req *tenure.Request, said verdict) {
 // and the channel of operators' acts.
 //
 // The server may forbid the channel of acts and allow those of keys. It then
-// refuses every command that names the channel of acts, even one that also
+// refuses every command that names the channel of acts, even if it also
 // subscribes to keys. So the listener asks about that channel in a command of
 // its own. It gives the channel up if a check of it has no answer by the time
 // of the next check.

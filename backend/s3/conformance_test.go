@@ -71,7 +71,7 @@ func place(tb testing.TB) storetest.Harness {
 		Wipe:    func(tb testing.TB) { wipe(tb, server, client) },
 		Advance: clock.Advance,
 		Slow:    true,
-		Crowd:   60,
+		MaxKeys: 60,
 	}
 }
 
@@ -93,10 +93,10 @@ func TestConformanceOnTheServersClock(t *testing.T) {
 			Open: func(tb testing.TB, o storetest.Options) store.Store {
 				return open(tb, server, client, Options{Retention: o.Retention})
 			},
-			Wipe:  func(tb testing.TB) { wipe(tb, server, client) },
-			Grain: 2 * grain,
-			Slow:  true,
-			Crowd: 60,
+			Wipe:    func(tb testing.TB) { wipe(tb, server, client) },
+			Grain:   2 * grain,
+			Slow:    true,
+			MaxKeys: 60,
 		}
 	})
 }

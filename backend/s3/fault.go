@@ -96,7 +96,7 @@ var (
 	ErrNoBucket = errors.New("no such bucket")
 )
 
-// explain says what is wrong and what to do about it. It wraps the SDK's error.
+// explain wraps an error of the SDK. It names the fault and the remedy.
 func (b *bucket) explain(err error) error {
 	objects.HideQuery(err)
 	status, code := answerOf(err)

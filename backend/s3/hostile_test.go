@@ -131,7 +131,7 @@ func TestPlantedRecordsDecideNothing(t *testing.T) {
 	t.Parallel()
 	server, clock := testenv.S3(t), storetest.NewClock()
 	st := open(t, server, dial(server), Options{now: clock.Now})
-	objectstest.Planted(t, objectstest.Place{
+	objectstest.Planted(t, objectstest.Harness{
 		Store: st, Layout: st.reg.layout, Advance: clock.Advance,
 		Put: func(tb testing.TB, o objectstest.Object) {
 			plant(tb, server, o.Name, o.Data, func(in *awss3.PutObjectInput) {

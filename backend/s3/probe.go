@@ -43,9 +43,9 @@ const probeAge = 7 * 24 * time.Hour
 // it has read.
 var probed sync.Map
 
-// probeMark is the result that a trial leaves in the bucket for the next
+// probeResult is the result that a trial leaves in the bucket for the next
 // process.
-type probeMark struct {
+type probeResult struct {
 	Croft    int       `json:"croft"`
 	Endpoint string    `json:"endpoint"`
 	Honoured []string  `json:"honoured"`
@@ -74,9 +74,10 @@ func (b *bucket) check(ctx context.Context, layout objects.Layout) error {
 	o, err := b.get(ctx, name)
 	switch {
 	case err == nil:
-		var mark probeMark
-		if json.Unmarshal(o.data, &mark) == nil && mark.Croft == objects.Format && mark.Endpoint == b.endpoint() &&
-			len(mark.Honoured) == len(conditions) && o.date.Sub(mark.At).Abs() < probeAge {
+		var result probeResult
+		if json.Unmarshal(o.data, &result) == nil &&
+			result.Croft == objects.Format && result.Endpoint == b.endpoint() &&
+			len(result.Honoured) == len(conditions) && o.date.Sub(result.At).Abs() < probeAge {
 			probed.Store(id, true)
 			return nil
 		}
@@ -89,7 +90,7 @@ func (b *bucket) check(ctx context.Context, layout objects.Layout) error {
 	}
 	probed.Store(id, true)
 	// If this fails, the next process only has to try again.
-	if data, err := json.Marshal(probeMark{objects.Format, b.endpoint(), conditions, tried.date}); err == nil {
+	if data, err := json.Marshal(probeResult{objects.Format, b.endpoint(), conditions, tried.date}); err == nil {
 		_, _ = b.swap(ctx, name, o.tag, data)
 	}
 	return nil

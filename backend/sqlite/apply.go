@@ -41,7 +41,7 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 	s.awaited(file, mine, answers)
 	for i := range answers {
 		if answers[i].Err == nil && (mine[i].Verb == tenure.Acquire || mine[i].Verb.ByHand()) {
-			s.sweeps.Granted()
+			s.sweeper.Granted()
 		}
 	}
 	return answers

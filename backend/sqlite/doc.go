@@ -38,9 +38,9 @@
 // # The ledger
 //
 // A [Ledger] makes its transactions on connections of the pool, one at a time
-// in a process: the channel turn holds a token while one is under way. Requests
-// that come meanwhile wait in a queue and share the next transaction. A
-// transaction that has begun goes on if its caller leaves.
+// in a process: the channel mutex holds a token while one is under way.
+// Requests that come meanwhile wait in a queue and share the next transaction.
+// A transaction that has begun goes on if its caller leaves.
 //
 // # Files that move or lose their log
 //

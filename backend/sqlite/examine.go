@@ -9,7 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 )
@@ -56,7 +56,7 @@ func (s *Store) examineVersion(ctx context.Context, b *base) []store.Finding {
 
 func (s *Store) examineMount(_ context.Context, b *base) []store.Finding {
 	const tier = "consistent on this one machine: every change is one transaction, on the disk before it is confirmed"
-	m, err := ground.MountOf(b.file)
+	m, err := mount.Of(b.file)
 	if err != nil {
 		return found("tier", store.Warn, "make sure that it is a local disk",
 			"not known: the file system cannot be told: %v", err)
@@ -65,28 +65,28 @@ func (s *Store) examineMount(_ context.Context, b *base) []store.Finding {
 }
 
 // gradeMount says how far a database can rely on a file system, and why.
-func gradeMount(m ground.Mount, tier string) []store.Finding {
+func gradeMount(m mount.Mount, tier string) []store.Finding {
 	const check = "file system"
 	ok, weak := found("tier", store.OK, "", "%s", tier), func(why string) []store.Finding {
 		return found("tier", store.Warn, "choose a local disk, or a store with a server",
 			"not known: it rests on %s", why)
 	}
 	switch m.Kind {
-	case ground.Local:
+	case mount.Local:
 		return append(ok, found(check, store.OK, "", "%s, a local disk", m.Name)...)
-	case ground.Memory:
+	case mount.Memory:
 		return append(ok, found(check, store.OK, "",
 			"%s, in memory: everything is forgotten at reboot, when all its holders are gone as well", m.Name)...)
-	case ground.Network:
+	case mount.Network:
 		return append(
 			found("tier", store.Bad, "choose a local disk, or a store with a server", "none between machines"),
 			found(check, store.Bad, "choose a local disk, or a store with a server",
 				"%s, over the network: SQLite's locks and shared memory do not hold between machines; "+
 					"it was allowed by network=allow", m.Name)...)
-	case ground.Overlay:
+	case mount.Overlay:
 		return append(ok, found(check, store.Warn, "mount a volume that all containers share, and put the file there",
 			"%s, as in a container: what is written here is seen by this container alone and goes with it", m.Name)...)
-	case ground.Foreign:
+	case mount.Foreign:
 		return append(weak("what is behind this file system"),
 			found(check, store.Warn, "prefer a local disk with ext4, xfs, btrfs or apfs",
 				"%s, whose promises about locks, shared memory and syncs are those of what is behind it", m.Name)...)
@@ -96,7 +96,7 @@ func gradeMount(m ground.Mount, tier string) []store.Finding {
 			"%s", m.Name)...)
 }
 
-func examineSpace(m ground.Mount) []store.Finding {
+func examineSpace(m mount.Mount) []store.Finding {
 	level := store.OK
 	share := 100 * float64(m.Free) / float64(max(m.Size, 1))
 	if m.Free < 10<<20 || share < 5 {
@@ -179,7 +179,7 @@ func (s *Store) examinePermissions(_ context.Context, b *base) []store.Finding {
 
 func (s *Store) examineFolder(_ context.Context, b *base) []store.Finding {
 	const check = "sync folder"
-	if service, where := ground.SyncedBy(fsys.OS{}, b.file); service != "" {
+	if service, where := mount.SyncedBy(fsys.OS{}, b.file); service != "" {
 		return found(check, store.Bad, "choose a folder that nothing copies between machines",
 			"%s copies it (%s)", service, where)
 	}

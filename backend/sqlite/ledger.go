@@ -23,7 +23,7 @@ func init() { work.Register("sqlite", openLedgerURL) }
 // Requests that come during a transaction share the next one.
 type Ledger struct {
 	store *Store        // opens the file, and opens it again if it was moved
-	turn  chan struct{} // holds a token while a transaction is under way
+	mutex chan struct{} // holds a token while a transaction is under way
 
 	mu     sync.Mutex
 	queued []*batch // waiting for the next transaction
@@ -48,7 +48,7 @@ func OpenLedger(ctx context.Context, path string, o *Options) (*Ledger, error) {
 // write after it has read, if another has written in between.
 func NewLedger(db *sql.DB, o *Options) *Ledger { return newLedger(New(db, o)) }
 
-func newLedger(s *Store) *Ledger { return &Ledger{store: s, turn: make(chan struct{}, 1)} }
+func newLedger(s *Store) *Ledger { return &Ledger{store: s, mutex: make(chan struct{}, 1)} }
 
 // openLedgerURL opens the ledger in the file that a store's URL names.
 func openLedgerURL(ctx context.Context, u *url.URL) (work.Ledger, error) {
@@ -81,25 +81,25 @@ func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 // same file. They take effect when the caller commits it.
 func (l *Ledger) In(tx *sql.Tx) work.Operations { return &ledgerTx{ledger: l, session: tx} }
 
-// within waits for its turn and calls do in a transaction of the ledger's own.
+// within waits for the mutex and calls do in a transaction of the ledger's own.
 // It returns soon after ctx ends. A transaction that has begun goes on.
 func (l *Ledger) within(ctx context.Context, do func(ctx context.Context, tx *ledgerTx) error) error {
 	if err := l.store.usable(ctx); err != nil {
 		return err
 	}
 	select {
-	case l.turn <- struct{}{}:
+	case l.mutex <- struct{}{}:
 	case <-ctx.Done():
 		return wait.Ended(ctx)
 	}
 	done := make(chan error, 1)
 	if !l.store.background(func() {
-		defer func() { <-l.turn }()
+		defer func() { <-l.mutex }()
 		bounded, cancel := l.store.untilClosed(l.longest())
 		defer cancel()
 		done <- l.transact(bounded, do)
 	}) {
-		<-l.turn
+		<-l.mutex
 		return ErrClosed
 	}
 	select {
@@ -190,16 +190,16 @@ func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answ
 	l.queued = append(l.queued, b)
 	l.mu.Unlock()
 	select {
-	case l.turn <- struct{}{}:
+	case l.mutex <- struct{}{}:
 		if !l.store.background(func() {
-			defer func() { <-l.turn }()
+			defer func() { <-l.mutex }()
 			// One transaction may not reach b if many batches are before it,
 			// and no other goroutine may come to make the next.
 			for l.isQueued(b) {
 				l.carryOutQueued()
 			}
 		}) {
-			<-l.turn
+			<-l.mutex
 			return clerk.Failed(b.answers, b.todo, ErrClosed)
 		}
 	case <-b.done: // another caller's transaction has included it

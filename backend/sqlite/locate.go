@@ -11,7 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 )
 
 // cleanPath makes a path absolute. It refuses names that SQLite or its driver
@@ -51,7 +51,7 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w store %s: %s", fence.ErrInvalid, path, fmt.Sprintf(format, args...))
 	}
-	if service, where := ground.SyncedBy(fsys.OS{}, path); service != "" {
+	if service, where := mount.SyncedBy(fsys.OS{}, path); service != "" {
 		return "", nil, refuse("%s copies the files there between machines (%s), while they change and one by one: "+
 			"two machines would hold a lease at once, and the copy of a database in use is no database; "+
 			"choose a folder that nothing copies", service, where)
@@ -63,7 +63,7 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
 		return "", nil, refuse("%s is not a folder; choose another", folder)
 	}
-	if m, err := ground.MountOf(folder); err == nil && !o.AllowNetwork {
+	if m, err := mount.Of(folder); err == nil && !o.AllowNetwork {
 		if reason := unfit(m); reason != "" {
 			return "", nil, refuse("%s", reason)
 		}
@@ -107,8 +107,8 @@ func locate(path string, o *Options, mayMake bool) (file string, info fs.FileInf
 }
 
 // unfit says why a database must not lie on a mount. It returns "" if it may.
-func unfit(m ground.Mount) string {
-	if m.Kind != ground.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
+func unfit(m mount.Mount) string {
+	if m.Kind != mount.Network && m.Name != "fuse" && m.Name != "macfuse" && m.Name != "osxfuse" {
 		return ""
 	}
 	return fmt.Sprintf("it lies on a network or FUSE mount (%s), where SQLite's locks and shared memory do not hold "+

@@ -14,7 +14,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/ground"
+	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -183,10 +183,10 @@ func TestURLs(t *testing.T) {
 // the doctor about such mounts, because none is at hand.
 func TestNetworkMountsAreNotForSQLite(t *testing.T) {
 	t.Parallel()
-	for kind, want := range map[ground.Kind]store.Level{
-		ground.Local: store.OK, ground.Memory: store.OK, ground.Network: store.Bad, ground.Foreign: store.Warn, ground.Overlay: store.Warn, ground.Unknown: store.Warn,
+	for kind, want := range map[mount.Kind]store.Level{
+		mount.Local: store.OK, mount.Memory: store.OK, mount.Network: store.Bad, mount.Foreign: store.Warn, mount.Overlay: store.Warn, mount.Unknown: store.Warn,
 	} {
-		findings := gradeMount(ground.Mount{Name: "some", Kind: kind}, "fine")
+		findings := gradeMount(mount.Mount{Name: "some", Kind: kind}, "fine")
 		if got := level(findings, "file system"); got != want {
 			t.Errorf("kind %d is %s, want %s", kind, got, want)
 		}
@@ -196,12 +196,12 @@ func TestNetworkMountsAreNotForSQLite(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range []ground.Mount{{Name: "nfs", Kind: ground.Network}, {Name: "fuse", Kind: ground.Foreign}} {
+	for _, m := range []mount.Mount{{Name: "nfs", Kind: mount.Network}, {Name: "fuse", Kind: mount.Foreign}} {
 		if reason := unfit(m); !strings.Contains(reason, m.Name) || !strings.Contains(reason, "network=allow") {
 			t.Errorf("%s: %q", m.Name, reason)
 		}
 	}
-	for _, m := range []ground.Mount{{Name: "ext4", Kind: ground.Local}, {Name: "tmpfs", Kind: ground.Memory}, {Name: "overlay", Kind: ground.Overlay}, {}} {
+	for _, m := range []mount.Mount{{Name: "ext4", Kind: mount.Local}, {Name: "tmpfs", Kind: mount.Memory}, {Name: "overlay", Kind: mount.Overlay}, {}} {
 		if reason := unfit(m); reason != "" {
 			t.Errorf("%s: %q", m.Name, reason)
 		}

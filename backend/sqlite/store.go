@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/chore"
+	"github.com/croft-dev/croft/internal/sweep"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -83,7 +83,7 @@ type Store struct {
 	once    sync.Once
 	ended   sync.WaitGroup
 	watch   *watches
-	sweeps  chore.Chore
+	sweeper sweep.Runner
 }
 
 var (
@@ -143,8 +143,8 @@ func newStore(o *Options) *Store {
 		asked:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
-	s.sweeps.Every, s.sweeps.Longest = s.options.SweepEvery, 30*time.Second
-	s.sweeps.Do = func(ctx context.Context) { _ = s.sweepSomewhere(ctx) }
+	s.sweeper.Every, s.sweeper.Longest = s.options.SweepEvery, 30*time.Second
+	s.sweeper.Do = func(ctx context.Context) { _ = s.sweepSomewhere(ctx) }
 	s.watch = newWatches(s)
 	return s
 }
@@ -259,7 +259,7 @@ func (s *Store) Close() error {
 		s.mu.Lock()
 		close(s.closing)
 		s.mu.Unlock()
-		s.sweeps.Close()
+		s.sweeper.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), beginWait)
 		defer cancel()
 		s.watch.hub.End(ctx)

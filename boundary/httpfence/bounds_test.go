@@ -31,9 +31,8 @@ func (c counted) Close() error {
 	return c.Guard.Close()
 }
 
-// TestManyResourcesKeepFewGuardsOpen: each open guard may have
-// connections of its own. A gate still knows what was admitted at a guard that
-// was closed meanwhile.
+// TestManyResourcesKeepFewGuardsOpen: each open guard may have connections of
+// its own. A gate that has closed a guard still knows the mark there.
 func TestManyResourcesKeepFewGuardsOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -95,7 +94,7 @@ func TestAnOpenedResourceIsForgotten(t *testing.T) {
 	testEventually(t, func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return len(g.slots) == 0
+		return len(g.resources) == 0
 	})
 	two := w.gate(t, "two", impatient)
 	send(t, "PUT", serve(t, two), newer, "").want(t, "another gate", 200, "")

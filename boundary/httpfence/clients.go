@@ -75,10 +75,10 @@ func (c *clients) count(client string, n usage) {
 	}
 }
 
-// claim returns a refusal if a client may not have n more of something. It uses
-// used of it, and all clients together use all. It may always have least while
-// there is room.
-func claim(what string, used, all, n, most, least int64, retry time.Duration) error {
+// checkQuota returns a refusal if a client may not have n more of something. It
+// uses used of it, and all clients together use all. It may always have least
+// while there is room.
+func checkQuota(what string, used, all, n, most, least int64, retry time.Duration) error {
 	switch {
 	case all+n > most:
 		return &refusal{status: http.StatusServiceUnavailable, code: "held", retry: retry, say: fmt.Sprintf(
@@ -96,9 +96,9 @@ func claim(what string, used, all, n, most, least int64, retry time.Duration) er
 // one more resource.
 func (c *clients) admit(client string, fresh bool, o *Options) error {
 	u := c.of(client)
-	err := claim("writes", u.writes, c.all.writes, 1, int64(o.MaxWrites), 1, time.Second)
+	err := checkQuota("writes", u.writes, c.all.writes, 1, int64(o.MaxWrites), 1, time.Second)
 	if err == nil && fresh {
-		err = claim("resources", u.resources, c.all.resources, 1, int64(o.MaxResources), 1, o.Idle)
+		err = checkQuota("resources", u.resources, c.all.resources, 1, int64(o.MaxResources), 1, o.Idle)
 	}
 	return err
 }
@@ -110,7 +110,8 @@ func (a *arrival) keep(n, most, least int64) error {
 	c := &a.s.g.clients
 	a.s.g.mu.Lock()
 	defer a.s.g.mu.Unlock()
-	if err := claim("bytes of bodies", c.of(a.w.client).bytes, c.all.bytes, n, most, least, time.Second); err != nil {
+	err := checkQuota("bytes of bodies", c.of(a.w.client).bytes, c.all.bytes, n, most, least, time.Second)
+	if err != nil {
 		return err
 	}
 	a.bytes += n

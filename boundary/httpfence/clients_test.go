@@ -69,9 +69,9 @@ func TestOneClientHasItsShare(t *testing.T) {
 		refused(t, "a fourth resource", send(t, "PUT", front.URL+"/r/9", newer, ""))
 		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "one of the three", 200, "")
 		testEventually(t, func() bool {
-			clk.Advance(time.Hour) // the client may get its answer before the slot notes it
+			clk.Advance(time.Hour) // the client may get its answer before the gate notes it
 			p.gate.mu.Lock()
-			s := p.gate.slots["r/1"]
+			s := p.gate.resources["r/1"]
 			p.gate.mu.Unlock()
 			if s != nil {
 				s.releaseIdle(time.Hour)
@@ -152,15 +152,15 @@ func TestOneBodyIsReceivedWhileThereIsRoom(t *testing.T) {
 func TestManyUnusedResourcesAreKeptForLess(t *testing.T) {
 	g := newWorld().gate(t, "one", func(o *Options) { o.Idle = time.Minute })
 	for n, want := range map[int]time.Duration{0: time.Minute, 2*mostKept - 1: time.Minute, 10 * mostKept: 6 * time.Second} {
-		g.slots = map[string]*slot{}
+		g.resources = map[string]*resourceState{}
 		for i := range n {
-			g.slots[fmt.Sprint(i)] = nil
+			g.resources[fmt.Sprint(i)] = nil
 		}
 		if got := g.idle(); got != want {
 			t.Errorf("of %d resources, one is kept for %s; want %s", n, got, want)
 		}
 	}
-	g.slots = nil
+	g.resources = nil
 }
 
 // TestAClientIsAnAddress: of IPv6 it is a network, because one site has all of

@@ -45,7 +45,7 @@ func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) 
 // gate has seen. It only words a refusal that the store has made.
 func (g *Gate) shutOutAsSeen(w write) error {
 	g.mu.Lock()
-	s := g.slots[w.resource]
+	s := g.resources[w.resource]
 	g.mu.Unlock()
 	if s == nil {
 		return nil

@@ -32,12 +32,12 @@
 //
 // # How a gate works
 //
-// Each resource in use has a slot. A slot has a queue, and one write at a time
-// has the turn. The write that has the turn owns the slot's lease, mark and
+// Each resource in use has a state. It has a queue, and one write at a time has
+// the turn. The write that has the turn owns the resource's lease, mark and
 // doubt, without a lock. Only the newest mark seen, and whether a write is
 // inside, can be read without the turn: they are atomic. The gate's mutex
-// guards the table of slots and the usage of each client. No call to a store, a
-// guard or the service happens under a mutex.
+// guards the table of resources and the usage of each client. No call to a
+// store, a guard or the service happens under a mutex.
 //
 // A write passes through these states, on the goroutine of its request:
 //
@@ -51,7 +51,7 @@
 //     In doubt closes the resource. Then the turn passes on.
 //
 // One more goroutine per gate gives back the leases of idle resources. Close
-// takes the turn of every slot and keeps it.
+// takes the turn of every resource and keeps it.
 //
 // # What the terms of a lease tell
 //

@@ -33,7 +33,7 @@ type Gate struct {
 	clk clock.Clock
 
 	mu         sync.Mutex
-	slots      map[string]*slot
+	resources  map[string]*resourceState
 	clients    clients
 	closed     bool
 	tidying    bool
@@ -61,7 +61,7 @@ func NewGate(o Options) (*Gate, error) {
 		return nil, err
 	}
 	return &Gate{
-		o: o, clk: clock.System(), slots: map[string]*slot{}, clients: clients{each: map[string]*usage{}},
+		o: o, clk: clock.System(), resources: map[string]*resourceState{}, clients: clients{each: map[string]*usage{}},
 		done: make(chan struct{}), guardSlots: make(chan struct{}, mostOpenGuards),
 	}, nil
 }
@@ -100,9 +100,9 @@ func (g *Gate) read(r *http.Request) (write, error) {
 }
 
 // arrival is a write at the gate, from before its body is received until it has
-// been answered. It counts against its client, and keeps its slot in use.
+// been answered. It counts against its client, and keeps its resource in use.
 type arrival struct {
-	s     *slot
+	s     *resourceState
 	w     write
 	bytes int64 // how much of its body is kept; under the gate's mutex
 }
@@ -170,21 +170,21 @@ var errClosing = &refusal{
 	say: "this proxy is stopping; nothing was sent, try again",
 }
 
-// join returns the slot of a resource, and makes it if there is none. It counts
-// one more write of the client.
-func (g *Gate) join(resource, client string) (*slot, error) {
+// join returns the state of a resource, and makes it if there is none. It
+// counts one more write of the client.
+func (g *Gate) join(resource, client string) (*resourceState, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return nil, errClosing
 	}
-	s := g.slots[resource]
+	s := g.resources[resource]
 	if err := g.clients.admit(client, s == nil, &g.o); err != nil {
 		return nil, err
 	}
 	if s == nil {
-		s = &slot{g: g, resource: resource, client: client}
-		g.slots[resource] = s
+		s = &resourceState{g: g, resource: resource, client: client}
+		g.resources[resource] = s
 		g.clients.count(client, usage{resources: 1})
 		if !g.tidying {
 			g.tidying = true
@@ -206,7 +206,7 @@ func (g *Gate) part(a *arrival) {
 // idle is how long an unused resource is kept. If there are very many
 // resources, it is less than Idle, and the next write takes the lease again.
 func (g *Gate) idle() time.Duration {
-	return g.o.Idle / time.Duration(max(1, len(g.slots)/mostKept))
+	return g.o.Idle / time.Duration(max(1, len(g.resources)/mostKept))
 }
 
 // tidy gives back the leases of unused resources until the gate closes.
@@ -222,14 +222,14 @@ func (g *Gate) tidy() {
 		}
 		g.mu.Lock()
 		idle := g.idle()
-		slots := make([]*slot, 0, len(g.slots))
-		for _, s := range g.slots {
+		states := make([]*resourceState, 0, len(g.resources))
+		for _, s := range g.resources {
 			if s.users == 0 {
-				slots = append(slots, s)
+				states = append(states, s)
 			}
 		}
 		g.mu.Unlock()
-		for _, s := range slots {
+		for _, s := range states {
 			s.releaseIdle(idle)
 		}
 	}
@@ -249,14 +249,14 @@ func (g *Gate) Close(ctx context.Context) error {
 	}
 	g.closed = true
 	close(g.done)
-	slots := make([]*slot, 0, len(g.slots))
-	for _, s := range g.slots {
-		slots = append(slots, s)
+	states := make([]*resourceState, 0, len(g.resources))
+	for _, s := range g.resources {
+		states = append(states, s)
 	}
 	g.mu.Unlock()
 	var wait sync.WaitGroup
-	left := make(chan string, len(slots))
-	for _, s := range slots {
+	left := make(chan string, len(states))
+	for _, s := range states {
 		wait.Go(func() {
 			if s.turn.take(ctx, fence.Stamp{}, nil) == nil {
 				s.end(context.WithoutCancel(ctx)) // the turn is kept: nobody comes in any more

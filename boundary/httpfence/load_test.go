@@ -245,7 +245,7 @@ func TestTheTrialCatchesBrokenProxies(t *testing.T) {
 	t.Parallel()
 	for name, flaw := range map[string]func(*Gate){
 		"no serialisation":                     func(g *Gate) { g.flaw.unserialised = true },
-		"the slot is freed when clients leave": func(g *Gate) { g.flaw.freeOnLeave = true },
+		"the turn is freed when clients leave": func(g *Gate) { g.flaw.freeOnLeave = true },
 		"nothing settles":                      func(g *Gate) { g.settled, g.o.Settle = nil, 1 },
 		"two at once":                          func(g *Gate) { g.o.Client = nil },
 	} {

@@ -334,7 +334,7 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 				}
 			}
 			p.o.AnswerWithin = 30 * time.Second // enough for the rest, on any machine
-			testEventually(t, func() bool {     // the client may get its answer before the slot notes it
+			testEventually(t, func() bool {     // the client may get its answer before the gate notes it
 				r = send(t, "DELETE", front.URL+"/r/1", newer, "")
 				return r.problem == nil || r.problem.Code != "held"
 			})

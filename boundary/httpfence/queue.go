@@ -127,7 +127,7 @@ func (q *queue) refuse(mark fence.Mark) {
 func outranks(a, b fence.Stamp) bool { return a.Key == b.Key && a.Token > b.Token }
 
 // shutOut returns the refusal of a stamp that cannot be admitted while the mark
-// stands, or nil. It does not refuse a repeated number, which the slot judges,
+// stands, or nil. It does not refuse a repeated number, which admit judges,
 // nor a write without a stamp.
 func shutOut(mark fence.Mark, stamp fence.Stamp) error {
 	if mark.IsZero() || stamp == (fence.Stamp{}) {

@@ -17,7 +17,7 @@ func atGate(t *testing.T, g *Gate, n int) {
 	testEventually(t, func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		s := g.slots["r/1"]
+		s := g.resources["r/1"]
 		return s != nil && s.users == n
 	})
 }
@@ -84,7 +84,7 @@ func TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay(t *testing.T) {
 func waitsAt(g *Gate) func() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.slots["r/1"]
+	s := g.resources["r/1"]
 	return func() bool {
 		s.turn.mu.Lock()
 		defer s.turn.mu.Unlock()

@@ -239,7 +239,7 @@ func (w *world) lose(t testing.TB, g *Gate) {
 		t.Error(err)
 	}
 	g.mu.Lock()
-	lease := g.slots["r/1"].lease
+	lease := g.resources["r/1"].lease
 	g.mu.Unlock()
 	if err := lease.Report(ctx, "still there"); !errors.Is(err, croft.ErrNotOwned) {
 		t.Errorf("the gate's lease, when it was revoked: %v, want ErrNotOwned", err)

@@ -21,7 +21,7 @@ import (
 const closedMark = "closed"
 
 // ready makes sure that this gate has the resource and that it is open.
-func (s *slot) ready(ctx context.Context) error {
+func (s *resourceState) ready(ctx context.Context) error {
 	for {
 		if err := s.hold(ctx); err != nil {
 			return err
@@ -36,7 +36,7 @@ func (s *slot) ready(ctx context.Context) error {
 }
 
 // hold takes the lease unless the gate has it.
-func (s *slot) hold(ctx context.Context) error {
+func (s *resourceState) hold(ctx context.Context) error {
 	client := s.g.o.Client
 	if client == nil || s.lease != nil && s.lease.Err() == nil {
 		return nil
@@ -74,7 +74,7 @@ func (s *slot) hold(ctx context.Context) error {
 
 // terms returns the lease's record with the terms before it, if they can be
 // read.
-func (s *slot) terms(ctx context.Context) tenure.Record {
+func (s *resourceState) terms(ctx context.Context) tenure.Record {
 	rec := s.lease.Record()
 	if len(rec.History) < 2 && rec.Cause != tenure.First { // an answer may come without history
 		ctx, cancel := context.WithTimeout(ctx, markTimeout)
@@ -100,7 +100,7 @@ func follows(rec tenure.Record, token fence.Token) bool {
 	return false
 }
 
-func (s *slot) leaseless(err error) error {
+func (s *resourceState) leaseless(err error) error {
 	if errors.Is(err, croft.ErrHeld) {
 		return s.unavailable("held", time.Second,
 			"another gate has this resource and this one stands by; "+
@@ -113,7 +113,7 @@ func (s *slot) leaseless(err error) error {
 
 // assess closes the resource for a while if the terms before this one may have
 // left a write on its way.
-func (s *slot) assess(ctx context.Context, rec tenure.Record) {
+func (s *resourceState) assess(ctx context.Context, rec tenure.Record) {
 	if rec.Cause == tenure.First {
 		// This term is the first, or the store has forgotten the others.
 		if served, err := s.served(ctx); err != nil || served {
@@ -139,7 +139,7 @@ func (s *slot) assess(ctx context.Context, rec tenure.Record) {
 
 // served reports whether a gate may have served the resource before, and
 // records that this one does.
-func (s *slot) served(ctx context.Context) (bool, error) {
+func (s *resourceState) served(ctx context.Context) (bool, error) {
 	if s.recorded {
 		return true, nil
 	}
@@ -194,7 +194,7 @@ func unsettled(rec tenure.Record) (left, believed bool) {
 }
 
 // settle waits until a closed resource opens, and ends its term.
-func (s *slot) settle(ctx context.Context) error {
+func (s *resourceState) settle(ctx context.Context) error {
 	for {
 		now := s.g.clk.Now()
 		if s.over() {
@@ -230,12 +230,12 @@ func (s *slot) settle(ctx context.Context) error {
 }
 
 // over reports whether the write in doubt has settled.
-func (s *slot) over() bool {
+func (s *resourceState) over() bool {
 	return !s.doubt.forever && s.g.clk.Now() >= s.doubt.until && (s.g.settled == nil || s.g.settled(s.resource))
 }
 
 // reopen ends a closed term. Nothing is on its way any more.
-func (s *slot) reopen(ctx context.Context) {
+func (s *resourceState) reopen(ctx context.Context) {
 	s.doubt = nil
 	s.g.emit(gate.Event{Kind: gate.Opened, Resource: s.resource})
 	if s.lease != nil {
@@ -246,7 +246,7 @@ func (s *slot) reopen(ctx context.Context) {
 
 // tell writes into the term's record that it is closed. People read it, and
 // Reopen refuses without it.
-func (s *slot) tell(ctx context.Context) {
+func (s *resourceState) tell(ctx context.Context) {
 	if s.lease == nil || s.lease.Err() != nil || s.doubt == nil {
 		return
 	}
@@ -275,9 +275,9 @@ func legible(text string) string {
 }
 
 // releaseIdle gives the lease of a resource back that was unused for as long as
-// idle. It also opens a resource that has settled. It leaves a slot in use
+// idle. It also opens a resource that has settled. It leaves a resource in use
 // alone.
-func (s *slot) releaseIdle(idle time.Duration) {
+func (s *resourceState) releaseIdle(idle time.Duration) {
 	if !s.turn.try() {
 		return
 	}
@@ -294,7 +294,7 @@ func (s *slot) releaseIdle(idle time.Duration) {
 		s.g.mu.Lock()
 		gone := s.users == 0
 		if gone {
-			delete(s.g.slots, s.resource)
+			delete(s.g.resources, s.resource)
 			s.g.clients.count(s.client, usage{resources: -1})
 		}
 		s.g.mu.Unlock()
@@ -306,7 +306,7 @@ func (s *slot) releaseIdle(idle time.Duration) {
 }
 
 // end gives the lease back and closes the guard. The caller has the turn.
-func (s *slot) end(ctx context.Context) {
+func (s *resourceState) end(ctx context.Context) {
 	if s.lease != nil {
 		if s.doubt != nil && !s.over() {
 			_ = s.lease.Fail(ctx) // the next gate waits

@@ -231,7 +231,7 @@ func TestAGateFromWhichTheKeyWasTakenMayNotKnow(t *testing.T) {
 }
 
 // TestAnOperatorOpensWhatIsClosed: the operator can open a resource at once,
-// even one that would stay closed for ever. The store keeps a record. An open
+// even if it would stay closed for ever. The store keeps a record. An open
 // resource cannot be opened.
 func TestAnOperatorOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
@@ -408,7 +408,7 @@ func TestAnIdleGateLearnsFromTheTermsWhetherToStayClosed(t *testing.T) {
 }
 
 // TestWithoutLeasesADoubtIsKeptUntilItHasSettled: there are no terms that would
-// tell the next gate of the doubt. So the slot stays, although the resource is
+// tell the next gate of the doubt. So the state stays, although the resource is
 // idle.
 func TestWithoutLeasesADoubtIsKeptUntilItHasSettled(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 )
@@ -144,7 +144,7 @@ func step(enough func(ttl time.Duration) bool) time.Duration {
 // worst pause begins just before a renewal, and the holder's own deadline comes
 // a margin before the store's.
 func survives(ttl time.Duration) time.Duration {
-	t := keep.Terms{TTL: ttl}
+	t := renewal.Policy{TTL: ttl}
 	return ttl - t.Margin() - t.Interval()
 }
 
@@ -176,7 +176,7 @@ func (v *adviceView) advise() (ttl time.Duration, reason string) {
 	}
 	// Work that ends before the first renewal needs no longer TTL.
 	short := step(func(ttl time.Duration) bool {
-		return keep.Terms{TTL: ttl}.Interval() >= v.p99 && survives(ttl) > 2*v.late
+		return renewal.Policy{TTL: ttl}.Interval() >= v.p99 && survives(ttl) > 2*v.late
 	})
 	if short > 0 && short < longest {
 		return short, fmt.Sprintf("99 of 100 terms end within %s: %s covers them without a renewal, and after a "+

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
@@ -211,7 +211,7 @@ func (v *adviceView) renewed(rec tenure.Record, now time.Time) {
 		v.Left = &left
 	}
 	// A script may take a lease and never renew it. That is not late.
-	late := since - keep.Terms{TTL: rec.TTL}.Interval()
+	late := since - renewal.Policy{TTL: rec.TTL}.Interval()
 	if rec.Renewed.After(rec.Acquired) && late > v.late {
 		v.late, v.lateTTL = late, rec.TTL
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
@@ -44,7 +44,7 @@ func (w worker) work(key string, held, pause time.Duration) {
 		w.t.Fatal(a.Err)
 	}
 	q.Verb = tenure.Renew
-	every := keep.Terms{TTL: w.ttl}.Interval()
+	every := renewal.Policy{TTL: w.ttl}.Interval()
 	renewed := time.Duration(0)
 	for now := time.Duration(0); now < held; {
 		next := min(renewed+every, held)

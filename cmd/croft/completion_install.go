@@ -15,9 +15,9 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 )
 
-// completionMark is the last line of a file that install wrote. Install
+// completionTrailer is the last line of a file that install wrote. Install
 // replaces no other file.
-const completionMark = "# Written by \"croft completion install\", which may write it again.\n"
+const completionTrailer = "# Written by \"croft completion install\", which may write it again.\n"
 
 // installShells are the shells that look for completions in a user's folder.
 var installShells = []string{"bash", "zsh", "fish"}
@@ -85,7 +85,7 @@ func (a *app) installCompletion(root *cobra.Command, shell string, dryRun bool) 
 		}
 		var script bytes.Buffer
 		writeCompletion(root, shell, &script)
-		script.WriteString(completionMark)
+		script.WriteString(completionTrailer)
 		err := cli.ReplaceFile(path, func(w io.Writer) error {
 			_, err := script.WriteTo(w)
 			return err
@@ -151,7 +151,7 @@ func checkOwnCompletion(shell, path string) error {
 		if err != nil {
 			return err
 		}
-		if bytes.HasSuffix(text, []byte(completionMark)) {
+		if bytes.HasSuffix(text, []byte(completionTrailer)) {
 			return nil
 		}
 	}

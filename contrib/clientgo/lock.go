@@ -32,6 +32,13 @@
 //   - The times that the elector writes are not kept: the record has the
 //     store's. Coordinated leader election (Strategy, PreferredHolder) does not
 //     work. RecordEvent records nothing in Kubernetes.
+//
+// # States
+//
+// The lock starts no goroutine: its client renews the lease. A lock has no
+// lease, a lease that is alive, or a lost one. Only the event with which an
+// elector records that it has stopped lets a lost lease go. A mutex protects
+// the lease.
 package clientgo
 
 import (

@@ -8,6 +8,11 @@
 //
 // A lease alone does not stop a stale writer. Let every write that matters
 // carry [croft.Lease.Stamp].
+//
+// Neither starts a goroutine. A Locker keeps each grant until the task of that
+// name takes it. An Elector has a term while this process leads, protected by
+// its mutex. A term that has ended waits for its tasks before the lease is
+// released.
 package gocron
 
 import (

@@ -25,7 +25,7 @@ type (
 
 // agent runs an agent process.
 func agent(ctx context.Context, name, folder string) error {
-	ledger, err := work.Open(ctx, place(folder))
+	ledger, err := work.Open(ctx, storeURL(folder))
 	if err != nil {
 		return err
 	}

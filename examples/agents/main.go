@@ -79,7 +79,7 @@ func tell(ctx context.Context, out io.Writer, folder string) (err error) {
 		return err
 	}
 	defer tidy()
-	ledger, err := work.Open(ctx, place(folder))
+	ledger, err := work.Open(ctx, storeURL(folder))
 	if err != nil {
 		return err
 	}
@@ -148,8 +148,8 @@ func settle(folder string) (path string, tidy func(), err error) {
 	return path, func() {}, os.MkdirAll(path, 0o700)
 }
 
-// place returns the URL of the leases and of the ledger. One file has both.
-func place(folder string) string {
+// storeURL returns the URL of the leases and of the ledger. One file has both.
+func storeURL(folder string) string {
 	return "sqlite://" + filepath.ToSlash(filepath.Join(folder, "croft.db"))
 }
 
@@ -191,7 +191,7 @@ func end(cmd *exec.Cmd) {
 // dispatcher of effects. Each works under a lease, so they may run in every
 // process of a deployment.
 func (s *story) stewards(ctx context.Context, newsroom *newsroom) (stop func() error, err error) {
-	client, err := croft.Open(ctx, place(s.folder), nil)
+	client, err := croft.Open(ctx, storeURL(s.folder), nil)
 	if err != nil {
 		return nil, err
 	}

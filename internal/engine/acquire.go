@@ -7,7 +7,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -57,7 +57,7 @@ func (e *Engine) start(c *Call) {
 	a := &c.acquire
 	q := a.queue
 	a.started, a.poll = true, PollFirst
-	c.next, c.limit = e.now, max(a.end, keep.After(e.now, e.o.CallTimeout))
+	c.next, c.limit = e.now, max(a.end, renewal.After(e.now, e.o.CallTimeout))
 	if a.overdue {
 		a.overdue, a.woken = false, true
 		q.overdue--
@@ -65,7 +65,7 @@ func (e *Engine) start(c *Call) {
 	switch {
 	case q.holder != nil: // it learns at once when this client's lease ends
 		a.poll = PollMax
-		c.next = min(keep.After(e.now, PollMax), a.end)
+		c.next = min(renewal.After(e.now, PollMax), a.end)
 	case q.yield:
 		e.letOthersFirst(c)
 	}
@@ -114,7 +114,7 @@ func (e *Engine) setAcquireAlarm(c *Call) {
 	if a := c.attempt; a != nil {
 		switch {
 		case a.queued != nil:
-			at = keep.After(e.now, hungAfter)
+			at = renewal.After(e.now, hungAfter)
 			if c.alarm.index > 0 {
 				at = min(at, c.alarm.at) // hints must not delay the end of WaitFor
 			}
@@ -172,7 +172,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		acquire.burned++
 		c.next = e.now
 		if acquire.burned > 1 {
-			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
+			c.next = renewal.After(e.now, e.pauseOf(c, PollMax))
 		}
 		e.tryAcquire(c)
 	case errors.Is(err, fence.ErrInvalid):
@@ -185,7 +185,7 @@ func (e *Engine) acquireAnswered(c *Call, r *request, answer *store.Answer) {
 		c.unknown, acquire.unknown = err, true
 		e.event(Event{Kind: Unknown, Key: c.Request.Key, Verb: tenure.Acquire, Err: err})
 		if a.newest == nil && a.queued == nil {
-			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
+			c.next = renewal.After(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 	}
@@ -199,7 +199,7 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	q := a.queue
 	a.period = held.Why == tenure.WhyPeriod
 	over := e.now >= a.end || c.sees(held) ||
-		a.period && (c.Request.Every == tenure.Once || keep.After(e.now, held.Remaining()) > a.end)
+		a.period && (c.Request.Every == tenure.Once || renewal.After(e.now, held.Remaining()) > a.end)
 	q.refusal, q.every, q.at, q.asked = held, c.Request.Every, e.now, asked
 	if over {
 		e.leave(c.attempt)
@@ -214,9 +214,9 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	case q.watch == watched || q.holder != nil:
 		most = PollWatched
 	}
-	freed := max(held.Remaining(), 0) + time.Millisecond + keep.Spread(PollFirst, 0, 1, e.o.Random())
-	a.due = min(keep.After(e.now, freed), a.end)
-	c.next = min(keep.After(e.now, e.pauseOf(c, most)), a.due)
+	freed := max(held.Remaining(), 0) + time.Millisecond + renewal.Spread(PollFirst, 0, 1, e.o.Random())
+	a.due = min(renewal.After(e.now, freed), a.end)
+	c.next = min(renewal.After(e.now, e.pauseOf(c, most)), a.due)
 	if e.o.Watches && q.watch == unwatched && !a.watching {
 		q.watch, a.watching = opening, true
 		e.ready.Watch = append(e.ready.Watch, q.key)
@@ -242,11 +242,11 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	if a.sends > 1 {
 		first = min(first, a.first) // any copy may be the one that was granted
 	}
-	deadline := c.Terms.Until(first, r.sent, *answer)
-	if e.now >= deadline.Add(-c.Terms.Notice) {
+	deadline := c.Policy.Until(first, r.sent, *answer)
+	if e.now >= deadline.Add(-c.Policy.Notice) {
 		c.unknown = errTooOld
 		if a.newest == nil && a.queued == nil {
-			c.next = keep.After(e.now, e.pauseOf(c, PollMax))
+			c.next = renewal.After(e.now, e.pauseOf(c, PollMax))
 		}
 		e.setAcquireAlarm(c)
 		return
@@ -258,7 +258,7 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	l := e.newLease(c, a.request, answer, deadline, e.now)
 	if q.holder != nil {
 		// The store has just given that lease's key away.
-		e.stepLease(q.holder, keep.Doubted{})
+		e.stepLease(q.holder, renewal.Doubted{})
 	}
 	q.holder = l
 	c.Reply.Lease = l
@@ -271,7 +271,7 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 	e.tellOverdue(q)
 	if c.Guarded {
 		c.state = raising
-		e.alarms.set(&c.alarm, keep.Never)
+		e.alarms.set(&c.alarm, renewal.Never)
 		e.ready.Raise = append(e.ready.Raise, c)
 	} else {
 		e.acquired(c)
@@ -283,7 +283,7 @@ func (e *Engine) granted(c *Call, r *request, answer *store.Answer) {
 func (e *Engine) acquired(c *Call) {
 	rec := c.Reply.Lease.Record
 	e.event(Event{
-		Kind: Acquired, Key: rec.Key, Token: rec.Token, Cause: rec.Cause, TTL: c.Terms.TTL, Wait: e.now.Sub(c.began),
+		Kind: Acquired, Key: rec.Key, Token: rec.Token, Cause: rec.Cause, TTL: c.Policy.TTL, Wait: e.now.Sub(c.began),
 	})
 	e.reply(c, nil)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 )
 
 // actsAfter is how long the engine keeps a lease before it asks for hints about
@@ -36,7 +36,7 @@ type acts struct {
 func (e *Engine) watchActsSoon() {
 	a := &e.acts
 	if e.o.Acts && a.watch == unwatched && a.alarm.index == 0 {
-		e.alarms.set(&a.alarm, max(keep.After(e.now, actsAfter), a.earliest))
+		e.alarms.set(&a.alarm, max(renewal.After(e.now, actsAfter), a.earliest))
 	}
 }
 
@@ -49,7 +49,7 @@ func (e *Engine) watchActs() {
 // unwatchActs ends the hints, because no lease is left.
 func (e *Engine) unwatchActs() {
 	a := &e.acts
-	e.alarms.set(&a.alarm, keep.Never)
+	e.alarms.set(&a.alarm, renewal.Never)
 	if a.watch == opening || a.watch == watched {
 		a.watch = unwatched
 		e.ready.Unwatch = append(e.ready.Unwatch, Acts)
@@ -69,7 +69,7 @@ func (e *Engine) actsHint(h Hint, err error) {
 			return
 		}
 		for _, l := range slices.Clone(e.leases) {
-			e.stepLease(l, keep.Doubted{Once: true}) // may end the last lease, and with it the hints
+			e.stepLease(l, renewal.Doubted{Once: true}) // may end the last lease, and with it the hints
 		}
 	case Broken:
 		e.event(Event{Kind: Unwatched, Err: err})
@@ -84,7 +84,7 @@ func (e *Engine) actsHint(h Hint, err error) {
 func (e *Engine) retryActs(pause time.Duration) {
 	a := &e.acts
 	a.watch, a.pause = unwatched, pause
-	a.earliest = keep.After(e.now, keep.Spread(pause, 0.5, 1, e.o.Random()))
+	a.earliest = renewal.After(e.now, renewal.Spread(pause, 0.5, 1, e.o.Random()))
 	if len(e.leases) > 0 {
 		e.watchActsSoon()
 	}

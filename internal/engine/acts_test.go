@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -33,7 +33,7 @@ func TestALeaseTakenByAnOperatorEndsAtOnce(t *testing.T) {
 	r.take()
 	r.wantFlight(tenure.Renew)
 	r.answer()
-	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+	if l.Lost == nil || l.Lost.Loss != renewal.TakenOver {
 		t.Errorf("lost as %+v, want taken over", l.Lost)
 	}
 	if !slices.Equal(r.ready.Unwatch, []string{Acts}) {
@@ -54,7 +54,7 @@ func TestAnActBeforeTheFirstHintEndsTheLease(t *testing.T) {
 	r.take()
 	r.wantFlight(tenure.Renew)
 	r.answer()
-	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+	if l.Lost == nil || l.Lost.Loss != renewal.TakenOver {
 		t.Errorf("lost as %+v, want taken over", l.Lost)
 	}
 }
@@ -146,7 +146,7 @@ func TestALeaseIsDoubtedWhenItsKeyIsGrantedAgain(t *testing.T) {
 	r.e.Hint(r.now, "a", Acted, nil) // overtaken by the grant
 	r.take()
 	r.settle()
-	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+	if l.Lost == nil || l.Lost.Loss != renewal.TakenOver {
 		t.Errorf("lost as %+v, want taken over", l.Lost)
 	}
 	if next.Lost != nil {
@@ -210,7 +210,7 @@ func TestAResumedLeaseIsToldOfActs(t *testing.T) {
 	}
 	c := r.begin(&Call{
 		Request: tenure.Request{Verb: tenure.Renew, Key: "a", Secret: l.Secret, Resume: true}, Lease: l,
-		Terms: keep.Terms{TTL: time.Minute, MaxFailures: 3},
+		Policy: renewal.Policy{TTL: time.Minute, MaxFailures: 3},
 	})
 	for c.state != done {
 		b := r.next()
@@ -232,7 +232,7 @@ func TestAResumedLeaseIsToldOfActs(t *testing.T) {
 	r.e.Hint(r.now, "a", Acted, nil)
 	r.take()
 	r.settle()
-	if resumed.Lost == nil || resumed.Lost.Loss != keep.TakenOver {
+	if resumed.Lost == nil || resumed.Lost.Loss != renewal.TakenOver {
 		t.Errorf("lost as %+v, want taken over", resumed.Lost)
 	}
 }

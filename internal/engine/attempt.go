@@ -6,7 +6,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -17,7 +17,7 @@ import (
 type attempt struct {
 	call    *Call           // nil after the caller of an acquire has left
 	request *tenure.Request // with the secret; it does not change
-	queued  *request        // the copy that waits in the outbox
+	queued  *request        // the copy that waits in the pipeline
 	newest  *request        // the newest copy in flight, unless it hangs
 	copies  int             // copies ever sent
 	doubt   int             // copies that were, or may still be, granted
@@ -34,7 +34,7 @@ type attempt struct {
 	alarm      alarm
 }
 
-// put puts a copy of the attempt's request into the outbox.
+// put puts a copy of the attempt's request into the pipeline.
 func (e *Engine) put(a *attempt, at class) { e.putRequest(a, a.request, at) }
 
 func (e *Engine) putRequest(a *attempt, req *tenure.Request, at class) {
@@ -44,18 +44,18 @@ func (e *Engine) putRequest(a *attempt, req *tenure.Request, at class) {
 	}
 	*r = request{Request: req, attempt: a, class: at}
 	a.queued = r
-	e.outbox.add(r)
+	e.pipeline.add(r)
 }
 
-// drop removes the copy that waits in the outbox, if there is one.
+// drop removes the copy that waits in the pipeline, if there is one.
 func (e *Engine) drop(a *attempt) {
 	if a.queued != nil {
-		e.outbox.remove(a.queued)
+		e.pipeline.remove(a.queued)
 		a.queued = nil
 	}
 }
 
-// sent notes that the copy in the outbox is now in flight.
+// sent notes that the copy in the pipeline is now in flight.
 func (a *attempt) sent(r *request) {
 	a.queued, a.newest = nil, r
 	a.copies++
@@ -84,7 +84,7 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 		e.settle(a, r, answer)
 	case c == nil || c.attempt != a || c.state != open: // nobody waits for the answer
 		if c != nil && c.Request.Verb == tenure.Report && c.Lease != nil && lossOf(answer.Err) != nil {
-			e.stepLease(c.Lease, keep.Answered{Answer: *answer}) // the store's refusal still ends the lease
+			e.stepLease(c.Lease, renewal.Answered{Answer: *answer}) // the store's refusal still ends the lease
 		}
 	case a.request.Verb == tenure.Acquire:
 		e.acquireAnswered(c, r, answer)
@@ -102,7 +102,7 @@ func (e *Engine) leave(a *attempt) bool {
 	if a.doubt == 0 {
 		return false
 	}
-	a.resolving, a.resolveEnd = true, keep.After(max(e.now, e.arrived(a)), c.Terms.TTL+c.Terms.Margin())
+	a.resolving, a.resolveEnd = true, renewal.After(max(e.now, e.arrived(a)), c.Policy.TTL+c.Policy.Margin())
 	a.poll, a.next = PollFirst, e.now
 	a.alarm.owner = a
 	e.active++
@@ -127,7 +127,7 @@ func (e *Engine) resolve(a *attempt) {
 			Verb: tenure.Release, Key: a.request.Key, Secret: a.request.Secret, Failed: true,
 		}, again)
 	}
-	at := keep.After(e.now, hungAfter)
+	at := renewal.After(e.now, hungAfter)
 	if a.queued == nil {
 		at = a.next
 	}
@@ -138,7 +138,7 @@ func (e *Engine) resolve(a *attempt) {
 // more. A copy may take effect until its call has ended, and a little later:
 // two timeouts, and a second for clocks that run fast.
 func (e *Engine) arrived(a *attempt) clock.Instant {
-	return keep.After(a.last, 2*e.o.CallTimeout+time.Second)
+	return renewal.After(a.last, 2*e.o.CallTimeout+time.Second)
 }
 
 // settle takes an answer for an attempt without a caller.
@@ -165,7 +165,7 @@ func (e *Engine) settle(a *attempt, r *request, answer *store.Answer) {
 		e.resolved(a, WasNot)
 		return
 	}
-	a.next = keep.After(e.now, keep.Spread(a.poll, 0.75, 1, e.o.Random()))
+	a.next = renewal.After(e.now, renewal.Spread(a.poll, 0.75, 1, e.o.Random()))
 	a.poll = min(2*a.poll, PollMax)
 	e.resolve(a)
 }
@@ -175,7 +175,7 @@ func (e *Engine) resolved(a *attempt, how Outcome) {
 	e.drop(a)
 	a.resolving = false
 	e.active--
-	e.alarms.set(&a.alarm, keep.Never)
+	e.alarms.set(&a.alarm, renewal.Never)
 	e.event(Event{
 		Kind: Resolved, Key: a.request.Key, Verb: tenure.Acquire, Outcome: how, Grant: a.request.Secret.Grant(),
 	})

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -27,12 +27,12 @@ type request struct {
 	number  int // the order in which requests came
 	sent    clock.Instant
 
-	list       *list // in the outbox; nil when it is not there
+	list       *list // in the pipeline; nil when it is not there
 	prev, next *request
 }
 
 // hungAt is when a request in flight is taken for lost.
-func (r *request) hungAt() clock.Instant { return keep.After(r.sent, hungAfter) }
+func (r *request) hungAt() clock.Instant { return renewal.After(r.sent, hungAfter) }
 
 // class groups requests: only requests of one class share a batch.
 type class int
@@ -63,10 +63,10 @@ type Batch struct {
 }
 
 // hangs reports whether others may overtake the batch.
-func (b *Batch) hangs(now clock.Instant) bool { return now >= keep.After(b.sent, hungAfter) }
+func (b *Batch) hangs(now clock.Instant) bool { return now >= renewal.After(b.sent, hungAfter) }
 
-// outbox holds the requests that wait, and the batches in flight.
-type outbox struct {
+// pipeline holds the requests that wait, and the batches in flight.
+type pipeline struct {
 	renewals [classes]list
 	others   [classes]list
 	favoured bool // the last batch was chosen for a renewal
@@ -74,28 +74,28 @@ type outbox struct {
 	flying   []*Batch
 }
 
-// add puts a request into the outbox.
-func (o *outbox) add(r *request) {
-	o.number++
-	r.number = o.number
+// add puts a request into the pipeline.
+func (p *pipeline) add(r *request) {
+	p.number++
+	r.number = p.number
 	if r.lease != nil {
-		o.renewals[r.class].push(r)
+		p.renewals[r.class].push(r)
 		return
 	}
-	o.others[r.class].push(r)
+	p.others[r.class].push(r)
 }
 
 // remove takes back a request that still waits.
-func (o *outbox) remove(r *request) {
+func (p *pipeline) remove(r *request) {
 	if r.list != nil {
 		r.list.remove(r)
 	}
 }
 
 // clear takes back all requests.
-func (o *outbox) clear() {
+func (p *pipeline) clear() {
 	for l := range classes {
-		for _, waiting := range []*list{&o.renewals[l], &o.others[l]} {
+		for _, waiting := range []*list{&p.renewals[l], &p.others[l]} {
 			for waiting.first != nil {
 				waiting.remove(waiting.first)
 			}
@@ -104,27 +104,27 @@ func (o *outbox) clear() {
 }
 
 // landed notes that a batch is no longer in flight.
-func (o *outbox) landed(b *Batch) {
-	if i := slices.Index(o.flying, b); i >= 0 {
-		o.flying = slices.Delete(o.flying, i, i+1)
+func (p *pipeline) landed(b *Batch) {
+	if i := slices.Index(p.flying, b); i >= 0 {
+		p.flying = slices.Delete(p.flying, i, i+1)
 	}
 }
 
 // empty reports whether no request waits.
-func (o *outbox) empty() bool {
-	return o.size(fresh)+o.size(again)+o.size(alone) == 0
+func (p *pipeline) empty() bool {
+	return p.size(fresh)+p.size(again)+p.size(alone) == 0
 }
 
 // wake returns when a batch in flight begins to hang, if requests wait for
 // that.
-func (o *outbox) wake(now clock.Instant) clock.Instant {
-	at := keep.Never
-	if o.empty() {
+func (p *pipeline) wake(now clock.Instant) clock.Instant {
+	at := renewal.Never
+	if p.empty() {
 		return at
 	}
-	for _, b := range o.flying {
+	for _, b := range p.flying {
 		if !b.hangs(now) {
-			at = min(at, keep.After(b.sent, hungAfter))
+			at = min(at, renewal.After(b.sent, hungAfter))
 		}
 	}
 	return at
@@ -132,14 +132,14 @@ func (o *outbox) wake(now clock.Instant) clock.Instant {
 
 // send turns the waiting requests into batches, as far as they may be sent now.
 func (e *Engine) send() {
-	o := &e.outbox
-	for !o.empty() && o.canSend(e.now) {
-		b := o.take()
+	p := &e.pipeline
+	for !p.empty() && p.canSend(e.now) {
+		b := p.take()
 		b.sent = e.now
-		if a := b.requests[0].attempt; a != nil && len(o.flying) == 0 && len(b.requests) <= 2 && o.empty() {
+		if a := b.requests[0].attempt; a != nil && len(p.flying) == 0 && len(b.requests) <= 2 && p.empty() {
 			b.Caller = a.call
 		}
-		o.flying = append(o.flying, b)
+		p.flying = append(p.flying, b)
 		for _, r := range b.requests {
 			r.sent = e.now
 			if r.attempt != nil {
@@ -153,26 +153,26 @@ func (e *Engine) send() {
 }
 
 // canSend reports whether another batch may be sent now: all in flight hang.
-func (o *outbox) canSend(now clock.Instant) bool {
-	for _, b := range o.flying {
+func (p *pipeline) canSend(now clock.Instant) bool {
+	for _, b := range p.flying {
 		if !b.hangs(now) {
 			return false
 		}
 	}
-	return len(o.flying) < maxInFlight
+	return len(p.flying) < maxInFlight
 }
 
 // take makes the next batch. At least one request waits.
-func (o *outbox) take() *Batch {
-	b := &Batch{class: o.lead()}
-	most := min(maxBatch, o.size(b.class))
+func (p *pipeline) take() *Batch {
+	b := &Batch{class: p.lead()}
+	most := min(maxBatch, p.size(b.class))
 	if b.class == alone {
 		most = 1
 	}
 	if b.Requests, b.requests = b.memory.requests[:0], b.memory.pointers[:0]; most > 1 {
 		b.Requests, b.requests = make([]tenure.Request, 0, most), make([]*request, 0, most)
 	}
-	renewals, others := &o.renewals[b.class], &o.others[b.class]
+	renewals, others := &p.renewals[b.class], &p.others[b.class]
 	for len(b.requests) < min(most, maxRenewals) && renewals.first != nil {
 		b.add(renewals.remove(renewals.first))
 	}
@@ -185,17 +185,17 @@ func (o *outbox) take() *Batch {
 // lead returns the class of the next batch. Every other time that is the class
 // of the oldest renewal: a caller can wait, a lease cannot. Otherwise it is the
 // class of the request that has waited longest.
-func (o *outbox) lead() class {
+func (p *pipeline) lead() class {
 	var renewal, oldest *request
 	for l := range classes {
-		renewal = older(renewal, o.renewals[l].first)
-		oldest = older(oldest, o.others[l].first)
+		renewal = older(renewal, p.renewals[l].first)
+		oldest = older(oldest, p.others[l].first)
 	}
 	oldest = older(oldest, renewal)
-	if renewal != nil && !o.favoured {
+	if renewal != nil && !p.favoured {
 		oldest = renewal
 	}
-	o.favoured = oldest.lease != nil
+	p.favoured = oldest.lease != nil
 	return oldest.class
 }
 
@@ -208,7 +208,7 @@ func older(a, b *request) *request {
 }
 
 // size returns how many requests of a class wait.
-func (o *outbox) size(l class) int { return o.renewals[l].size + o.others[l].size }
+func (p *pipeline) size(l class) int { return p.renewals[l].size + p.others[l].size }
 
 func (b *Batch) add(r *request) {
 	b.requests = append(b.requests, r)

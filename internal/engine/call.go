@@ -9,7 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -24,7 +24,7 @@ const (
 	// is twice as long, up to hungAfter.
 	askAgain = 25 * time.Millisecond
 	// eventually keeps the alarm of an active call set when nothing is due.
-	eventually = keep.Never - 1
+	eventually = renewal.Never - 1
 )
 
 // errNoAnswer stands for an answer that did not come.
@@ -36,8 +36,8 @@ type Call struct {
 	// Request is the request to send. The caller has checked it. An acquire's
 	// request has no secret: the engine makes it.
 	Request tenure.Request
-	// Terms say how an acquired lease is kept.
-	Terms keep.Terms
+	// Policy says how an acquired lease is kept.
+	Policy renewal.Policy
 	// WaitFor is how long an acquire waits for a key that is held. 0 means one
 	// try.
 	WaitFor time.Duration
@@ -100,7 +100,7 @@ func (e *Engine) reply(c *Call, err error) {
 		return
 	}
 	c.Reply.Err, c.state = err, done
-	e.alarms.set(&c.alarm, keep.Never)
+	e.alarms.set(&c.alarm, renewal.Never)
 	e.active--
 	e.ready.Replies = append(e.ready.Replies, c)
 	if c.then != nil {
@@ -113,7 +113,7 @@ func (e *Engine) reply(c *Call, err error) {
 func (e *Engine) ask(c *Call) {
 	c.limit, c.pause = eventually, askAgain
 	if c.Bound > 0 {
-		c.limit = keep.After(e.now, c.Bound)
+		c.limit = renewal.After(e.now, c.Bound)
 	}
 	c.first = attempt{call: c, request: &c.Request}
 	c.attempt = &c.first
@@ -123,7 +123,7 @@ func (e *Engine) ask(c *Call) {
 
 // setAskAlarm sets the alarm of a plain call to when it has something to do.
 func (e *Engine) setAskAlarm(c *Call) {
-	at := keep.After(e.now, hungAfter)
+	at := renewal.After(e.now, hungAfter)
 	if a := c.attempt; a.queued == nil {
 		at = c.next
 		if a.newest != nil {
@@ -170,7 +170,7 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 		}
 		e.event(Event{Kind: Unknown, Key: a.request.Key, Verb: a.request.Verb, Err: answer.Err})
 		if a.newest == nil && a.queued == nil {
-			c.next = keep.After(e.now, c.pause)
+			c.next = renewal.After(e.now, c.pause)
 			c.pause = min(2*c.pause, hungAfter)
 		}
 		e.setAskAlarm(c)

@@ -17,7 +17,7 @@
 //     first of them, the head, talks to the store.
 //   - A lease is a grant that the engine keeps: it is renewed until it is lost
 //     or released.
-//   - A request is one copy, waiting in the outbox or in flight.
+//   - A request is one copy, waiting in the pipeline or in flight.
 //   - A batch is several requests in one call of the store.
 //   - A hint is an announcement of the store about a key.
 //   - A reply is the outcome of a call.
@@ -25,7 +25,7 @@
 // # An acquire
 //
 // Begin puts the call at the end of its key's queue. The first call in a queue
-// makes an attempt. Its request goes into the outbox, and from there into the
+// makes an attempt. Its request goes into the pipeline, and from there into the
 // next batch. If the store grants it, the engine makes a lease and replies. If
 // the store says that the key is held, the call asks again later: after a hint,
 // after a pause, when the holder's lease ends, and once more when its WaitFor
@@ -51,7 +51,7 @@
 //
 // # Batches
 //
-// While a batch is in flight, new requests gather in the outbox and form the
+// While a batch is in flight, new requests gather in the pipeline and form the
 // next one. If a batch has no answer for a second, it hangs, and the next batch
 // may overtake it. Copies of a request that was not answered travel apart from
 // first requests, because they may be the reason for the silence.

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// closeBound is how long a closing engine pursues unknown outcomes, unless two
-// calls take less: the one in flight, and one that releases its grant.
+// closeBound is how long a closing engine pursues unknown outcomes, or twice
+// CallTimeout if that is less. An unknown acquire needs two calls: the one in
+// flight, and the release of its grant.
 const closeBound = 2 * time.Second
 
 // Options configure an engine. All fields but the first four are required.
@@ -36,14 +37,14 @@ type Options struct {
 // Engine decides for one client. It is not safe for concurrent use. Every
 // method takes the present time; it must not go backwards.
 type Engine struct {
-	o      Options
-	now    clock.Instant
-	queues map[string]*queue
-	outbox outbox
-	leases leaseHeap // ordered by the next renewal or end
-	alarms alarmHeap // everything else that waits for a time
-	acts   acts      // the watch for operators' acts
-	active int       // calls without a reply, and attempts without a caller
+	o        Options
+	now      clock.Instant
+	queues   map[string]*queue
+	pipeline pipeline
+	leases   leaseHeap // ordered by the next renewal or end
+	alarms   alarmHeap // everything else that waits for a time
+	acts     acts      // the watch for operators' acts
+	active   int       // calls without a reply, and attempts without a caller
 
 	closed  error // why calls are refused; nil before Close
 	closeBy clock.Instant
@@ -78,7 +79,7 @@ type Ready struct {
 
 // New makes an engine.
 func New(o Options) *Engine {
-	e := &Engine{o: o, queues: map[string]*queue{}, closeBy: keep.Never}
+	e := &Engine{o: o, queues: map[string]*queue{}, closeBy: renewal.Never}
 	e.acts.alarm.owner = &e.acts
 	return e
 }
@@ -89,12 +90,12 @@ func (e *Engine) Ready() Ready {
 	e.send()
 	r := e.ready
 	e.ready = Ready{}
-	r.Wake = e.outbox.wake(e.now)
+	r.Wake = e.pipeline.wake(e.now)
 	if e.active > 0 {
 		r.Wake = min(r.Wake, e.closeBy)
 	}
 	if len(e.leases) > 0 {
-		r.Wake = min(r.Wake, e.leases[0].keeper.Wake())
+		r.Wake = min(r.Wake, e.leases[0].renewer.Wake())
 	}
 	if len(e.alarms) > 0 {
 		r.Wake = min(r.Wake, e.alarms[0].at)
@@ -166,7 +167,7 @@ func (e *Engine) Answered(now clock.Instant, b *Batch, answers []store.Answer) {
 		answers = store.Failed(len(b.Requests),
 			fmt.Errorf("the store gave %d answers to %d requests", len(answers), len(b.Requests)))
 	}
-	e.outbox.landed(b)
+	e.pipeline.landed(b)
 	e.renewed(b, answers)
 	for i, r := range b.requests {
 		if r.attempt != nil {
@@ -181,7 +182,7 @@ func (e *Engine) Tick(now clock.Instant) {
 	e.renewDue()
 	for len(e.alarms) > 0 && e.alarms[0].at <= e.now {
 		a := e.alarms[0]
-		e.alarms.set(a, keep.Never)
+		e.alarms.set(a, renewal.Never)
 		a.ring(e)
 	}
 	if e.now >= e.closeBy {
@@ -199,7 +200,7 @@ func (e *Engine) Close(now clock.Instant, why error) {
 	}
 	e.closed, e.closeBy = why, e.now.Add(min(closeBound, 2*e.o.CallTimeout))
 	for len(e.leases) > 0 {
-		e.stepLease(e.leases[0], keep.Ended{Loss: keep.Closed})
+		e.stepLease(e.leases[0], renewal.Ended{Loss: renewal.Closed})
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.queues)) { // sorted, so that a seed gives one order
 		q := e.queues[key]
@@ -234,22 +235,22 @@ type Load struct {
 	Active   int // calls without a reply, and attempts without a caller
 	Queues   int // keys that this client holds or waits for
 	Leases   int
-	Waiting  int // requests in the outbox
+	Waiting  int // requests in the pipeline
 	InFlight int // batches
 }
 
 // Load returns the present load.
 func (e *Engine) Load() Load {
-	o := &e.outbox
+	p := &e.pipeline
 	return Load{
-		Active: e.active, Queues: len(e.queues), Leases: len(e.leases), InFlight: len(o.flying),
-		Waiting: o.size(fresh) + o.size(again) + o.size(alone),
+		Active: e.active, Queues: len(e.queues), Leases: len(e.leases), InFlight: len(p.flying),
+		Waiting: p.size(fresh) + p.size(again) + p.size(alone),
 	}
 }
 
 // closeNow gives up everything that is left, two seconds after Close.
 func (e *Engine) closeNow() {
-	e.closeBy = keep.Never
+	e.closeBy = renewal.Never
 	for _, a := range append(alarmHeap(nil), e.alarms...) {
 		switch owner := a.owner.(type) {
 		case *Call:
@@ -260,7 +261,7 @@ func (e *Engine) closeNow() {
 			e.resolved(owner, WasLeft)
 		}
 	}
-	e.outbox.clear()
+	e.pipeline.clear()
 }
 
 func (e *Engine) advance(now clock.Instant) { e.now = max(e.now, now) }
@@ -296,14 +297,14 @@ func (a *alarm) ring(e *Engine) {
 // alarmHeap orders alarms by their time.
 type alarmHeap []*alarm
 
-// set moves an alarm to another time. keep.Never removes it.
+// set moves an alarm to another time. renewal.Never removes it.
 func (h *alarmHeap) set(a *alarm, at clock.Instant) {
 	a.at = at
 	switch {
-	case a.index == 0 && at != keep.Never:
+	case a.index == 0 && at != renewal.Never:
 		heap.Push(h, a)
 	case a.index == 0:
-	case at == keep.Never:
+	case at == renewal.Never:
 		heap.Remove(h, a.index-1)
 	default:
 		heap.Fix(h, a.index-1)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -46,7 +46,7 @@ func TestTheLocalDeadlineCountsFromTheFirstCopyThatMayHaveBeenGranted(t *testing
 	r.wantFlight(tenure.Acquire)
 	r.answer()
 	l := r.leaseOf(c)
-	if most := sent.Add(l.TTL - l.terms.Margin()); l.Deadline() > most {
+	if most := sent.Add(l.TTL - l.policy.Margin()); l.Deadline() > most {
 		t.Errorf("the local deadline is %s after the first copy, want at most %s",
 			l.Deadline().Sub(sent), most.Sub(sent))
 	}
@@ -400,7 +400,7 @@ func TestReportsMoveNoDeadline(t *testing.T) {
 func TestAStalledLeaseIsLookedAtBeforeItIsGivenUp(t *testing.T) {
 	r := newRig(t)
 	c := newAcquire("a", 0)
-	c.Terms.StallAfter = 10 * time.Second
+	c.Policy.StallAfter = 10 * time.Second
 	r.begin(c)
 	r.settle()
 	l := r.leaseOf(c)
@@ -415,7 +415,7 @@ func TestAStalledLeaseIsLookedAtBeforeItIsGivenUp(t *testing.T) {
 	r.wantFlight(tenure.Renew)
 	r.settle()
 	r.live(2 * time.Minute)
-	if l.Lost == nil || l.Lost.Loss != keep.Stalled {
+	if l.Lost == nil || l.Lost.Loss != renewal.Stalled {
 		t.Errorf("the lease ended as %+v, want stalled", l.Lost)
 	}
 }
@@ -432,7 +432,7 @@ func TestCloseAnswersEverybodyAndResolvesForTwoSeconds(t *testing.T) {
 	for _, c := range []*Call{asking, behind} {
 		r.wantErr(c, closed)
 	}
-	if l.Lost == nil || l.Lost.Loss != keep.Closed {
+	if l.Lost == nil || l.Lost.Loss != renewal.Closed {
 		t.Errorf("the lease ended as %+v", l.Lost)
 	}
 	late := r.acquire("late", 0)
@@ -446,7 +446,7 @@ func TestCloseAnswersEverybodyAndResolvesForTwoSeconds(t *testing.T) {
 	for len(r.flying) > 0 {
 		r.lose(false)
 	}
-	if !r.idle || r.wake != keep.Never {
+	if !r.idle || r.wake != renewal.Never {
 		t.Errorf("idle is %t, wake %d", r.idle, r.wake)
 	}
 }
@@ -585,7 +585,7 @@ func TestALostLeaseLetsTheNextCallAsk(t *testing.T) {
 		Actor: "operator", Note: "why not",
 	}}, r.now)
 	r.live(25 * time.Second)
-	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+	if l.Lost == nil || l.Lost.Loss != renewal.TakenOver {
 		t.Errorf("the lease ended as %+v", l.Lost)
 	}
 	r.leaseOf(c)
@@ -598,10 +598,10 @@ func TestTimeOnlyGoesForward(t *testing.T) {
 	if r.e.now != 100 {
 		t.Errorf("now is %d", r.e.now)
 	}
-	if at := keep.After(5, Forever); at != keep.Never {
+	if at := renewal.After(5, Forever); at != renewal.Never {
 		t.Errorf("for ever ends at %d", at)
 	}
-	if at := keep.After(clock.Instant(5), 6); at != 11 {
+	if at := renewal.After(clock.Instant(5), 6); at != 11 {
 		t.Errorf("11 is %d", at)
 	}
 }
@@ -701,7 +701,7 @@ func TestAReportThatNobodyWaitsForEndsALostLease(t *testing.T) {
 		Verb: tenure.Revoke, Key: "a", Secret: tenure.NewSecret(), Actor: "operator", Note: "why not",
 	}}, r.now)
 	r.answer()
-	if l.Lost == nil || l.Lost.Loss != keep.TakenOver {
+	if l.Lost == nil || l.Lost.Loss != renewal.TakenOver {
 		t.Errorf("the lease ended as %+v", l.Lost)
 	}
 }

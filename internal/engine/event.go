@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -44,7 +44,7 @@ type Event struct {
 	Margin   time.Duration
 	Idle     time.Duration
 	Failures int
-	Loss     keep.Loss
+	Loss     renewal.Loss
 	Failed   bool
 	Held     time.Duration
 	Err      error

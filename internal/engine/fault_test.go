@@ -73,7 +73,7 @@ func TestAGrantAfterFaultsIsFresh(t *testing.T) {
 	for _, fault := range []bool{true, false} {
 		r := newRig(t)
 		c := r.acquire("a", time.Hour)
-		for begun := r.now; r.now.Sub(begun) < 2*c.Terms.TTL; {
+		for begun := r.now; r.now.Sub(begun) < 2*c.Policy.TTL; {
 			if fault {
 				r.fault()
 			} else {
@@ -88,7 +88,7 @@ func TestAGrantAfterFaultsIsFresh(t *testing.T) {
 			r.wantOpen(c)
 			continue
 		}
-		if left := r.leaseOf(c).Deadline().Sub(r.now); left < c.Terms.TTL/2 {
+		if left := r.leaseOf(c).Deadline().Sub(r.now); left < c.Policy.TTL/2 {
 			t.Errorf("the lease lasts for %s more", left)
 		}
 	}

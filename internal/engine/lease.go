@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -30,11 +30,11 @@ type Lease struct {
 	// Given says that the caller has asked to release the lease.
 	Given bool
 
-	terms    keep.Terms
-	keeper   keep.Keeper
+	policy   renewal.Policy
+	renewer  renewal.Renewer
 	index    int       // in the heap, plus one; 0 if it is not kept
 	recordAt time.Time // the store's time when Record was confirmed
-	queued   *request  // the renewal that waits in the outbox
+	queued   *request  // the renewal that waits in the pipeline
 	alone    bool      // the next renewal travels in a batch of its own
 
 	releasing *Call   // the release that asks the store
@@ -45,20 +45,20 @@ type Lease struct {
 
 // Lost says why a lease is over.
 type Lost struct {
-	Loss keep.Loss
+	Loss renewal.Loss
 	Err  error // the store's answer that led to it, if there was one
 }
 
 // Deadline returns the local deadline.
-func (l *Lease) Deadline() clock.Instant { return l.keeper.Deadline() }
+func (l *Lease) Deadline() clock.Instant { return l.renewer.Deadline() }
 
-// Terms say how the lease is kept. Their TTL is the present one, that of the
+// Policy says how the lease is kept. Its TTL is the present one, that of the
 // deed is the first.
-func (l *Lease) Terms() keep.Terms { return l.terms }
+func (l *Lease) Policy() renewal.Policy { return l.policy }
 
 // Alive reports whether the lease lives at now. The engine may not have seen
 // that time yet.
-func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.keeper.Ends() }
+func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.renewer.Ends() }
 
 // Refused says why the store refused the release. It is nil if the store
 // accepted it, was not asked, or has not answered.
@@ -66,22 +66,22 @@ func (l *Lease) Refused() *Lost { return l.outcome.Lost }
 
 // Adopted returns a lease that another process was granted. For this client it
 // is over until a call resumes it.
-func Adopted(d tenure.Deed, t keep.Terms, now clock.Instant) *Lease {
-	return &Lease{Deed: d, terms: t, Since: now, Lost: &Lost{Loss: keep.Expired}}
+func Adopted(d tenure.Deed, p renewal.Policy, now clock.Instant) *Lease {
+	return &Lease{Deed: d, policy: p, Since: now, Lost: &Lost{Loss: renewal.Expired}}
 }
 
 // newLease begins to keep a grant.
 func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, deadline, since clock.Instant) *Lease {
 	l := &Lease{
-		Record: granted.Record, recordAt: granted.Now, Since: since, terms: c.Terms,
-		keeper: keep.NewKeeper(c.Terms, deadline, since, e.now, granted.Record, e.o.Random()),
+		Record: granted.Record, recordAt: granted.Now, Since: since, policy: c.Policy,
+		renewer: renewal.NewRenewer(c.Policy, deadline, since, e.now, granted.Record, e.o.Random()),
 	}
-	l.terms.TTL = l.keeper.TTL()
-	l.Deed = tenure.Deed{Key: req.Key, Token: granted.Record.Token, Secret: req.Secret, TTL: l.terms.TTL}
+	l.policy.TTL = l.renewer.TTL()
+	l.Deed = tenure.Deed{Key: req.Key, Token: granted.Record.Token, Secret: req.Secret, TTL: l.policy.TTL}
 	heap.Push(&e.leases, l)
 	e.watchActsSoon()
 	if e.closed != nil {
-		e.stepLease(l, keep.Ended{Loss: keep.Closed})
+		e.stepLease(l, renewal.Ended{Loss: renewal.Closed})
 	}
 	return l
 }
@@ -89,8 +89,8 @@ func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, d
 // Check ends a lease whose time is over, if no Tick has noticed it yet.
 func (e *Engine) Check(now clock.Instant, l *Lease) {
 	e.advance(now)
-	if l.Lost == nil && e.now >= l.keeper.Ends() {
-		e.stepLease(l, keep.Tick{Jitter: e.o.Random()})
+	if l.Lost == nil && e.now >= l.renewer.Ends() {
+		e.stepLease(l, renewal.Tick{Jitter: e.o.Random()})
 	}
 }
 
@@ -99,19 +99,19 @@ func (e *Engine) Check(now clock.Instant, l *Lease) {
 func (e *Engine) Looked(now clock.Instant, l *Lease, rec tenure.Record, at time.Time) {
 	e.advance(now)
 	if rec.Grant == l.Record.Grant {
-		e.stepLease(l, keep.Looked{Record: rec, Now: at})
+		e.stepLease(l, renewal.Looked{Record: rec, Now: at})
 	}
 }
 
 // renewDue renews the leases that are due, and those that are due soon. They
 // share a batch, and stay together from then on.
 func (e *Engine) renewDue() {
-	if len(e.leases) == 0 || e.leases[0].keeper.Wake() > e.now {
+	if len(e.leases) == 0 || e.leases[0].renewer.Wake() > e.now {
 		return
 	}
 	jitter := e.o.Random()
-	for len(e.leases) > 0 && e.leases[0].keeper.Early() <= e.now {
-		e.stepLease(e.leases[0], keep.Tick{Jitter: jitter})
+	for len(e.leases) > 0 && e.leases[0].renewer.Early() <= e.now {
+		e.stepLease(e.leases[0], renewal.Tick{Jitter: jitter})
 	}
 }
 
@@ -132,14 +132,14 @@ func (e *Engine) renewed(b *Batch, answers []store.Answer) {
 		if l := r.lease; l != nil {
 			l.alone = !known(answers[i].Err) && (single || l.alone)
 			l.confirm(&answers[i])
-			e.stepLease(l, keep.Answered{Sent: r.sent, Answer: answers[i]})
+			e.stepLease(l, renewal.Answered{Sent: r.sent, Answer: answers[i]})
 		}
 	}
 }
 
-// stepLease gives an event to a lease's Keeper and carries out its orders.
-func (e *Engine) stepLease(l *Lease, event keep.Event) {
-	o := l.keeper.Step(event, e.now)
+// stepLease gives an event to a lease's Renewer and carries out its orders.
+func (e *Engine) stepLease(l *Lease, event renewal.Event) {
+	o := l.renewer.Step(event, e.now)
 	switch {
 	case o.Lost != "":
 		e.end(l, o)
@@ -152,21 +152,21 @@ func (e *Engine) stepLease(l *Lease, event keep.Event) {
 		heap.Fix(&e.leases, l.index-1)
 	}
 	if o.Renewed {
-		l.terms.TTL = l.keeper.TTL()
-		e.event(Event{Kind: Renewed, Key: l.Key, Token: l.Token, TTL: l.terms.TTL, Margin: o.Margin, Idle: o.Idle})
+		l.policy.TTL = l.renewer.TTL()
+		e.event(Event{Kind: Renewed, Key: l.Key, Token: l.Token, TTL: l.policy.TTL, Margin: o.Margin, Idle: o.Idle})
 	}
 	if o.Failures > 0 {
 		e.event(Event{
 			Kind: RenewFailed, Key: l.Key, Token: l.Token, Failures: o.Failures,
-			Margin: l.keeper.Deadline().Sub(e.now), Err: o.Err,
+			Margin: l.renewer.Deadline().Sub(e.now), Err: o.Err,
 		})
 	}
-	if o.Lost != "" && o.Lost != keep.Released {
+	if o.Lost != "" && o.Lost != renewal.Released {
 		e.event(Event{Kind: LeaseLost, Key: l.Key, Token: l.Token, Loss: o.Lost, Err: o.Err})
 	}
 }
 
-// renew puts a renewal into the outbox, unless one waits there.
+// renew puts a renewal into the pipeline, unless one waits there.
 func (e *Engine) renew(l *Lease, before bool) {
 	if l.queued != nil {
 		return
@@ -179,15 +179,15 @@ func (e *Engine) renew(l *Lease, before bool) {
 		at = again
 	}
 	l.queued = &request{
-		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, TTL: l.keeper.Asks()},
+		Request: &tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, TTL: l.renewer.Asks()},
 		lease:   l, class: at,
 	}
-	e.outbox.add(l.queued)
+	e.pipeline.add(l.queued)
 }
 
 // end ends a lease. Unless the caller is releasing it, the next call may ask
 // for its key.
-func (e *Engine) end(l *Lease, o keep.Orders) {
+func (e *Engine) end(l *Lease, o renewal.Orders) {
 	l.Lost = &Lost{Loss: o.Lost, Err: o.Err}
 	e.ready.Over = append(e.ready.Over, l)
 	if l.index > 0 {
@@ -197,10 +197,10 @@ func (e *Engine) end(l *Lease, o keep.Orders) {
 		e.unwatchActs()
 	}
 	if l.queued != nil {
-		e.outbox.remove(l.queued)
+		e.pipeline.remove(l.queued)
 		l.queued = nil
 	}
-	if o.Lost != keep.Released || o.Err != nil {
+	if o.Lost != renewal.Released || o.Err != nil {
 		e.vacate(l)
 	}
 }
@@ -220,7 +220,7 @@ func (l *Lease) confirm(a *store.Answer) {
 
 // asHeld makes the refusal that another call for the lease's key gets.
 func (l *Lease) asHeld(now clock.Instant) tenure.HeldError {
-	left := l.keeper.Deadline().Sub(now) + l.terms.Margin()
+	left := l.renewer.Deadline().Sub(now) + l.policy.Margin()
 	return tenure.HeldError{
 		Record: l.Record, Why: tenure.WhyHeld, Until: l.Record.Deadline, Now: l.Record.Deadline.Add(-left),
 	}
@@ -233,14 +233,14 @@ func lossOf(err error) *Lost {
 	if !errors.As(err, &refusal) {
 		return nil
 	}
-	return &Lost{Loss: keep.LossOf(refusal), Err: err}
+	return &Lost{Loss: renewal.LossOf(refusal), Err: err}
 }
 
 // leaseHeap orders leases by the time at which they must be looked at.
 type leaseHeap []*Lease
 
 func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].keeper.Wake() < h[j].keeper.Wake() }
+func (h leaseHeap) Less(i, j int) bool { return h[i].renewer.Wake() < h[j].renewer.Wake() }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i+1, j+1

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -215,7 +215,7 @@ func (w *world) judge() {
 	w.held = slices.DeleteFunc(w.held, func(l *Lease) bool { return l.Lost != nil })
 	holders := map[string]*Lease{}
 	for _, l := range w.held {
-		if w.now >= l.keeper.Ends() {
+		if w.now >= l.renewer.Ends() {
 			continue
 		}
 		if other := holders[l.Key]; other != nil {
@@ -232,7 +232,7 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 			s, number := &shelf{records: map[string]tenure.Record{}}, new(int)
 			for range 3 {
 				r := newRigOn(t, s, number, w.random.Float64)
-				r.wake = keep.Never
+				r.wake = renewal.Never
 				w.rigs = append(w.rigs, r)
 			}
 			for range 60 {
@@ -244,7 +244,7 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 					c.WaitFor = Forever
 				}
 				c.Request.TTL = 3*time.Second + w.upTo(10*time.Second)
-				c.Terms.TTL, c.Guarded = c.Request.TTL, w.chance(30)
+				c.Policy.TTL, c.Guarded = c.Request.TTL, w.chance(30)
 				w.after(w.upTo(time.Minute), func() { w.begin(r, c) })
 			}
 			w.run(2 * time.Minute)
@@ -259,9 +259,9 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 				t.Error("nothing was granted")
 			}
 			for i, r := range w.rigs {
-				if e := r.e; e.active != 0 || len(e.alarms) != 0 || len(e.queues) != 0 || len(e.leases) != 0 || !e.outbox.empty() || len(e.outbox.flying) != 0 {
-					t.Errorf("engine %d is left with %d active, %d alarms, %d queues, %d leases, outbox %+v",
-						i, e.active, len(e.alarms), len(e.queues), len(e.leases), e.outbox)
+				if e := r.e; e.active != 0 || len(e.alarms) != 0 || len(e.queues) != 0 || len(e.leases) != 0 || !e.pipeline.empty() || len(e.pipeline.flying) != 0 {
+					t.Errorf("engine %d is left with %d active, %d alarms, %d queues, %d leases, pipeline %+v",
+						i, e.active, len(e.alarms), len(e.queues), len(e.leases), e.pipeline)
 				}
 			}
 		})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -81,7 +81,7 @@ func TestRenewalsDoNotQueueBehindCopies(t *testing.T) {
 	for len(r.flying) > 0 && r.now < 19000e6 { // all are sent once, and the answers are lost
 		r.lose(false)
 	}
-	due := r.e.leases[0].keeper.Wake()
+	due := r.e.leases[0].renewer.Wake()
 	var at time.Duration
 	for n := 0; at == 0 && n < 40; n++ {
 		r.pass(300 * time.Millisecond) // as long as a batch takes
@@ -134,12 +134,12 @@ func TestEveryUnknownIsResolved(t *testing.T) {
 func TestAnAnsweredResumeIsNotSentAgain(t *testing.T) {
 	r := newRig(t)
 	c := newAcquire("a", 0)
-	c.Terms.MaxHold = time.Minute
+	c.Policy.MaxHold = time.Minute
 	r.begin(c)
 	r.settle()
 	l := r.leaseOf(c)
 	r.pass(59900 * time.Millisecond) // no renewal is answered
-	if l.Lost == nil || l.Lost.Loss != keep.Unreachable {
+	if l.Lost == nil || l.Lost.Loss != renewal.Unreachable {
 		t.Fatalf("the lease ended as %+v, want unreachable", l.Lost)
 	}
 	for len(r.flying) > 0 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -96,7 +96,7 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 	}
 	q := e.queues[key]
 	if q != nil && q.holder != nil && h == Acted {
-		e.stepLease(q.holder, keep.Doubted{})
+		e.stepLease(q.holder, renewal.Doubted{})
 		return
 	}
 	if q == nil || q.first == nil || h == Acted {
@@ -111,7 +111,7 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 		q.watch, a.woken = watched, true
 	case Broken:
 		q.watch = unwatched
-		c.next = min(c.next, keep.After(e.now, e.pauseOf(c, PollMax)))
+		c.next = min(c.next, renewal.After(e.now, e.pauseOf(c, PollMax)))
 		e.event(Event{Kind: Unwatched, Key: key, Err: err})
 	case Unsupported:
 		q.watch = never
@@ -122,7 +122,7 @@ func (e *Engine) Hint(now clock.Instant, key string, h Hint, err error) {
 // join puts an acquire at the end of its key's queue.
 func (e *Engine) join(c *Call) {
 	a, q := &c.acquire, e.queueOf(c.Request.Key)
-	a.queue, a.end = q, keep.After(e.now, c.WaitFor)
+	a.queue, a.end = q, renewal.After(e.now, c.WaitFor)
 	a.before = q.last
 	if q.last == nil {
 		q.first = c
@@ -226,10 +226,10 @@ func (e *Engine) tidy(q *queue) {
 	case q.holder != nil || e.queues[q.key] != q:
 	case q.yield:
 		if q.alarm.index == 0 {
-			e.alarms.set(&q.alarm, keep.After(e.now, Courtesy))
+			e.alarms.set(&q.alarm, renewal.After(e.now, Courtesy))
 		}
 	default:
-		e.alarms.set(&q.alarm, keep.Never)
+		e.alarms.set(&q.alarm, renewal.Never)
 		delete(e.queues, q.key)
 	}
 }
@@ -241,7 +241,7 @@ func (e *Engine) standBy(c *Call) {
 	a := &c.acquire
 	q := a.queue
 	if e.now < a.end {
-		if a.end < keep.Never {
+		if a.end < renewal.Never {
 			e.alarms.set(&c.alarm, a.end)
 		}
 		return
@@ -249,9 +249,9 @@ func (e *Engine) standBy(c *Call) {
 	if !a.overdue {
 		a.overdue = true
 		q.overdue++
-		c.limit = keep.After(e.now, hungAfter)
+		c.limit = renewal.After(e.now, hungAfter)
 		if c.WaitFor == 0 {
-			c.limit = keep.After(e.now, e.o.CallTimeout)
+			c.limit = renewal.After(e.now, e.o.CallTimeout)
 		}
 	}
 	switch {
@@ -346,7 +346,7 @@ func (e *Engine) vacate(l *Lease) {
 	}
 	if c := q.head(); c != nil && c.acquire.started {
 		c.next = e.now
-		c.limit = max(c.limit, keep.After(e.now, e.o.CallTimeout))
+		c.limit = max(c.limit, renewal.After(e.now, e.o.CallTimeout))
 		if q.yield && c.attempt.idle() {
 			e.letOthersFirst(c)
 		} else {
@@ -361,7 +361,7 @@ func (e *Engine) vacate(l *Lease) {
 // clients first.
 func (e *Engine) letOthersFirst(c *Call) {
 	c.acquire.queue.yield = false
-	c.acquire.earliest = min(keep.After(e.now, Courtesy), c.acquire.end)
+	c.acquire.earliest = min(renewal.After(e.now, Courtesy), c.acquire.end)
 	c.next = c.acquire.earliest
 }
 
@@ -384,7 +384,7 @@ func (e *Engine) pass(l *Lease) {
 	if !c.acquire.started {
 		e.start(c)
 	}
-	c.next, c.limit = e.now, max(c.limit, keep.After(e.now, e.o.CallTimeout))
+	c.next, c.limit = e.now, max(c.limit, renewal.After(e.now, e.o.CallTimeout))
 	e.tryAcquire(c)
 }
 
@@ -398,5 +398,5 @@ func (e *Engine) pauseOf(c *Call, most time.Duration) time.Duration {
 	}
 	d := min(a.poll, most)
 	a.poll = min(2*a.poll, PollSettled)
-	return keep.Spread(d, 0.75, 1, e.o.Random())
+	return renewal.Spread(d, 0.75, 1, e.o.Random())
 }

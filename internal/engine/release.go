@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -30,7 +30,7 @@ func (e *Engine) beginOfLease(c *Call) {
 		e.progressed(l)
 		e.ask(c)
 	default: // a new TTL, or resume
-		c.Terms = l.terms
+		c.Policy = l.policy
 		e.ask(c)
 	}
 }
@@ -43,7 +43,7 @@ func (e *Engine) Progressed(now clock.Instant, l *Lease) {
 }
 
 func (e *Engine) progressed(l *Lease) {
-	e.stepLease(l, keep.Progressed{})
+	e.stepLease(l, renewal.Progressed{})
 	e.event(Event{Kind: Reported, Key: l.Key, Token: l.Token})
 }
 
@@ -53,7 +53,7 @@ func (l *Lease) settled() bool {
 		return l != nil && l.finished
 	}
 	switch l.Lost.Loss {
-	case keep.Superseded, keep.TakenOver, keep.Closed:
+	case renewal.Superseded, renewal.TakenOver, renewal.Closed:
 		return true
 	}
 	return false
@@ -71,14 +71,14 @@ func (e *Engine) release(c *Call) {
 	case l.releasing != nil:
 		c.limit = eventually
 		if c.Bound > 0 {
-			c.limit = keep.After(e.now, c.Bound)
+			c.limit = renewal.After(e.now, c.Bound)
 		}
 		e.alarms.set(&c.alarm, c.limit)
 		l.releases = append(l.releases, c)
 		return
 	}
 	l.releasing = c
-	e.stepLease(l, keep.Ended{Loss: keep.Released})
+	e.stepLease(l, renewal.Ended{Loss: renewal.Released})
 	if l.settled() { // there is nothing to release
 		c.Reply.Lost = l.Lost
 		e.releaseDone(c, l.Lost.Err)
@@ -98,7 +98,7 @@ func (e *Engine) released(c *Call) {
 		e.event(Event{
 			Kind: Released, Key: l.Key, Token: l.Token, Failed: c.Request.Failed, Held: e.now.Sub(l.Since),
 		})
-	} else if c.Reply.Lost = lossOf(err); c.Reply.Lost != nil && l.Lost.Loss == keep.Released {
+	} else if c.Reply.Lost = lossOf(err); c.Reply.Lost != nil && l.Lost.Loss == renewal.Released {
 		e.event(Event{Kind: LeaseLost, Key: l.Key, Token: l.Token, Loss: c.Reply.Lost.Loss, Err: err})
 	}
 	e.releaseDone(c, err)
@@ -145,7 +145,7 @@ func (e *Engine) giveBack(l *Lease, then *Call, err error) {
 	c.began, c.alarm.owner = e.now, c
 	if then != nil { // it waits for nothing else
 		then.state = raising
-		e.alarms.set(&then.alarm, keep.Never)
+		e.alarms.set(&then.alarm, renewal.Never)
 	}
 	l.Given = true
 	e.release(c)
@@ -156,7 +156,7 @@ func (e *Engine) reported(c *Call) {
 	l, answer := c.Lease, c.Reply.Answer
 	l.confirm(answer)
 	if lost := lossOf(answer.Err); lost != nil {
-		e.stepLease(l, keep.Answered{Answer: *answer})
+		e.stepLease(l, renewal.Answered{Answer: *answer})
 		c.Reply.Lost = l.Lost
 	}
 	e.reply(c, answer.Err)
@@ -167,7 +167,7 @@ func (e *Engine) reported(c *Call) {
 func (e *Engine) retimed(c *Call, sent clock.Instant) {
 	l, answer := c.Lease, c.Reply.Answer
 	l.confirm(answer)
-	e.stepLease(l, keep.Answered{Sent: sent, Answer: *answer})
+	e.stepLease(l, renewal.Answered{Sent: sent, Answer: *answer})
 	c.Reply.Lost = l.Lost // it may have ended meanwhile
 	e.reply(c, answer.Err)
 }
@@ -182,12 +182,12 @@ func (e *Engine) resumed(c *Call, sent clock.Instant) {
 		e.reply(c, answer.Err)
 		return
 	case answer.Record.Token != old.Token:
-		c.Reply.Lost = &Lost{Loss: keep.Superseded, Err: errGrantedAnew}
+		c.Reply.Lost = &Lost{Loss: renewal.Superseded, Err: errGrantedAnew}
 		e.giveBack(old, c, errGrantedAnew)
 		return
 	}
 	a := c.attempt
-	l := e.newLease(c, a.request, answer, c.Terms.Until(a.first, sent, *answer), old.Since)
+	l := e.newLease(c, a.request, answer, c.Policy.Until(a.first, sent, *answer), old.Since)
 	e.Check(e.now, l) // ends it if MaxHold has passed or the answer took too long
 	if l.Lost != nil {
 		c.Reply.Lost = l.Lost

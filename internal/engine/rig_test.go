@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -174,7 +174,7 @@ func (r *rig) acquire(key string, wait time.Duration) *Call {
 func newAcquire(key string, wait time.Duration) *Call {
 	return &Call{
 		Request: tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "me", Instance: "here", TTL: time.Minute},
-		Terms:   keep.Terms{TTL: time.Minute, MaxFailures: 3}, WaitFor: wait,
+		Policy:  renewal.Policy{TTL: time.Minute, MaxFailures: 3}, WaitFor: wait,
 	}
 }
 

@@ -1,5 +1,6 @@
 // Package wait serves calls that wait and have a context. It says why the
-// context ended, and leaves a function behind that does not look at contexts.
+// context ended, and leaves a function behind that does not look at contexts:
+// such a function runs on a goroutine of its own until it returns.
 package wait
 
 import (

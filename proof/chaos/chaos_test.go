@@ -100,7 +100,7 @@ func TestWithoutGuardsUpdatesAreLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept := 0
-		for _, v := range history.Check(ops, history.Terms{}) {
+		for _, v := range history.Check(ops, history.Scope{}) {
 			if v.Law == history.Kept {
 				kept++
 			}

@@ -4,7 +4,7 @@
 // once. Package history records what every process saw, and checks it.
 //
 // Each client acquires a lease, reads the key's resource, waits a while, writes
-// an update made from what it read, and releases the lease. It does not check
+// an update of what it has read, and releases the lease. It does not check
 // its lease before it writes: the guards have to. Operators take keys from
 // clients by hand, with the calls that the command line makes. With guards no
 // update may be lost. The same run without guards is the control: it must lose
@@ -21,7 +21,7 @@
 //   - Each client process has a goroutine that starts it and waits for it
 //     (member.start). member.done is closed when the process is gone.
 //   - A goroutine reads the histories once a second. It reports the progress,
-//     and ends the faults early if enough was seen (run.weather).
+//     and ends the faults early if enough was seen (run.fireFaults).
 //   - testbed.mu guards the servers' addresses: a failover changes them while
 //     clients connect.
 //   - The command runs several backends at once. command.mu guards what it

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/croft-dev/croft/internal/test/link"
+	"github.com/croft-dev/croft/internal/test/faultnet"
 )
 
 // fault is one kind of fault.
@@ -13,11 +13,11 @@ type fault struct {
 	name  string
 	often int // the weight in storm.pick, after each fault happened once
 	// begin begins the fault. It returns nil if there is no victim.
-	begin func(s *storm) (*effect, error)
+	begin func(s *storm) (*injected, error)
 }
 
-// effect says what a fault did, and how to undo it.
-type effect struct {
+// injected is a fault that has begun: its victim, and how to undo it.
+type injected struct {
 	victim string // a client; "" if the victim is a server
 	lasts  time.Duration
 	undo   func() // nil if the fault undoes itself
@@ -33,44 +33,44 @@ func (s *storm) ttls(n float64) time.Duration { return time.Duration(n * float64
 func clientFaults() []fault {
 	var list []fault
 	for _, n := range pauses {
-		list = append(list, fault{fmt.Sprintf("stop %.1f TTL", n), 4, func(s *storm) (*effect, error) {
+		list = append(list, fault{fmt.Sprintf("stop %.1f TTL", n), 4, func(s *storm) (*injected, error) {
 			return s.stop(s.running(), s.ttls(n))
 		}})
 	}
-	return append(list, fault{"kill", 2, func(s *storm) (*effect, error) {
+	return append(list, fault{"kill", 2, func(s *storm) (*injected, error) {
 		m := s.running()
 		if m == nil {
 			return nil, nil
 		}
 		m.kill()
-		return &effect{m.name, s.upTo(s.ttl / 4), func() { s.note(m.start()) }}, nil
+		return &injected{m.name, s.upTo(s.ttl / 4), func() { s.note(m.start()) }}, nil
 	}})
 }
 
 // linkFaults returns the faults of one client's links to the servers.
 func linkFaults() []fault {
 	var list []fault
-	bad := func(name string, often int, kind link.Kind, most func(s *storm) time.Duration) {
-		list = append(list, fault{name, often, func(s *storm) (*effect, error) {
+	bad := func(name string, often int, kind faultnet.Kind, most func(s *storm) time.Duration) {
+		list = append(list, fault{name, often, func(s *storm) (*injected, error) {
 			m := s.anybody()
-			m.weather(link.Weather{Kind: kind, Delay: s.upTo(s.ttl * 3 / 2)})
-			return &effect{m.name, most(s), func() { m.weather(link.Weather{}) }}, nil
+			m.setFault(faultnet.Fault{Kind: kind, Delay: s.upTo(s.ttl * 3 / 2)})
+			return &injected{m.name, most(s), func() { m.setFault(faultnet.Fault{}) }}, nil
 		}})
 	}
-	bad("slow", 3, link.Slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
-	bad("cut after upload", 3, link.Cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
-	bad("blackhole", 2, link.Hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
-	bad("blackhole then late", 2, link.Vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
-	return append(list, fault{"stop and slow", 4, func(s *storm) (*effect, error) {
+	bad("slow", 3, faultnet.Slow, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	bad("cut after upload", 3, faultnet.Cut, func(s *storm) time.Duration { return s.upTo(s.ttl) })
+	bad("blackhole", 2, faultnet.Hole, func(s *storm) time.Duration { return s.upTo(2 * s.ttl) })
+	bad("blackhole then late", 2, faultnet.Vault, func(s *storm) time.Duration { return s.upTo(3 * s.ttl) })
+	return append(list, fault{"stop and slow", 4, func(s *storm) (*injected, error) {
 		m := s.running()
 		if m == nil {
 			return nil, nil
 		}
-		m.weather(link.Weather{Kind: link.Slow, Delay: s.upTo(s.ttl * 3 / 2)})
+		m.setFault(faultnet.Fault{Kind: faultnet.Slow, Delay: s.upTo(s.ttl * 3 / 2)})
 		e, err := s.stop(m, s.ttls(pauses[s.random.IntN(len(pauses))]))
 		e.undo = func() {
 			m.resume()
-			s.later(s.upTo(s.ttl), func() { m.weather(link.Weather{}) })
+			s.later(s.upTo(s.ttl), func() { m.setFault(faultnet.Fault{}) })
 		}
 		return e, err
 	}})
@@ -82,14 +82,14 @@ func serverFaults(g *testbed) []fault {
 	var list []fault
 	// do adds a fault that begins, waits for at most that many TTLs, and ends.
 	do := func(name string, often int, most float64, begin, end func()) {
-		list = append(list, fault{name, often, func(s *storm) (*effect, error) {
+		list = append(list, fault{name, often, func(s *storm) (*injected, error) {
 			down := s.upTo(s.ttls(most))
 			s.aside(name, func() {
 				begin()
 				time.Sleep(down)
 				end()
 			})
-			return &effect{}, nil
+			return &injected{}, nil
 		}})
 	}
 	for _, sv := range g.servers {
@@ -103,21 +103,21 @@ func serverFaults(g *testbed) []fault {
 	}
 	if g.failover != nil {
 		const name = "failover with loss"
-		list = append(list, fault{name, 6, func(s *storm) (*effect, error) {
+		list = append(list, fault{name, 6, func(s *storm) (*injected, error) {
 			lag := s.upTo(s.ttl)
 			s.aside(name, func() { g.failover(lag, s.rewinding) })
-			return &effect{}, nil
+			return &injected{}, nil
 		}})
 	}
 	return list
 }
 
 // stop pauses a client for some time. It does nothing if m is nil.
-func (s *storm) stop(m *member, lasts time.Duration) (*effect, error) {
+func (s *storm) stop(m *member, lasts time.Duration) (*injected, error) {
 	if m == nil {
 		return nil, nil
 	}
-	return &effect{m.name, lasts, m.resume}, m.stop()
+	return &injected{m.name, lasts, m.resume}, m.stop()
 }
 
 // anybody returns a random client, whatever its state.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/internal/test/link"
+	"github.com/croft-dev/croft/internal/test/faultnet"
 )
 
 // patience is the limit for everything that must happen in the end. It detects
@@ -26,7 +26,7 @@ type member struct {
 	n     int
 	owner string // the same for all processes of the member
 	lives int
-	links []*link.Link
+	links []*faultnet.Link
 	fleet *fleet
 
 	cmd     *exec.Cmd
@@ -130,10 +130,10 @@ func (m *member) resume() {
 	_ = resumeProcess(m.cmd.Process)
 }
 
-// weather sets the weather on all links of the client.
-func (m *member) weather(w link.Weather) {
+// setFault sets the fault on all links of the client.
+func (m *member) setFault(f faultnet.Fault) {
 	for _, l := range m.links {
-		l.Set(w)
+		l.Set(f)
 	}
 }
 
@@ -155,7 +155,7 @@ func (f *fleet) finish() error {
 	var found []error
 	for _, m := range f.members {
 		found = append(found, m.check())
-		m.weather(link.Weather{})
+		m.setFault(faultnet.Fault{})
 		m.resume()
 		_ = m.stdin.Close()
 	}

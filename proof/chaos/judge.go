@@ -6,7 +6,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/internal/test/link"
+	"github.com/croft-dev/croft/internal/test/faultnet"
 	"github.com/croft-dev/croft/proof/history"
 )
 
@@ -16,7 +16,7 @@ import (
 // files exist by then.
 type judge struct {
 	*worker
-	links []*link.Link
+	links []*faultnet.Link
 }
 
 func (r *run) openJudge(ctx context.Context, b brief) (*judge, error) {

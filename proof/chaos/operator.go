@@ -42,8 +42,8 @@ func (w *worker) guards() {
 	})
 }
 
-// act does one operator's act on a key, whoever holds it. It makes the calls
-// that the command line's takeover, reserve and revoke make.
+// act does one operator's act on a key, held or free. It makes the calls that
+// the command line's takeover, reserve and revoke make.
 func (w *worker) act(ctx context.Context) {
 	n := w.random.IntN(w.Keys)
 	allowed, err := guard.Allow(scheme + "://resources")

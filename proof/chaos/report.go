@@ -77,7 +77,7 @@ func newReport(o Options, ops []history.Op, fired map[string]int, took time.Dura
 // judge checks the history against the laws. Without guards it leaves out their
 // laws: newReport counts the losses instead.
 func (r *Report) judge(ops []history.Op) {
-	r.Violations = history.Check(ops, history.Terms{Unguarded: !r.Guarded, Untimed: r.ClockStepped})
+	r.Violations = history.Check(ops, history.Scope{Unguarded: !r.Guarded, Untimed: r.ClockStepped})
 }
 
 // draw writes the timeline of the violations.

@@ -131,7 +131,7 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	begun := time.Now()
-	enough := r.weather(ctx)
+	enough := r.fireFaults(ctx)
 	took := time.Since(begun)
 	r.clock.look()
 	if err := errors.Join(r.storm.calm(), r.fleet.finish(), ctx.Err()); err != nil {
@@ -183,9 +183,9 @@ func (r *run) warmUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// weather fires faults until the time is over, or until r.until says that it
+// fireFaults fires faults until the time is over, or until r.until says that it
 // has seen enough. It returns when r.until said so, 0 if it never did.
-func (r *run) weather(ctx context.Context) time.Duration {
+func (r *run) fireFaults(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, r.For)
 	defer cancel()
 	begun := time.Now()

@@ -28,7 +28,7 @@ func TestASplitStoreIsFoundAndGuardsStillHold(t *testing.T) {
 	o := slice(b)
 	o.Clients, o.Operators, o.Keys, o.For = 6, -1, 2, 5*time.Minute
 	o.until = func(ops []history.Op) bool {
-		found := laws(history.Check(ops, history.Terms{Unguarded: true}))
+		found := laws(history.Check(ops, history.Scope{Unguarded: true}))
 		return found[history.Register] > 0 && found[history.Exclusion] > 0
 	}
 	r, err := Run(t.Context(), o)

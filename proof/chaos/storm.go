@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/internal/test/link"
+	"github.com/croft-dev/croft/internal/test/faultnet"
 	"github.com/croft-dev/croft/proof/history"
 )
 
@@ -152,7 +152,7 @@ func (s *storm) calm() error {
 		s.settle(time.Now().Add(24 * time.Hour))
 	}
 	for _, m := range s.fleet.members {
-		m.weather(link.Weather{})
+		m.setFault(faultnet.Fault{})
 		m.resume()
 	}
 	s.mu.Lock()

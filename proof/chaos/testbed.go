@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/internal/test/link"
+	"github.com/croft-dev/croft/internal/test/faultnet"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -16,8 +16,8 @@ type testbed struct {
 	stand *stand
 
 	mu    sync.Mutex
-	apart bool         // all servers are unreachable
-	links []*link.Link // every link ever made
+	apart bool             // all servers are unreachable
+	links []*faultnet.Link // every link ever made
 	// hosts are the servers' current addresses. Each client reaches each server
 	// through a link of its own. A changed address applies to new connections.
 	hosts []string
@@ -64,9 +64,9 @@ func (g *testbed) cutOff(apart bool) {
 
 // connect makes links to all servers. A link looks up the server's address for
 // each new connection.
-func (g *testbed) connect() (links []*link.Link, err error) {
+func (g *testbed) connect() (links []*faultnet.Link, err error) {
 	for i := range g.hosts {
-		l, err := link.New(func() string { return g.host(i) })
+		l, err := faultnet.New(func() string { return g.host(i) })
 		if err != nil {
 			return links, err
 		}
@@ -79,7 +79,7 @@ func (g *testbed) connect() (links []*link.Link, err error) {
 }
 
 // reach returns the store URL and the site for a client with these links.
-func (g *testbed) reach(links []*link.Link) (store, site string) {
+func (g *testbed) reach(links []*faultnet.Link) (store, site string) {
 	hosts := make([]string, len(links))
 	for i, l := range links {
 		hosts[i] = l.Addr()

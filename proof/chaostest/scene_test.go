@@ -59,7 +59,7 @@ func newScene(t *testing.T, url string, seed uint64) *scene {
 }
 
 // start starts a process of the scene. It does not wait until the process is
-// ready; the checks wait for what it does.
+// ready; the checks wait for its effects.
 func (s *scene) start(role, name string, env ...string) *testenv.Process {
 	s.Helper()
 	command := func() *exec.Cmd {

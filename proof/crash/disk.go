@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Disk is the state of a disk after some steps of a recording: what is safely
-// on it, and the changes that may not have reached it.
+// Disk is the state of a disk after some steps of a recording. It has the
+// changes that are safe, and those that may not have reached the disk.
 type Disk struct {
 	ops     []*op
 	at      int

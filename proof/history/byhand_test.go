@@ -44,7 +44,7 @@ func TestLawfulActsOfOperatorsAreAccepted(t *testing.T) {
 		"a failover that leaves a reservation": new(scene).acts(tenure.Reserve, "9", "b", 50, 150).rewinds(60, 70).
 			add("c", 80, 85, byHandCall(tenure.Acquire, "3", "c"), reserved(150, 50, 82)).takesAs("b", "2", 90, 190),
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, s.ops, Terms{}) })
+		t.Run(name, func(t *testing.T) { expect(t, s.ops, Scope{}) })
 	}
 }
 
@@ -66,6 +66,6 @@ func TestActsThatBreakALawAreFound(t *testing.T) {
 		"two holders, and an operator who acted before": {new(scene).acts(tenure.Revoke, "9", "", 5, 50).takes("a", "1", 10, 100).takes("b", "2", 500, 500).holds("a", "1", 600, 100), []Law{Register, Exclusion}},
 		"two holders, and an operator who acts after":   {new(scene).takes("a", "1", 10, 100).takes("b", "2", 500, 500).holds("a", "1", 600, 100).acts(tenure.Revoke, "9", "", 650, 700), []Law{Register, Exclusion}},
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, c.s.ops, Terms{}, c.laws...) })
+		t.Run(name, func(t *testing.T) { expect(t, c.s.ops, Scope{}, c.laws...) })
 	}
 }

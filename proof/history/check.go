@@ -47,8 +47,8 @@ func (v Violation) String() string {
 	return s
 }
 
-// Terms select the laws for a check. The zero Terms select all.
-type Terms struct {
+// Scope selects the laws for a check. The zero Scope selects all.
+type Scope struct {
 	// Unguarded leaves out the laws that guards keep.
 	Unguarded bool
 	// Untimed leaves out the laws that rest on the store's clock. They need a
@@ -63,19 +63,19 @@ type Terms struct {
 
 // Check checks the operations of all processes against the laws, and returns
 // the violations in the order of keys.
-func Check(ops []Op, t Terms) []Violation {
-	if t.Patience <= 0 {
-		t.Patience = 2 * time.Minute
+func Check(ops []Op, in Scope) []Violation {
+	if in.Patience <= 0 {
+		in.Patience = 2 * time.Minute
 	}
 	var found []Violation
 	for _, key := range Keys(ops) {
 		mine := of(ops, key)
 		found = append(found, checkTokens(key, mine)...)
-		found = append(found, checkRegister(key, mine, t)...)
-		if !t.Untimed {
+		found = append(found, checkRegister(key, mine, in)...)
+		if !in.Untimed {
 			found = append(found, checkExclusion(key, mine)...)
 		}
-		if !t.Unguarded {
+		if !in.Unguarded {
 			found = append(found, checkOrder(key, mine)...)
 			found = append(found, checkUpdates(key, mine)...)
 		}

@@ -25,7 +25,7 @@ func TestLawfulWritesAreAccepted(t *testing.T) {
 		"writes that overlap":              new(scene).takes("a", "1", 10, 100).takes("b", "2", 2000, 2000).raises("b", "2", 2010, 2050, 2000).writes("a", "1", 2015, 2045, 100, 1, "a.1", "", OK).reads("judge", 2100, "a.1"),
 		"what the resource itself applied": twoOwners().reads("judge", 1100, "b.1").add("judge", 1110, 1110, Call{Kind: Applied}, Result{Outcome: OK, Updates: []string{"a.1", "b.1"}}),
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, s.ops, Terms{}) })
+		t.Run(name, func(t *testing.T) { expect(t, s.ops, Scope{}) })
 	}
 }
 
@@ -49,8 +49,8 @@ func TestUnlawfulWritesAreFound(t *testing.T) {
 		"an update made from what was made of it": {new(scene).takes("a", "1", 10, 100).writes("a", "1", 20, 25, 100, 1, "a.1", "a.2", OK).writes("a", "1", 30, 35, 100, 2, "a.2", "a.1", OK).reads("judge", 50, "a.2"), []Law{Once, Order}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, c.s.ops, Terms{}, c.laws...)
-			if found := laws(Check(c.s.ops, Terms{Unguarded: true})); len(found) > 0 {
+			expect(t, c.s.ops, Scope{}, c.laws...)
+			if found := laws(Check(c.s.ops, Scope{Unguarded: true})); len(found) > 0 {
 				t.Errorf("without guards: %v", found)
 			}
 		})

@@ -95,7 +95,7 @@ func TestATimelineShowsWhatBrokeALaw(t *testing.T) {
 	for i := range s.ops { // milliseconds, for the eye
 		s.ops[i].Begin, s.ops[i].End = s.ops[i].Begin*1e6, s.ops[i].End*1e6
 	}
-	found := Check(s.ops, Terms{})
+	found := Check(s.ops, Scope{})
 	var page bytes.Buffer
 	if err := Timeline(&page, "two owners & one resource", s.ops, found); err != nil {
 		t.Fatal(err)

@@ -182,12 +182,12 @@ var model = porcupine.NondeterministicModel{
 // checkRegister searches for an order of the requests on a key that explains
 // every answer. Each request takes effect between its sending and its answer. A
 // request of unknown outcome forks the state.
-func checkRegister(key string, ops []Op, t Terms) []Violation {
+func checkRegister(key string, ops []Op, in Scope) []Violation {
 	list, _ := grants(ops) // checkTokens reports the violations
 	var steps []porcupine.Operation
 	processes := map[string]int{}
 	last := int64(0)
-	for _, s := range stepsOf(ops, list, !t.Untimed) {
+	for _, s := range stepsOf(ops, list, !in.Untimed) {
 		id, known := processes[s.op.Process]
 		if !known {
 			id = len(processes)
@@ -210,7 +210,7 @@ func checkRegister(key string, ops []Op, t Terms) []Violation {
 	for i := range steps {
 		steps[i].Return = min(steps[i].Return, max(last, steps[i].Call)+1)
 	}
-	switch porcupine.CheckOperationsTimeout(model.ToModel(), steps, t.Patience) {
+	switch porcupine.CheckOperationsTimeout(model.ToModel(), steps, in.Patience) {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Unknown:
@@ -218,12 +218,12 @@ func checkRegister(key string, ops []Op, t Terms) []Violation {
 			Law: Register, Key: key,
 			Text: fmt.Sprintf(
 				"no order of the %d steps was found within %s, and none was shown not to exist; that counts as broken",
-				len(steps), t.Patience.Round(time.Second),
+				len(steps), in.Patience.Round(time.Second),
 			),
 		}}
 	}
 	// Only a failed check needs the details: they take longer to compute.
-	_, info := porcupine.CheckOperationsVerbose(model.ToModel(), steps, t.Patience)
+	_, info := porcupine.CheckOperationsVerbose(model.ToModel(), steps, in.Patience)
 	return []Violation{unexplained(key, steps, info)}
 }
 
@@ -242,8 +242,8 @@ func unexplained(key string, steps []porcupine.Operation, info porcupine.Lineari
 	for _, i := range longest {
 		done[i] = true
 	}
-	// The step that does not fit is the one that ends first among the rest. All
-	// others could still come later.
+	// Among the rest, the step that ends first does not fit. All others could
+	// still come later.
 	stuck := -1
 	for i := range steps {
 		if !done[i] && (stuck < 0 || steps[i].Return < steps[stuck].Return) {

@@ -43,7 +43,7 @@ func TestLawfulHistoriesAreAccepted(t *testing.T) {
 		"a failover that takes back a grant, and another comes": new(scene).takes("a", "1", 10, 100).rewinds(20, 30).takes("b", "2", 40, 140).
 			renews("a", "1", 50, 55, record(NotOwned, "2", 140, 40, 40+ttl, 52)).holds("a", "1", 49, 100),
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, s.ops, Terms{}) })
+		t.Run(name, func(t *testing.T) { expect(t, s.ops, Scope{}) })
 	}
 }
 
@@ -76,16 +76,16 @@ func TestUnlawfulHistoriesAreFound(t *testing.T) {
 			acquires("a", "1", 30, 35, record(OK, "1", 100, 10, 10+ttl, 32)), []Law{Register}},
 		"an answer that no request gets": {new(scene).takes("a", "1", 10, 100).renews("a", "1", 20, 25, record(Held, "1", 100, 10, 10+ttl, 22)), []Law{Register}},
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, c.s.ops, Terms{}, c.laws...) })
+		t.Run(name, func(t *testing.T) { expect(t, c.s.ops, Scope{}, c.laws...) })
 	}
 }
 
 // Untimed must leave out the laws that rest on the clock, and no others.
 func TestLawsAboutTimeCanBeLeftOut(t *testing.T) {
 	s := new(scene).takes("a", "1", 10, 100).takes("b", "2", 500, 500).holds("a", "1", 600, 100)
-	expect(t, s.ops, Terms{Untimed: true})
+	expect(t, s.ops, Scope{Untimed: true})
 	s.renews("a", "1", 700, 710, record(OK, "1", 100, 10, 705+ttl, 705))
-	expect(t, s.ops, Terms{Untimed: true}, Register)
+	expect(t, s.ops, Scope{Untimed: true}, Register)
 }
 
 // A history that was not shown to be right counts as wrong.
@@ -95,7 +95,7 @@ func TestASearchWithoutEndIsAFailure(t *testing.T) {
 		s.acquires("p", string(rune('a'+i%20))+string(rune('a'+i/20)), i, 5000+i, unknown)
 	}
 	s.takes("q", "0", 6000, 100).takes("r", "zz", 6002, 50)
-	found := Check(s.ops, Terms{Patience: time.Nanosecond})
+	found := Check(s.ops, Scope{Patience: time.Nanosecond})
 	if !laws(found)[Register] {
 		t.Errorf("found %v", found)
 	}

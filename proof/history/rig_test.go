@@ -117,9 +117,9 @@ func laws(found []Violation) map[Law]bool {
 }
 
 // expect checks that a history breaks exactly these laws.
-func expect(t *testing.T, ops []Op, terms Terms, want ...Law) {
+func expect(t *testing.T, ops []Op, scope Scope, want ...Law) {
 	t.Helper()
-	found := Check(ops, terms)
+	found := Check(ops, scope)
 	broken := laws(found)
 	for _, law := range want {
 		if !broken[law] {

@@ -86,7 +86,7 @@ func (s *shelf) write(stamp fence.Stamp, update string) error {
 // the first time does.
 const rounds = 50
 
-// play lets some processes take turns at one key, and returns what they saw.
+// play lets some processes take turns at one key, and returns their history.
 // The process number selects the store. Time is that of the synctest bubble, so
 // a pause costs nothing.
 func play(t *testing.T, stores []store.Store, s *shelf) []Op {
@@ -223,7 +223,7 @@ func TestSoundStoresAndGuardsAreAccepted(t *testing.T) {
 		for round := 0; round < rounds && refused == 0; round++ {
 			st := mem.New(nil)
 			ops := play(t, []store.Store{st}, &shelf{})
-			expect(t, ops, Terms{})
+			expect(t, ops, Scope{})
 			for _, op := range ops {
 				if op.Kind == Write && op.Outcome == Stale {
 					refused++
@@ -249,7 +249,7 @@ func TestBrokenGuardsAreFound(t *testing.T) {
 				found := map[Law]bool{}
 				for round := 0; round < rounds && !found[want]; round++ {
 					st := mem.New(nil)
-					found = laws(Check(play(t, []store.Store{st}, &shelf{broken: flaw}), Terms{}))
+					found = laws(Check(play(t, []store.Store{st}, &shelf{broken: flaw}), Scope{}))
 					if err := st.Close(); err != nil {
 						t.Fatal(err)
 					}
@@ -341,12 +341,12 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if c.want == "" {
-					expect(t, play(t, c.stores(), &shelf{}), Terms{Unguarded: true})
+					expect(t, play(t, c.stores(), &shelf{}), Scope{Unguarded: true})
 					return
 				}
 				found := map[Law]bool{}
 				for round := 0; round < rounds && !found[c.want]; round++ {
-					found = laws(Check(play(t, c.stores(), &shelf{}), Terms{Unguarded: true}))
+					found = laws(Check(play(t, c.stores(), &shelf{}), Scope{Unguarded: true}))
 				}
 				if !found[c.want] {
 					t.Errorf("found %v, not %q", found, c.want)

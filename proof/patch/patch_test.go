@@ -28,20 +28,20 @@ func TestATestIsRunOnTheChangedCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a package four times")
 	}
-	const test = "internal/keep.TestALeaseIsRenewedAtAThirdOfItsTTL"
-	broken := Patch{"internal/keep/terms.go", "return t.TTL / 10", "return t.TTL"}
+	const test = "internal/renewal.TestALeaseIsRenewedAtAThirdOfItsTTL"
+	broken := Patch{"internal/renewal/policy.go", "return p.TTL / 10", "return p.TTL"}
 	if fails, err := broken.Fails(t.Context(), t.TempDir(), test); err != nil || !fails {
 		t.Errorf("fails: %t, %v", fails, err)
 	}
-	harmless := Patch{"internal/keep/terms.go", "return t.TTL / 10", "return t.TTL / (5 + 5)"}
+	harmless := Patch{"internal/renewal/policy.go", "return p.TTL / 10", "return p.TTL / (5 + 5)"}
 	if fails, err := harmless.Fails(t.Context(), t.TempDir(), test); err != nil || fails {
 		t.Errorf("fails: %t, %v", fails, err)
 	}
-	invalid := Patch{"internal/keep/terms.go", "return t.TTL / 10", "return nothing"}
+	invalid := Patch{"internal/renewal/policy.go", "return p.TTL / 10", "return nothing"}
 	if _, err := invalid.Fails(t.Context(), t.TempDir(), test); err == nil || !strings.Contains(err.Error(), "nothing") {
 		t.Errorf("code that does not compile: %v", err)
 	}
-	if _, err := harmless.Fails(t.Context(), t.TempDir(), "internal/keep.TestThatIsNotThere"); err == nil {
+	if _, err := harmless.Fails(t.Context(), t.TempDir(), "internal/renewal.TestThatIsNotThere"); err == nil {
 		t.Error("a test that is not there passes")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -128,9 +128,9 @@ func (w *world) forgetClient(c *client) {
 // pending is a call of the engine, and what the process does with its reply.
 type pending struct {
 	engine.Call
-	then  func()
-	job   *job // the fields from here on are for acquires only
-	claim claim
+	then func()
+	job  *job // the fields from here on are for acquires only
+	want acquisition
 	// free says that the key was free when the call began. changes counts the
 	// changes of the key up to then.
 	free    bool
@@ -222,7 +222,7 @@ func (c *client) carryOut() {
 func (c *client) arm(wake instant) {
 	now := c.Now()
 	at := max(min(wake, now.Add(glance)), now+1)
-	if wake == keep.Never || c.ticks > now && c.ticks <= at {
+	if wake == renewal.Never || c.ticks > now && c.ticks <= at {
 		return
 	}
 	c.ticks = at
@@ -312,8 +312,8 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 // seen a newer token than the store, the engine asks for a token above it.
 func (c *client) raise(p *pending) {
 	l := c.leaseOf(p)
-	outcomes, due := make([]error, len(p.claim.guards)), len(p.claim.guards)
-	for i, res := range p.claim.guards {
+	outcomes, due := make([]error, len(p.want.guards)), len(p.want.guards)
+	for i, res := range p.want.guards {
 		res.raise(c, l.Stamp(), func(err error) {
 			outcomes[i] = err
 			if due--; due == 0 {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -124,9 +124,9 @@ func (w *world) waits() *job {
 func (w *world) fresh(key string) {
 	j := &job{c: w.operator, name: "new", forever: true}
 	w.operator.jobs = append(w.operator.jobs, j)
-	cl := claim{terms: keep.Terms{TTL: 2 * time.Second, MaxFailures: 3}}
-	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "new", TTL: 2 * time.Second}
-	j.acquire(cl, engine.Forever)
+	want := acquisition{policy: renewal.Policy{TTL: 2 * time.Second, MaxFailures: 3}}
+	want.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: "new", TTL: 2 * time.Second}
+	j.acquire(want, engine.Forever)
 }
 
 // arrived counts a waiter that got its key after the faults have stopped.

@@ -8,14 +8,14 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// claim is a request of a job, with its resources.
-type claim struct {
-	terms  keep.Terms
+// acquisition is an acquire that a job wants, with its resources.
+type acquisition struct {
+	policy renewal.Policy
 	req    tenure.Request // without its secret
 	guards []*resource    // named in the request: raised at the grant, and read
 	blind  []*resource    // not named: written without reading
@@ -37,26 +37,26 @@ func (j *job) begin() {
 	if c.w.final || c.closing || j.call != nil || j.l != nil {
 		return
 	}
-	cl, wait := j.draw(), engine.Forever
+	want, wait := j.draw(), engine.Forever
 	switch n := c.rng.IntN(100); {
 	case n < 15:
 		wait = 0
 		c.w.cover("engine", "single try")
 	case n < 45:
-		wait = upTo(c.rng, 2*cl.terms.TTL)
+		wait = upTo(c.rng, 2*want.policy.TTL)
 	}
 	leaves := chance(c.rng, 12)
-	j.forever = wait == engine.Forever && !leaves && cl.req.Every == 0
-	p := j.acquire(cl, wait)
+	j.forever = wait == engine.Forever && !leaves && want.req.Every == 0
+	p := j.acquire(want, wait)
 	if leaves && j.call == p {
-		c.leave(p, upTo(c.rng, 2*cl.terms.TTL))
+		c.leave(p, upTo(c.rng, 2*want.policy.TTL))
 	}
 }
 
-// acquire begins to wait for a claim.
-func (j *job) acquire(cl claim, wait time.Duration) *pending {
-	p := &pending{job: j, claim: cl, Call: engine.Call{
-		Request: cl.req, Terms: cl.terms, WaitFor: wait, Guarded: len(cl.guards) > 0,
+// acquire begins to wait for a key.
+func (j *job) acquire(want acquisition, wait time.Duration) *pending {
+	p := &pending{job: j, want: want, Call: engine.Call{
+		Request: want.req, Policy: want.policy, WaitFor: wait, Guarded: len(want.guards) > 0,
 	}}
 	p.then = func() { j.answered(p) }
 	j.call = p
@@ -65,8 +65,8 @@ func (j *job) acquire(cl claim, wait time.Duration) *pending {
 	return p
 }
 
-// draw makes up a random claim.
-func (j *job) draw() claim {
+// draw makes up a random acquisition.
+func (j *job) draw() acquisition {
 	c, r := j.c, j.c.rng
 	key := c.w.keys[0]
 	if n := len(c.w.keys); c.w.profile.Keys > 0 {
@@ -78,34 +78,34 @@ func (j *job) draw() claim {
 		}
 	}
 	ttl := []time.Duration{2 * time.Second, 4 * time.Second, 9 * time.Second}[r.IntN(3)]
-	cl := claim{terms: keep.Terms{TTL: ttl, MaxFailures: 3}}
-	cl.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: c.name, Instance: c.instance, TTL: ttl}
+	want := acquisition{policy: renewal.Policy{TTL: ttl, MaxFailures: 3}}
+	want.req = tenure.Request{Verb: tenure.Acquire, Key: key, Owner: c.name, Instance: c.instance, TTL: ttl}
 	switch r.IntN(8) {
 	case 0:
-		cl.req.Every = 2 * ttl
+		want.req.Every = 2 * ttl
 	case 1:
-		cl.req.HoldFor = ttl
+		want.req.HoldFor = ttl
 	case 2:
-		cl.terms.StallAfter = ttl / 2
+		want.policy.StallAfter = ttl / 2
 	case 3:
-		cl.terms.MaxHold = ttl
+		want.policy.MaxHold = ttl
 	case 4:
-		cl.terms.Notice = ttl / 4
+		want.policy.Notice = ttl / 4
 	case 5:
-		cl.terms.MaxFailures = 1
+		want.policy.MaxFailures = 1
 	}
 	names := !chance(r, cmp.Or(c.w.profile.Blind, 20))
 	for _, res := range c.w.resources {
 		switch {
 		case res.key != key:
 		case names:
-			cl.guards = append(cl.guards, res)
-			cl.req.Guards = append(cl.req.Guards, res.name)
+			want.guards = append(want.guards, res)
+			want.req.Guards = append(want.req.Guards, res.name)
 		default:
-			cl.blind = append(cl.blind, res)
+			want.blind = append(want.blind, res)
 		}
 	}
-	return cl
+	return want
 }
 
 // answered takes the reply to an acquire.
@@ -139,12 +139,12 @@ func (j *job) later() { j.c.soon(j.c.w.now+upTo(j.c.rng, 2*time.Second), j.begin
 // read reads all guarded resources first. The holder's writes rest on the
 // versions that it reads.
 func (j *job) read(l *lease) {
-	due := len(l.claim.guards)
+	due := len(l.want.guards)
 	if due == 0 {
 		j.work(l)
 		return
 	}
-	for _, res := range l.claim.guards {
+	for _, res := range l.want.guards {
 		res.read(j.c, func(version int, err error) {
 			if err == nil {
 				l.seen[res] = version
@@ -174,17 +174,17 @@ func (j *job) work(l *lease) {
 	case chance(r, 50) && j.l == l:
 		j.report(l)
 	}
-	c.soon(c.w.now+between(r, l.claim.terms.TTL/10, l.claim.terms.TTL/2), func() { j.work(l) })
+	c.soon(c.w.now+between(r, l.want.policy.TTL/10, l.want.policy.TTL/2), func() { j.work(l) })
 }
 
 // write writes to a resource that was read. A holder checks its lease first,
 // unless it is a zombie. Fences are for what happens after that check.
 func (j *job) write(l *lease) {
 	r := j.c.rng
-	resources := slices.Concat(l.claim.guards, l.claim.blind)
+	resources := slices.Concat(l.want.guards, l.want.blind)
 	res := resources[r.IntN(len(resources))]
 	version, read := l.seen[res]
-	if len(l.claim.blind) > 0 {
+	if len(l.want.blind) > 0 {
 		version, read = blindly, true
 	}
 	if !l.zombie && !l.believes() { // asking the engine also ends the lease
@@ -267,12 +267,12 @@ func (j *job) lost(l *lease) {
 		return
 	}
 	j.l = nil
-	byTime := why == keep.Expired || why == keep.Unreachable
+	byTime := why == renewal.Expired || why == renewal.Unreachable
 	switch {
 	case byTime && !l.Given && chance(c.rng, 50) && !c.w.final && !c.closing:
 		j.resume(l)
 		return
-	case why != keep.Superseded && why != keep.TakenOver && why != keep.Released && chance(c.rng, 60):
+	case why != renewal.Superseded && why != renewal.TakenOver && why != renewal.Released && chance(c.rng, 60):
 		j.giveBack(l, false)
 	}
 	j.later()
@@ -282,7 +282,7 @@ func (j *job) lost(l *lease) {
 func (j *job) resume(l *lease) {
 	c := j.c
 	c.w.say(j.name, "tries to resume %s, token %s", l.Key, short(l.Token))
-	p := &pending{job: j, claim: l.claim, Call: engine.Call{
+	p := &pending{job: j, want: l.want, Call: engine.Call{
 		Request: tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, Resume: true},
 		Lease:   l.Lease, Bound: actBound,
 	}}

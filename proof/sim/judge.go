@@ -13,15 +13,15 @@ import (
 // judge sees every change of a store at the moment it takes effect, even if no
 // client learns of it, and checks the laws.
 type judge struct {
-	w       *world
-	ledgers map[string]*ledger
-	grants  map[fence.Grant]*grant
-	asking  map[fence.Grant]*ask   // by the grant of its secret
-	denied  map[fence.Grant]string // secrets that an engine has given up as not granted; the value says when
+	w        *world
+	accounts map[string]*account
+	grants   map[fence.Grant]*grant
+	asking   map[fence.Grant]*ask   // by the grant of its secret
+	denied   map[fence.Grant]string // secrets that an engine has given up as not granted; the value says when
 }
 
-// ledger has all grants of a key, even those that the store has forgotten.
-type ledger struct {
+// account has all grants of a key, even those that the store has forgotten.
+type account struct {
 	issued    []*grant
 	current   *grant // the grant in the store's record
 	transfers int
@@ -54,23 +54,23 @@ const (
 
 func newJudge(w *world) *judge {
 	return &judge{
-		w: w, ledgers: map[string]*ledger{}, grants: map[fence.Grant]*grant{},
+		w: w, accounts: map[string]*account{}, grants: map[fence.Grant]*grant{},
 		asking: map[fence.Grant]*ask{}, denied: map[fence.Grant]string{},
 	}
 }
 
-func (j *judge) ledger(key string) *ledger {
-	l := j.ledgers[key]
+func (j *judge) account(key string) *account {
+	l := j.accounts[key]
 	if l == nil {
-		l = &ledger{}
-		j.ledgers[key] = l
+		l = &account{}
+		j.accounts[key] = l
 	}
 	return l
 }
 
 // committed checks a change of a record that has just taken effect.
 func (j *judge) committed(req tenure.Request, before, after tenure.Record, m message) {
-	w, l := j.w, j.ledger(req.Key)
+	w, l := j.w, j.account(req.Key)
 	l.changes++
 	w.say("store", "%s", describe(req, before, after, m))
 	if after.Grant != before.Grant || after.Token != before.Token {
@@ -82,7 +82,7 @@ func (j *judge) committed(req tenure.Request, before, after tenure.Record, m mes
 }
 
 // changed checks law 7: only the holder of a term changes it.
-func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Record) {
+func (j *judge) changed(l *account, req tenure.Request, before, after tenure.Record) {
 	w, fp := j.w, req.Secret.Grant()
 	g := l.current
 	switch {
@@ -134,7 +134,7 @@ func (j *judge) changed(l *ledger, req tenure.Request, before, after tenure.Reco
 
 // forgot records that the store's memory of a key was set back.
 func (j *judge) forgot(key string, rec tenure.Record, why string) {
-	l := j.ledger(key)
+	l := j.account(key)
 	l.changes++
 	lost := 0
 	var cur *grant
@@ -176,7 +176,7 @@ func fateIn(rec tenure.Record) fate {
 
 // dropped records that the store dropped a record after its retention.
 func (j *judge) dropped(key string) {
-	l := j.ledger(key)
+	l := j.account(key)
 	l.changes++
 	now := j.w.store.base().now()
 	for _, g := range l.issued {
@@ -247,7 +247,7 @@ func (j *judge) belief(l *lease) {
 // holds checks law 6: only a grant gives authority.
 func (j *judge) holds(l *lease) {
 	var g *grant
-	for _, issued := range j.ledger(l.Key).issued { // a forgotten secret may have two grants
+	for _, issued := range j.account(l.Key).issued { // a forgotten secret may have two grants
 		if issued.fp == l.Secret.Grant() && issued.token == l.Token {
 			g = issued
 		}
@@ -351,7 +351,7 @@ func (j *judge) begins(p *pending) {
 	base, req := j.w.store.base(), p.Request
 	req.Secret = tenure.Secret(fmt.Sprintf("%032x", 1))
 	_, p.free, _ = tenure.Apply(base.records[req.Key].record, req, base.now())
-	p.changes = j.ledger(req.Key).changes
+	p.changes = j.account(req.Key).changes
 }
 
 // refused checks law 6b: if a caller is told that a key is held, the key was
@@ -360,7 +360,7 @@ func (j *judge) refused(p *pending, err error) {
 	if v, is := j.w.store.(*casServer); is && (v.objects || j.w.profile.Chances[StaleRead] > 0) {
 		return // the store may have read an older state
 	}
-	if errors.Is(err, tenure.ErrHeld) && p.free && p.changes == j.ledger(p.Request.Key).changes && !j.w.profile.Steps {
+	if errors.Is(err, tenure.ErrHeld) && p.free && p.changes == j.account(p.Request.Key).changes && !j.w.profile.Steps {
 		j.w.fail(
 			FreshRefusal, "%s was told that %s is held; it has been free since before it asked: %v",
 			p.job.name, p.Request.Key, err,

@@ -9,7 +9,7 @@ import (
 )
 
 // transferred checks a new term against laws 1, 2, 4, 6 and 8.
-func (j *judge) transferred(l *ledger, req tenure.Request, before, after tenure.Record, m message) {
+func (j *judge) transferred(l *account, req tenure.Request, before, after tenure.Record, m message) {
 	w, fp := j.w, req.Secret.Grant()
 	if req.Verb != tenure.Acquire && !req.Verb.ByHand() {
 		w.fail(WrongGrant, "a %s made a new term of %s", req.Verb, req.Key)
@@ -51,7 +51,7 @@ func transitionName(req tenure.Request, after tenure.Record) string {
 
 // grantedOnce checks law 1: a secret is granted once, and a token is given
 // once.
-func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, seen *grant) {
+func (j *judge) grantedOnce(l *account, req tenure.Request, after tenure.Record, seen *grant) {
 	if seen != nil && !seen.lost && l.transfers-seen.transfer < tenure.HistoryLen {
 		j.w.fail(
 			OneGrant, "the secret of grant %s was granted again on %s: token %s after %s",
@@ -72,10 +72,10 @@ func (j *judge) grantedOnce(l *ledger, req tenure.Request, after tenure.Record, 
 // The clock is read when the store decides, not when the write arrives. A
 // record may be decided on before the store forgets and created after it. Every
 // real register accepts that, because it cannot tell one absent record from
-// another. Such a token may be below one that was issued in between and
+// another. Such a token may be below another that was issued in between and
 // forgotten. The fence refuses it then (law 3), and its owner asks for a higher
 // one.
-func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
+func (j *judge) tokensRise(l *account, req tenure.Request, after tenure.Record) {
 	w := j.w
 	for _, g := range l.issued {
 		if g.token < after.Token {
@@ -97,7 +97,7 @@ func (j *judge) tokensRise(l *ledger, req tenure.Request, after tenure.Record) {
 
 // inTime checks law 4: no grant before the deadline, the end of a hold or the
 // end of a reservation.
-func (j *judge) inTime(l *ledger, req tenure.Request, before, after tenure.Record) {
+func (j *judge) inTime(l *account, req tenure.Request, before, after tenure.Record) {
 	w, p := j.w, l.current
 	if p == nil || req.Verb.ByHand() {
 		return

@@ -5,17 +5,17 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/internal/keep"
+	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // lease is a lease of the engine, and the state of its holder's work.
 type lease struct {
 	*engine.Lease
-	c     *client
-	job   *job
-	claim claim
-	g     *grant // the judge's record of it
+	c    *client
+	job  *job
+	want acquisition
+	g    *grant // the judge's record of it
 
 	resumed bool
 
@@ -31,7 +31,7 @@ func (c *client) leaseOf(p *pending) *lease {
 		return l
 	}
 	l := &lease{
-		Lease: p.Reply.Lease, c: c, job: p.job, claim: p.claim, resumed: p.Lease != nil,
+		Lease: p.Reply.Lease, c: c, job: p.job, want: p.want, resumed: p.Lease != nil,
 		seen: map[*resource]int{},
 	}
 	l.Tag = l
@@ -74,7 +74,7 @@ func (l *lease) ended() {
 	c, why := l.c, l.Lost.Loss
 	c.leases = slices.DeleteFunc(c.leases, func(other *lease) bool { return other == l })
 	c.w.cover("loss", string(why))
-	if why != keep.Released {
+	if why != renewal.Released {
 		c.w.say(c.name, "has lost %s, token %s: %s", l.Key, short(l.Token), why)
 	}
 	l.job.lost(l)

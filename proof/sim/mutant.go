@@ -18,7 +18,7 @@ type Mutant struct {
 	Name string
 	// Part is the broken part: law, store, guard or client.
 	Part string
-	// Says describes what it does wrong.
+	// Says describes the fault.
 	Says string
 	// Profile is the world that shows it. Laws are those that it may break
 	// first.

@@ -102,22 +102,22 @@ var Mutants = []*Mutant{
 	},
 	inEngine("time-from-reply", "the TTL counts from the reply").byLaw("network", LocalDeadline).
 		patch(
-			"engine/engine.go", "e.outbox.landed(b)",
-			"e.outbox.landed(b)\n\tfor _, r := range b.requests {\n\t\tr.sent = e.now\n\t}",
+			"engine/engine.go", "e.pipeline.landed(b)",
+			"e.pipeline.landed(b)\n\tfor _, r := range b.requests {\n\t\tr.sent = e.now\n\t}",
 		),
 	inEngine("time-from-last-send", "the TTL counts from the last copy sent").byLaw("network", LocalDeadline).
 		patch(
-			"engine/acquire.go", "c.Terms.Until(first, r.sent, *answer)",
-			"a.last.Add(c.Terms.TTL - c.Terms.Margin())",
+			"engine/acquire.go", "c.Policy.Until(first, r.sent, *answer)",
+			"a.last.Add(c.Policy.TTL - c.Policy.Margin())",
 		),
 	inEngine("no-margin", "no room is left for clocks that differ in rate").byLaw("hosts", LocalDeadline).
-		patch("keep/terms.go", "return until.Add(-t.Margin())", "return until"),
+		patch("renewal/policy.go", "return until.Add(-p.Margin())", "return until"),
 	inEngine("ends-only-when-told", "a lease does not end while a renewal hangs").
 		byLaw("network", LocalDeadline, OneTruth).
-		patch("keep/keeper.go", "{ return k.deadline.Add(-k.terms.Notice) }", "{ return Never - 1 }"),
+		patch("renewal/renewer.go", "{ return r.deadline.Add(-r.policy.Notice) }", "{ return Never - 1 }"),
 	inEngine("not-owned-retried", "not owned is counted as one more failure").byLaw("redis", OneTruth).
 		patch(
-			"keep/keeper.go", "notOwned(a.Answer); refusal != nil {",
+			"renewal/renewer.go", "notOwned(a.Answer); refusal != nil {",
 			"notOwned(a.Answer); refusal != nil && false {",
 		),
 	inEngine("late-refusal-ignored", "not owned does not count if the caller has left").byLaw("postgres", OneTruth).
@@ -164,12 +164,12 @@ var Mutants = []*Mutant{
 			"\tq := c.acquire.queue\n\te.queues[q.key] = q\n\tc.acquire.queue",
 		),
 	inEngine("no-overtaking", "a batch without an answer is waited for").byTest("TestABatchWithoutAnAnswerIsOvertaken").
-		patch("engine/batch.go", "bool { return now >= keep.After(b.sent, hungAfter) }", "bool { return false }"),
+		patch("engine/batch.go", "bool { return now >= renewal.After(b.sent, hungAfter) }", "bool { return false }"),
 	inEngine("copies-with-others", "copies of what hangs go with other requests").
 		byTest("TestABatchWithoutAnAnswerIsOvertaken").
 		patch("engine/acquire.go", "at = again", "at = fresh"),
 	inEngine("any-number-in-flight", "more than four batches hang").byTest("TestABatchWithoutAnAnswerIsOvertaken").
-		patch("engine/batch.go", "return len(o.flying) < maxInFlight", "return true"),
+		patch("engine/batch.go", "return len(p.flying) < maxInFlight", "return true"),
 	inEngine("skipped-never-alone", "a renewal that the store skipped goes with others again").
 		byTest("TestASkippedRenewalGoesAloneTheNextTime").
 		patch("engine/lease.go", "case l.alone:", "case l.alone && false:"),
@@ -178,7 +178,7 @@ var Mutants = []*Mutant{
 		patch("engine/batch.go", "maxRenewals = 800", "maxRenewals = maxBatch"),
 	inEngine("renewals-apart", "renewals that are due soon do not go along").
 		byTest("TestRenewalsNearEachOtherGoTogether").
-		patch("engine/lease.go", "e.leases[0].keeper.Early() <= e.now", "e.leases[0].keeper.Wake() <= e.now"),
+		patch("engine/lease.go", "e.leases[0].renewer.Early() <= e.now", "e.leases[0].renewer.Wake() <= e.now"),
 	inEngine("passes-without-end", "a key is passed on within a client without end").
 		byTest("TestAReleasedKeyIsPassedOnInTheSameBatch").
 		patch("engine/queue.go", "if q.yield || q.passed == maxPassed {", "if q.yield {"),
@@ -186,13 +186,13 @@ var Mutants = []*Mutant{
 		patch("engine/release.go", "q.yield = c.Reply.Answer.Awaited", "q.yield = false"),
 	inEngine("takes-the-too-old", "a grant that is too old is answered as a lease").
 		byTest("TestAGrantThatIsTooOldGivesNoAuthority").
-		patch("engine/acquire.go", "if e.now >= deadline.Add(-c.Terms.Notice) {", "if false {"),
+		patch("engine/acquire.go", "if e.now >= deadline.Add(-c.Policy.Notice) {", "if false {"),
 	inEngine("never-looks", "a stalled lease is given up without a look").
 		byTest("TestAStalledLeaseIsLookedAtBeforeItIsGivenUp").
 		patch("engine/lease.go", "e.ready.Look = append(e.ready.Look, l)", ""),
 	inEngine("deaf-to-operators", "a lease is not renewed out of turn when an operator has acted on its key").
 		byTest("TestALeaseTakenByAnOperatorEndsAtOnce").
-		patch("engine/queue.go", "e.stepLease(q.holder, keep.Doubted{})", ""),
+		patch("engine/queue.go", "e.stepLease(q.holder, renewal.Doubted{})", ""),
 
 	// The stores.
 	{

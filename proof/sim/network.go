@@ -7,8 +7,8 @@ import (
 
 // message is one copy of a request to a server.
 type message struct {
-	// stray marks a copy that no client is responsible for: a second copy, or
-	// one that arrives when its sender may take it for lost.
+	// stray marks a copy that no client is responsible for: a second copy, or a
+	// copy that arrives when its sender may take it for lost.
 	stray bool
 }
 

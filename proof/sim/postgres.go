@@ -105,7 +105,7 @@ func (s *postgresServer) call(
 	}, func(err error) { done(nil, nil, err) })
 }
 
-// advance goes through the rows, up to one that it must wait for.
+// advance takes one row after the other, until it must wait for a lock.
 func (t *transaction) advance() {
 	s := t.s
 	for ; t.next < len(t.order); t.next++ {

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/croft-dev/croft/internal/chore"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/sweep"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -54,8 +54,8 @@ type Store struct {
 	reg       Register
 	retention time.Duration
 	parallel  int
-	sweeping  chore.Chore
-	sweepers  int // how many records one sweep drops at once
+	sweeper   sweep.Runner
+	drops     int // how many records one sweep drops at once
 
 	closing sync.Once
 	closed  atomic.Bool
@@ -83,9 +83,9 @@ func New(reg Register, o *Options) *Store {
 	if s.parallel <= 0 {
 		s.parallel = 16
 	}
-	s.sweepers = max(o.SweepParallel, 1)
-	s.sweeping.Every = o.SweepEvery
-	s.sweeping.Do = func(ctx context.Context) { _, _ = s.Sweep(ctx) }
+	s.drops = max(o.SweepParallel, 1)
+	s.sweeper.Every = o.SweepEvery
+	s.sweeper.Do = func(ctx context.Context) { _, _ = s.Sweep(ctx) }
 	return s
 }
 
@@ -232,7 +232,7 @@ func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 		switch {
 		case err == nil:
 			if next.Grant != held.Record.Grant {
-				s.sweeping.Granted()
+				s.sweeper.Granted()
 			}
 			s.announce(ctx, req)
 			return store.Answer{Record: copyRecord(next), Now: now}

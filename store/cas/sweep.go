@@ -18,7 +18,7 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	drops := dropping{reg: s.reg, slots: make(chan struct{}, s.sweepers)}
+	drops := dropping{reg: s.reg, slots: make(chan struct{}, s.drops)}
 	var failed error
 	scan := s.reg.Scan(ctx)
 	if old, ok := s.reg.(OldScanner); ok {
@@ -104,7 +104,7 @@ func (d *dropping) wait() (int, error) {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.closed.Store(true)
-		s.sweeping.Close()
+		s.sweeper.Close()
 		s.failed = s.reg.Close()
 	})
 	return s.failed

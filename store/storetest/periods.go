@@ -26,31 +26,31 @@ func everyHour(key, owner string) tenure.Request {
 	return req
 }
 
-// oncePerPeriod starts the work on several machines in every slot, as cron
-// does. The first success fixes the slots. Each later start is early or late by
-// less than half of the period. The work must be done exactly once in every
-// slot.
+// oncePerPeriod starts the work on several machines in every window, as cron
+// does. The first success fixes the windows. Each later start is early or late
+// by less than half of the period. The work must be done exactly once in every
+// window.
 func oncePerPeriod(t *trial) {
 	const key = "periods/jitter"
 	period := time.Hour
 	if t.Advance == nil {
 		// Without control of the clock the check cannot place the starts. It
-		// then tries just after the work, and when its slot has ended.
-		t.oneSlotAfterAnother(key)
+		// then tries just after the work, and when its window has ended.
+		t.oneWindowAfterAnother(key)
 		return
 	}
 	handles := t.handles(3)
 	first := everyHour(key, "machine 0")
 	start := t.must(first).Record.Acquired
 	t.must(release(first))
-	for slot := range t.many(40, 10, 15) {
+	for window := range t.many(40, 10, 15) {
 		var starts []time.Duration
 		for range handles {
 			starts = append(starts, time.Duration(t.rand.Int64N(int64(period)-2000))+1000-period/2)
 		}
 		done := 0
 		for _, st := range inOrder(starts) {
-			t.pass(start.Add(time.Duration(slot+1) * period).Add(st.at))
+			t.pass(start.Add(time.Duration(window+1) * period).Add(st.at))
 			req := everyHour(key, fmt.Sprintf("machine %d", st.of))
 			a := t.steps(handles[st.of], req)[0]
 			if a.Err != nil {
@@ -61,7 +61,7 @@ func oncePerPeriod(t *trial) {
 			t.must(release(req))
 		}
 		if done != 1 {
-			t.Fatalf("slot %d, starts at %v: done %d times", slot, starts, done)
+			t.Fatalf("window %d, starts at %v: done %d times", window, starts, done)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func inOrder(starts []time.Duration) []jittered {
 	return all
 }
 
-func (t *trial) oneSlotAfterAnother(key string) {
+func (t *trial) oneWindowAfterAnother(key string) {
 	period := 8 * brief
 	for range t.many(4, 2, 2) {
 		for _, owner := range []string{"ann", "bob", "cleo"} {
@@ -97,14 +97,14 @@ func (t *trial) oneSlotAfterAnother(key string) {
 		t.pass(t.get(t.store, key).Due(period))
 		req := acquire(key, "ann")
 		req.Every = period
-		t.must(req) // when the slot has ended, or a little later
+		t.must(req) // when the window has ended, or a little later
 		t.must(release(req))
 		t.pass(t.get(t.store, key).Due(period))
 	}
 }
 
 // frequentAttempts asks eight times in every period. The work must be done at
-// the first success, and then at the beginning of each slot, which is half a
+// the first success, and then at the beginning of each window, which is half a
 // period before or after it.
 func frequentAttempts(t *trial) {
 	if t.Advance == nil {

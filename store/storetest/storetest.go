@@ -27,10 +27,10 @@ type Harness struct {
 	// Slow says that a request costs a round trip or a sync to disk. The suite
 	// then repeats less.
 	Slow bool
-	// Crowd is the highest number of keys that the suite uses where it wants
+	// MaxKeys is the highest number of keys that the suite uses where it wants
 	// many. It is for a store that needs a request for each key. Zero means no
 	// limit. Let such a store list keys in small pages.
-	Crowd int
+	MaxKeys int
 	// Patience is the longest time for something that must happen soon. The
 	// default is 30 s. It catches a store that hangs, not a slow one.
 	Patience time.Duration

@@ -102,8 +102,8 @@ func (t *trial) many(full, slow, short int) int {
 	if testing.Short() {
 		n = min(n, short)
 	}
-	if t.Crowd > 0 {
-		n = min(n, t.Crowd)
+	if t.MaxKeys > 0 {
+		n = min(n, t.MaxKeys)
 	}
 	return n
 }

@@ -64,7 +64,7 @@ func ofThisFolder(env []string) []string {
 	})
 }
 
-// git runs git in a folder and returns what it prints.
+// git runs git in a folder and returns its output.
 func git(ctx context.Context, folder string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...)
 	cmd.Env = ofThisFolder(os.Environ())

@@ -35,8 +35,8 @@ func (o *output) add(text string) {
 
 // frame reports whether a line only says that a test begins or continues.
 func frame(line string) bool {
-	for _, mark := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME"} {
-		if strings.HasPrefix(line, mark) {
+	for _, prefix := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME"} {
+		if strings.HasPrefix(line, prefix) {
 			return true
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Place is a bucket with an empty store, and the neighbour's access to it.
-type Place struct {
+// Harness is a bucket with an empty store, and the neighbour's access to it.
+type Harness struct {
 	Store interface {
 		store.Store
 		store.Sweeper
@@ -47,7 +47,7 @@ type Object struct {
 // Planted plants one object after the other under the name of a record. No
 // request may be decided by such an object. A listing must show the other
 // records. A sweep must leave the object, and nothing may change it.
-func Planted(tb testing.TB, p Place) {
+func Planted(tb testing.TB, p Harness) {
 	tb.Helper()
 	ctx := tb.Context()
 	s := &seed{tb: tb, key: "planted/good"}
@@ -112,7 +112,7 @@ func Planted(tb testing.TB, p Place) {
 }
 
 // ask sends every verb for a key, and returns the errors of the answers.
-func (p Place) ask(ctx context.Context, key string) map[string]error {
+func (p Harness) ask(ctx context.Context, key string) map[string]error {
 	got := map[string]error{}
 	for _, req := range []tenure.Request{
 		{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: "bob", TTL: time.Hour},

@@ -107,8 +107,8 @@ func (m *memory) Scan(context.Context) iter.Seq2[cas.Entry, error] {
 func (m *memory) Now(context.Context) (time.Time, error) { return m.clock.Now(), nil }
 func (m *memory) Close() error                           { return nil }
 
-func (m *memory) place() Place {
-	return Place{
+func (m *memory) harness() Harness {
+	return Harness{
 		Store: cas.New(m, &cas.Options{SweepEvery: -1}), Layout: m.layout, Advance: m.clock.Advance,
 		Put: func(_ testing.TB, o Object) { m.put(o) },
 		Get: func(_ testing.TB, name string) []byte {
@@ -120,7 +120,7 @@ func (m *memory) place() Place {
 	}
 }
 
-func TestASoundRegisterPasses(t *testing.T) { Planted(t, newMemory().place()) }
+func TestASoundRegisterPasses(t *testing.T) { Planted(t, newMemory().harness()) }
 
 // TestEveryPlantIsNoticed: the register here takes every plant for a missing
 // record. Planted must report each of them.
@@ -133,7 +133,7 @@ func TestEveryPlantIsNoticed(t *testing.T) {
 		}
 		return body, nil
 	}
-	said := strings.Join(suite.Record(t, func(tb testing.TB) { Planted(tb, m.place()) }), "\n")
+	said := strings.Join(suite.Record(t, func(tb testing.TB) { Planted(tb, m.harness()) }), "\n")
 	for _, row := range plants {
 		for _, want := range []string{row.what + ": acquire", row.what + ": takeover", row.what + ": get", row.what + ": it was changed"} {
 			if !strings.Contains(said, want) {
@@ -183,7 +183,7 @@ func TestFlawedRegistersAreCaught(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			m := newMemory()
 			c.flaw(m)
-			said := strings.Join(suite.Record(t, func(tb testing.TB) { Planted(tb, m.place()) }), "\n")
+			said := strings.Join(suite.Record(t, func(tb testing.TB) { Planted(tb, m.harness()) }), "\n")
 			if !strings.Contains(said, c.want) {
 				t.Errorf("said:\n%s\nwant %q", said, c.want)
 			}

@@ -22,7 +22,7 @@ var built struct {
 
 // Built builds a program of the module tools/NAME into .tools/bin, if it is
 // missing or out of date, and returns its path. pkg is "." for the module's own
-// program, or the import path of one that it pins. Servers for tests have
+// program, or the import path of a program that it pins. Servers for tests have
 // modules of their own there, so that their dependencies are not Croft's.
 //
 // If the program cannot be built, Built ends the test with Missing. With -short
@@ -78,9 +78,9 @@ func build(name, pkg string) (string, error) {
 
 // BuildPlain builds the tests of the current package into the file to, without
 // the race detector. Processes of such a binary start four times as fast. It is
-// for tests that start many of them and check what they print. Go keeps the
-// result in .tools/plain, under the same name, and builds it again only when it
-// is out of date.
+// for tests that start many of them and check their output. Go keeps the result
+// in .tools/plain, under the same name, and builds it again only when it is out
+// of date.
 //
 // The binary is built like a release: with -trimpath, and without C. So the
 // scripts run what users run, and the test of tools/dist finds most packages in

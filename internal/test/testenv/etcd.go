@@ -192,8 +192,8 @@ func (m *EtcdMember) Leads() bool {
 	return leader != "" && leader == self
 }
 
-func after(text, mark string) string {
-	_, rest, _ := strings.Cut(text, mark)
+func after(text, prefix string) string {
+	_, rest, _ := strings.Cut(text, prefix)
 	return rest
 }
 

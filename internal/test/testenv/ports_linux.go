@@ -9,16 +9,16 @@ import (
 // reservable says that reserve works on this system.
 const reservable = true
 
-// reserved keeps the marks of this process from being closed by the garbage
+// reserved keeps the sockets of this process from being closed by the garbage
 // collector.
 var reserved struct {
 	sync.Mutex
-	marks []net.Listener
+	sockets []net.Listener
 }
 
-// reserve marks a port as taken by this process until it ends. It returns false
-// if another process has the mark. The mark is an abstract socket: it belongs
-// to the network namespace, as the port does, and leaves no file behind.
+// reserve takes a port for this process until it ends. It returns false if
+// another process has taken it. It opens an abstract socket, which belongs to
+// the network namespace, as the port does, and leaves no file behind.
 func reserve(port int) bool {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@croft-test-port-" + strconv.Itoa(port), Net: "unix"})
 	if err != nil {
@@ -26,6 +26,6 @@ func reserve(port int) bool {
 	}
 	reserved.Lock()
 	defer reserved.Unlock()
-	reserved.marks = append(reserved.marks, l)
+	reserved.sockets = append(reserved.sockets, l)
 	return true
 }

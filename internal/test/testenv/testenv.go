@@ -31,7 +31,7 @@ import (
 // answer. It detects hanging, not slowness.
 const Patience = time.Minute
 
-// Missing ends a test that cannot have what it needs. With CI=true the test
+// Missing ends a test whose server or tool is missing. With CI=true the test
 // fails, otherwise it is skipped with the reason.
 func Missing(tb testing.TB, format string, args ...any) {
 	tb.Helper()

@@ -1,5 +1,5 @@
 // Command chaos runs Croft's clients on real servers under faults, and checks
-// what they saw against the laws. It also runs the same without guards, which
+// their histories against the laws. It also runs the same without guards, which
 // must lose updates.
 package main
 

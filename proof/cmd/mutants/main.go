@@ -163,7 +163,7 @@ func (p *page) block(title string, some []variant) {
 	}
 }
 
-// title says what is wrong with the variant.
+// title names the variant's fault.
 func (v variant) title() string {
 	if v.Says != "" {
 		return v.Part + ": " + v.Says

@@ -1,6 +1,10 @@
 // Command proof runs everything that tries to break Croft: the simulator, the
 // broken variants, fuzzing, chaos on real servers, power cuts, crowds, and the
 // model. It writes the figures into docs/proof.md.
+//
+// The tests with broken variants run first and alone. Then chaos runs on a
+// goroutine of its own, because it mostly waits, and the other parts run one
+// after the other beside it. A mutex protects the failures and the results.
 package main
 
 import (
@@ -69,8 +73,8 @@ func unknown(args []string) error {
 	return fmt.Errorf("there is no argument %q", args[0])
 }
 
-// program is one call of the command. Chaos runs on a goroutine of its own,
-// beside the other parts. mu guards failures and the results in run.
+// program is one call of the command. mu guards failures and the results in
+// run.
 type program struct {
 	seeds, inputs  int
 	chaos, control time.Duration

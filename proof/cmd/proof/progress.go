@@ -29,7 +29,7 @@ func (v *progress) say(part, format string, args ...any) {
 	)
 }
 
-// lines returns a writer that prints what it gets line by line, for a part.
+// lines returns a writer for a part. It prints whole lines.
 func (v *progress) lines(part string) io.Writer { return &liner{v: v, part: part} }
 
 type liner struct {

@@ -15,7 +15,7 @@ func sim1(args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// The status is 2, and the message says what is allowed.
+// The status is 2, and the message lists the valid values.
 func TestABadCommandLineIsExplained(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"--profile nowhere", "network"},

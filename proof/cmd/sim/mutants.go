@@ -26,7 +26,7 @@ type finding struct {
 	Took    time.Duration `json:"took"`
 }
 
-// mutants runs all broken variants, or the one that --mutant names.
+// mutants runs all broken variants, or the variant of --mutant.
 func mutants(ctx context.Context, s *settings, out, errOut io.Writer) int {
 	code, all, survivors := 0, 0, 0
 	for _, m := range sim.Mutants {

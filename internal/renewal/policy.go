@@ -1,4 +1,4 @@
-package keep
+package renewal
 
 import (
 	"errors"
@@ -25,9 +25,9 @@ const (
 	Closed      Loss = "closed"
 )
 
-// Terms say how a lease is kept. All fields but TTL and MaxFailures may be
+// A Policy says how a lease is kept. All fields but TTL and MaxFailures may be
 // zero.
-type Terms struct {
+type Policy struct {
 	TTL         time.Duration
 	StallAfter  time.Duration // withhold renewals after so long without progress
 	MaxHold     time.Duration // end the lease so long after the grant
@@ -37,25 +37,25 @@ type Terms struct {
 
 // Margin is how much earlier than the store's deadline the local one is. It
 // makes room for clocks whose rates differ.
-func (t Terms) Margin() time.Duration { return t.TTL / 10 }
+func (p Policy) Margin() time.Duration { return p.TTL / 10 }
 
 // Interval is the time between renewals: a third of the TTL, but at most half
 // of the time until the context would end.
-func (t Terms) Interval() time.Duration {
-	return max(min(t.TTL/3, (t.TTL-t.Margin()-t.Notice)/2), time.Millisecond)
+func (p Policy) Interval() time.Duration {
+	return max(min(p.TTL/3, (p.TTL-p.Margin()-p.Notice)/2), time.Millisecond)
 }
 
 // Fits reports whether a lease can be kept with this TTL: Notice takes at most
 // half of it.
-func (t Terms) Fits(ttl time.Duration) bool { return t.Notice <= ttl/2 }
+func (p Policy) Fits(ttl time.Duration) bool { return p.Notice <= ttl/2 }
 
-// with returns the terms with the TTL of a record. If it does not fit, the
-// terms stay as they are.
-func (t Terms) with(ttl time.Duration) Terms {
-	if ttl > 0 && t.Fits(ttl) {
-		t.TTL = ttl
+// with returns the policy with the TTL of a record. If it does not fit, the
+// policy stays as it is.
+func (p Policy) with(ttl time.Duration) Policy {
+	if ttl > 0 && p.Fits(ttl) {
+		p.TTL = ttl
 	}
-	return t
+	return p
 }
 
 // Until computes the local deadline from a store's answer. It is the earlier of
@@ -63,15 +63,15 @@ func (t Terms) with(ttl time.Duration) Terms {
 // before the request was first sent. The other is the remaining time by the
 // store's clock, counted from just before the answered copy was sent. Neither
 // can lie after the store's own deadline.
-func (t Terms) Until(first, sent clock.Instant, a store.Answer) clock.Instant {
+func (p Policy) Until(first, sent clock.Instant, a store.Answer) clock.Instant {
 	if a.Record.TTL > 0 { // another process may have changed it
-		t.TTL = a.Record.TTL
+		p.TTL = a.Record.TTL
 	}
-	until := first.Add(t.TTL)
+	until := first.Add(p.TTL)
 	if !a.Now.IsZero() {
 		until = min(until, sent.Add(a.Record.Deadline.Sub(a.Now)))
 	}
-	return until.Add(-t.Margin())
+	return until.Add(-p.Margin())
 }
 
 // LossOf returns the loss that a refusal of the store means.

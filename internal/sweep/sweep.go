@@ -1,10 +1,10 @@
-// Package chore runs the housekeeping of a store in the background, now and
-// then, started by ordinary requests.
+// Package sweep runs a store's sweeps in the background, now and then, started
+// by ordinary requests.
 //
 // A run starts by chance after a grant. At most one run is under way at a time,
 // on a goroutine of its own. A mutex protects its cancel function and whether
-// the Chore is closed. Close cancels the run and waits for it.
-package chore
+// the Runner is closed. Close cancels the run and waits for it.
+package sweep
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Chore is a housekeeping task. It returns no errors: the next run finds what
-// the last one has left undone.
-type Chore struct {
-	// Do is one run. It must return soon after ctx ends. Required.
+// Runner starts sweeps. It returns no errors: the next sweep finds what the
+// last one has left undone.
+type Runner struct {
+	// Do is one sweep. It must return soon after ctx ends. Required.
 	Do func(ctx context.Context)
 	// Every is how many grants there are per run, on average. Default: 1024.
 	// Negative: no runs.
@@ -33,8 +33,8 @@ type Chore struct {
 // Granted starts a run after one in Every grants. It decides by chance instead
 // of counting, so that processes that live for a single grant do their part
 // too.
-func (c *Chore) Granted() {
-	every, longest := c.Every, c.Longest
+func (r *Runner) Granted() {
+	every, longest := r.Every, r.Longest
 	if every == 0 {
 		every = 1024
 	}
@@ -44,29 +44,29 @@ func (c *Chore) Granted() {
 	if every < 0 || rand.IntN(every) != 0 {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.cancel != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.cancel != nil {
 		return
 	}
 	var ctx context.Context
-	ctx, c.cancel = context.WithTimeout(context.Background(), longest)
-	c.done.Go(func() {
-		c.Do(ctx)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.cancel()
-		c.cancel = nil
+	ctx, r.cancel = context.WithTimeout(context.Background(), longest)
+	r.done.Go(func() {
+		r.Do(ctx)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.cancel()
+		r.cancel = nil
 	})
 }
 
 // Close ends the present run and waits for it. No run starts afterwards.
-func (c *Chore) Close() {
-	c.mu.Lock()
-	c.closed = true
-	if c.cancel != nil {
-		c.cancel()
+func (r *Runner) Close() {
+	r.mu.Lock()
+	r.closed = true
+	if r.cancel != nil {
+		r.cancel()
 	}
-	c.mu.Unlock()
-	c.done.Wait()
+	r.mu.Unlock()
+	r.done.Wait()
 }

@@ -1,13 +1,13 @@
-// Package link puts a faulty connection between clients and a server. A [Link]
+// Package faultnet puts a faulty network between clients and a server. A [Link]
 // listens on a port, passes bytes on to the server, and delays, drops or cuts
 // them when it is told to. It is for tests that need real connections to break
 // at a chosen moment.
 //
-// A mutex protects the present Weather and the set of connections. Each
+// A mutex protects the present Fault and the set of connections. Each
 // connection has two goroutines per direction: one reads, the other waits for
-// as long as the Weather demands and writes. Setting the Weather wakes all that
+// as long as the Fault demands and writes. Setting the Fault wakes all that
 // wait. Close breaks the connections, and the goroutines end with them.
-package link
+package faultnet
 
 import (
 	"io"
@@ -24,25 +24,25 @@ type Link struct {
 	target   func() string // the server's address; "" if there is none
 
 	mu      sync.Mutex
-	weather Weather
-	changed chan struct{} // closed when the weather changes
+	fault   Fault
+	changed chan struct{} // closed when the fault changes
 	closed  bool
 	pairs   map[*pair]bool
 }
 
-// Weather says how a link treats the bytes that pass. The zero Weather passes
-// them on.
-type Weather struct {
+// Fault says how a link treats the bytes that pass. The zero Fault passes them
+// on.
+type Fault struct {
 	Kind  Kind
 	Delay time.Duration // for Slow
 }
 
-// Kind is a kind of weather.
+// Kind is a kind of fault.
 type Kind string
 
-// The kinds of weather.
+// The kinds of faults.
 const (
-	Fair Kind = ""
+	None Kind = ""
 	// Slow: everything arrives later, by the delay.
 	Slow Kind = "slow"
 	// Deaf: no request arrives. The connection breaks when one is sent.
@@ -91,7 +91,7 @@ func (l *Link) Close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
-	l.Set(Weather{})
+	l.Set(Fault{})
 	l.BreakAll()
 }
 
@@ -104,19 +104,19 @@ func (l *Link) BreakAll() {
 	}
 }
 
-// Set changes the weather, for present and future connections.
-func (l *Link) Set(w Weather) {
+// Set changes the fault, for present and future connections.
+func (l *Link) Set(f Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.weather = w
+	l.fault = f
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-func (l *Link) now() (Weather, <-chan struct{}) {
+func (l *Link) now() (Fault, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.weather, l.changed
+	return l.fault, l.changed
 }
 
 func (l *Link) serve() {
@@ -197,20 +197,20 @@ func (l *Link) carry(p *pair, to io.Writer, from io.Reader, up bool) {
 	}
 }
 
-// admit waits for as long as the weather holds a parcel back, and reports
+// admit waits for as long as the fault holds a parcel back, and reports
 // whether the parcel may pass.
 func (l *Link) admit(p *pair, next parcel, up bool) bool {
-	swallowed := Fair
+	swallowed := None
 	for {
-		w, changed := l.now()
-		switch w.Kind {
+		f, changed := l.now()
+		switch f.Kind {
 		case Hole, Vault:
-			swallowed = w.Kind
+			swallowed = f.Kind
 			<-changed
 			continue
 		case Mute:
 			if !up {
-				swallowed = w.Kind
+				swallowed = f.Kind
 				<-changed
 				continue
 			}
@@ -223,7 +223,7 @@ func (l *Link) admit(p *pair, next parcel, up bool) bool {
 				return false
 			}
 		case Slow:
-			if wait := w.Delay - time.Since(next.at); wait > 0 {
+			if wait := f.Delay - time.Since(next.at); wait > 0 {
 				timer := time.NewTimer(wait)
 				select {
 				case <-timer.C:
@@ -237,7 +237,7 @@ func (l *Link) admit(p *pair, next parcel, up bool) bool {
 		case swallowed == Vault && up:
 			p.late.Store(true)
 			return true
-		case swallowed != Fair:
+		case swallowed != None:
 			return false
 		}
 		return up || !p.late.Load()

@@ -1,4 +1,4 @@
-package link
+package faultnet
 
 import (
 	"bufio"
@@ -89,7 +89,7 @@ func TestASlowLinkDeliversLaterAndWhole(t *testing.T) {
 	l := open(t, addr)
 	conn, r := dial(t, l)
 	const delay = 200 * time.Millisecond
-	l.Set(Weather{Kind: Slow, Delay: delay})
+	l.Set(Fault{Kind: Slow, Delay: delay})
 	start := time.Now()
 	if got, err := say(conn, r, "slowly"); err != nil || got != "slowly" {
 		t.Fatalf("%q, %v", got, err)
@@ -97,7 +97,7 @@ func TestASlowLinkDeliversLaterAndWhole(t *testing.T) {
 	if took := time.Since(start); took < 2*delay {
 		t.Errorf("there and back took %s, less than twice the delay", took)
 	}
-	l.Set(Weather{})
+	l.Set(Fault{})
 	if got, err := say(conn, r, "again"); err != nil || got != "again" {
 		t.Errorf("after it: %q, %v", got, err)
 	}
@@ -107,7 +107,7 @@ func TestACutLinkDeliversTheRequestAndLosesTheReply(t *testing.T) {
 	addr, heard := echo(t)
 	l := open(t, addr)
 	conn, r := dial(t, l)
-	l.Set(Weather{Kind: Cut})
+	l.Set(Fault{Kind: Cut})
 	if got, err := say(conn, r, "lost"); err == nil {
 		t.Fatalf("the reply came: %q", got)
 	}
@@ -120,14 +120,14 @@ func TestADeafLinkLosesTheRequest(t *testing.T) {
 	addr, heard := echo(t)
 	l := open(t, addr)
 	conn, r := dial(t, l)
-	l.Set(Weather{Kind: Deaf})
+	l.Set(Fault{Kind: Deaf})
 	if got, err := say(conn, r, "lost"); err == nil {
 		t.Fatalf("it was answered: %q", got)
 	}
-	l.Set(Weather{})
+	l.Set(Fault{})
 	dial(t, l)
 	if heard.Load() != 2 {
-		t.Errorf("the server heard %d lines, want the two of fair weather", heard.Load())
+		t.Errorf("the server heard %d lines, want the two without a fault", heard.Load())
 	}
 }
 
@@ -137,7 +137,7 @@ func TestAHoleSwallowsAndAVaultDeliversLate(t *testing.T) {
 			addr, heard := echo(t)
 			l := open(t, addr)
 			conn, r := dial(t, l)
-			l.Set(Weather{Kind: kind})
+			l.Set(Fault{Kind: kind})
 			if _, err := io.WriteString(conn, "into the dark\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestAHoleSwallowsAndAVaultDeliversLate(t *testing.T) {
 			if got, err := r.ReadString('\n'); !errors.As(err, &timeout) || !timeout.Timeout() || heard.Load() != 1 {
 				t.Fatalf("inside: %q, %v, the server heard %d lines", got, err, heard.Load())
 			}
-			l.Set(Weather{})
+			l.Set(Fault{})
 			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestAMuteLinkDeliversTheRequestAndKeepsTheReply(t *testing.T) {
 	addr, heard := echo(t)
 	l := open(t, addr)
 	conn, r := dial(t, l)
-	l.Set(Weather{Kind: Mute})
+	l.Set(Fault{Kind: Mute})
 	if _, err := io.WriteString(conn, "unanswered\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestAMuteLinkDeliversTheRequestAndKeepsTheReply(t *testing.T) {
 			t.Fatal("the server did not hear it")
 		}
 	}
-	l.Set(Weather{Kind: Cut})
+	l.Set(Fault{Kind: Cut})
 	if got, err := r.ReadString('\n'); err == nil {
 		t.Fatalf("the reply came: %q", got)
 	}

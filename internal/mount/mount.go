@@ -1,6 +1,6 @@
-// Package ground tells on which file system a store keeps its files, and
+// Package mount tells on which file system a store keeps its files, and
 // whether a program copies these files between machines.
-package ground
+package mount
 
 // Kind groups file systems by how well a store works on them.
 type Kind int

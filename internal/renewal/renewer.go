@@ -1,4 +1,4 @@
-package keep
+package renewal
 
 import (
 	"time"
@@ -13,15 +13,15 @@ import (
 // it.
 const doubtEvery = time.Second
 
-// Keeper keeps one lease: it says when to renew it and when it is over.
-// NewKeeper makes one; the zero Keeper is not usable.
-type Keeper struct {
-	terms    Terms
+// Renewer keeps one lease: it says when to renew it and when it is over.
+// NewRenewer makes one; the zero Renewer is not usable.
+type Renewer struct {
+	policy   Policy
 	interval time.Duration
 	deadline clock.Instant // local; only a confirmed grant or renewal moves it
 	holdEnd  clock.Instant // MaxHold, or Never
 
-	slot       clock.Instant // when the next renewal begins
+	due        clock.Instant // when the next renewal begins
 	retry      clock.Instant // when to send the open renewal again, or Never
 	pause      time.Duration // how long to wait after the next unknown answer
 	doubt      clock.Instant // when to renew out of turn, or Never
@@ -50,7 +50,7 @@ type Keeper struct {
 	err  error // the last answer that confirmed nothing
 }
 
-// Orders tell the user of a Keeper what to do, and report what the Keeper has
+// Orders tell the user of a Renewer what to do, and report what the Renewer has
 // noticed.
 type Orders struct {
 	// Renew asks to send a renewal now.
@@ -76,263 +76,263 @@ type Orders struct {
 	Failures int
 }
 
-// NewKeeper begins to keep a lease. deadline is the local deadline that the
-// store's answer gave (see Terms.Until). since is when the holder got the key:
+// NewRenewer begins to keep a lease. deadline is the local deadline that the
+// store's answer gave (see Policy.Until). since is when the holder got the key:
 // now, unless the lease was resumed. Jitter is as in Tick.
-func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Keeper {
-	t = t.with(rec.TTL)
-	k := Keeper{
-		terms: t, interval: t.Interval(), deadline: deadline, holdEnd: Never,
+func NewRenewer(p Policy, deadline, since, now clock.Instant, rec tenure.Record, jitter float64) Renewer {
+	p = p.with(rec.TTL)
+	r := Renewer{
+		policy: p, interval: p.Interval(), deadline: deadline, holdEnd: Never,
 		retry: Never, doubt: Never, doubtedAt: now.Add(-doubtEvery), doubtPause: doubtEvery,
 		progress: now, reported: rec.ProgressAt,
 	}
-	if t.MaxHold > 0 {
-		k.holdEnd = After(since, t.MaxHold)
+	if p.MaxHold > 0 {
+		r.holdEnd = After(since, p.MaxHold)
 	}
 	// Renew sooner if the grant was already old when it became known.
-	k.slot = min(k.next(now, jitter), now.Add(k.cutoff().Sub(now)/2))
-	k.follow(store.Answer{Record: rec}, now)
-	return k
+	r.due = min(r.next(now, jitter), now.Add(r.cutoff().Sub(now)/2))
+	r.follow(store.Answer{Record: rec}, now)
+	return r
 }
 
 // TTL returns the TTL with which the lease is kept: the newest that the store
 // has confirmed, unless it is too short for Notice.
-func (k *Keeper) TTL() time.Duration { return k.terms.TTL }
+func (r *Renewer) TTL() time.Duration { return r.policy.TTL }
 
 // Asks returns the TTL that a renewal asks for. 0 keeps that of the record.
-func (k *Keeper) Asks() time.Duration {
-	if k.tooShort {
-		return k.terms.TTL
+func (r *Renewer) Asks() time.Duration {
+	if r.tooShort {
+		return r.policy.TTL
 	}
 	return 0
 }
 
 // Deadline returns the local deadline. The lease ends there at the latest.
-func (k *Keeper) Deadline() clock.Instant { return k.deadline }
+func (r *Renewer) Deadline() clock.Instant { return r.deadline }
 
 // Ends returns when the lease is over if nothing happens before.
-func (k *Keeper) Ends() clock.Instant { return min(k.cutoff(), k.holdEnd) }
+func (r *Renewer) Ends() clock.Instant { return min(r.cutoff(), r.holdEnd) }
 
 // Wake returns when Step must be called at the latest.
-func (k *Keeper) Wake() clock.Instant {
-	if k.lost != "" {
+func (r *Renewer) Wake() clock.Instant {
+	if r.lost != "" {
 		return Never
 	}
-	return min(k.slot, k.retry, k.doubt, k.cutoff(), k.holdEnd)
+	return min(r.due, r.retry, r.doubt, r.cutoff(), r.holdEnd)
 }
 
 // Early returns when a Tick may already do the work of Wake. A renewal may be
 // sent a little early, together with others.
-func (k *Keeper) Early() clock.Instant {
-	if k.lost != "" {
+func (r *Renewer) Early() clock.Instant {
+	if r.lost != "" {
 		return Never
 	}
-	return min(k.early(), k.retry, k.doubt, k.cutoff(), k.holdEnd)
+	return min(r.early(), r.retry, r.doubt, r.cutoff(), r.holdEnd)
 }
 
 // Step takes an event, and returns the orders that follow from it.
-func (k *Keeper) Step(e Event, now clock.Instant) Orders {
-	if k.lost != "" {
+func (r *Renewer) Step(e Event, now clock.Instant) Orders {
+	if r.lost != "" {
 		return Orders{}
 	}
 	if a, ok := e.(Answered); ok {
 		if refusal := notOwned(a.Answer); refusal != nil {
 			// The store's word is more exact than the clock's.
-			return k.end(LossOf(refusal), a.Answer.Err)
+			return r.end(LossOf(refusal), a.Answer.Err)
 		}
 	}
 	// Before anything else: an answer after the deadline cannot undo the loss.
-	if loss := k.overdue(now); loss != "" {
+	if loss := r.overdue(now); loss != "" {
 		if loss == HeldTooLong || loss == Stalled {
 			// The store's answers did not cause this loss.
-			return k.end(loss, nil)
+			return r.end(loss, nil)
 		}
-		return k.end(loss, k.err)
+		return r.end(loss, r.err)
 	}
 	switch e := e.(type) {
 	case Tick:
-		return k.tick(e.Jitter, now)
+		return r.tick(e.Jitter, now)
 	case Answered:
-		return k.answered(e, now)
+		return r.answered(e, now)
 	case Looked:
-		k.sawReport(e.Record.ProgressAt, e.Now, now)
+		r.sawReport(e.Record.ProgressAt, e.Now, now)
 	case Progressed:
-		k.progress = max(k.progress, now)
+		r.progress = max(r.progress, now)
 	case Doubted:
 		if e.Once {
-			at, pause := k.doubtedAt, k.doubtPause
-			o := k.outOfTurn(now)
-			k.doubtedAt, k.doubtPause = at, pause
+			at, pause := r.doubtedAt, r.doubtPause
+			o := r.outOfTurn(now)
+			r.doubtedAt, r.doubtPause = at, pause
 			return o
 		}
-		k.doubt = max(now, k.doubtedAt.Add(k.doubtPause))
-		if k.doubt == now {
-			return k.outOfTurn(now)
+		r.doubt = max(now, r.doubtedAt.Add(r.doubtPause))
+		if r.doubt == now {
+			return r.outOfTurn(now)
 		}
 	case Ended:
-		return k.end(e.Loss, nil)
+		return r.end(e.Loss, nil)
 	}
-	if k.withheld && !k.stalled(now) {
+	if r.withheld && !r.stalled(now) {
 		// This renewal gets a whole interval, like any other.
-		k.slot = max(k.slot, k.next(now, 1))
-		return k.begin(now)
+		r.due = max(r.due, r.next(now, 1))
+		return r.begin(now)
 	}
 	return Orders{}
 }
 
 // overdue says why the lease is over by time alone, or returns "".
-func (k *Keeper) overdue(now clock.Instant) Loss {
+func (r *Renewer) overdue(now clock.Instant) Loss {
 	switch {
-	case now >= k.holdEnd && k.holdEnd <= k.cutoff():
+	case now >= r.holdEnd && r.holdEnd <= r.cutoff():
 		return HeldTooLong
-	case now < k.cutoff():
+	case now < r.cutoff():
 		return ""
-	case k.withheld:
+	case r.withheld:
 		return Stalled
-	case k.open || k.failures > 0:
+	case r.open || r.failures > 0:
 		return Unreachable
 	}
 	return Expired
 }
 
-func (k *Keeper) tick(jitter float64, now clock.Instant) Orders {
+func (r *Renewer) tick(jitter float64, now clock.Instant) Orders {
 	switch {
-	case now >= k.doubt:
-		return k.outOfTurn(now)
-	case now >= k.early():
-		failed := k.open
+	case now >= r.doubt:
+		return r.outOfTurn(now)
+	case now >= r.early():
+		failed := r.open
 		if failed {
-			k.failures++
-			if k.failures >= k.terms.MaxFailures {
-				o := k.end(Unreachable, k.err)
-				o.Failures = k.failures
+			r.failures++
+			if r.failures >= r.policy.MaxFailures {
+				o := r.end(Unreachable, r.err)
+				o.Failures = r.failures
 				return o
 			}
 		}
-		k.slot, k.doubtPause = k.next(now, jitter), doubtEvery
-		o := k.begin(now)
+		r.due, r.doubtPause = r.next(now, jitter), doubtEvery
+		o := r.begin(now)
 		if failed {
-			o.Failures, o.Err = k.failures, k.err
+			o.Failures, o.Err = r.failures, r.err
 		}
 		return o
-	case now >= k.retry:
-		return k.send(now)
+	case now >= r.retry:
+		return r.send(now)
 	}
 	return Orders{}
 }
 
 // outOfTurn renews a lease whose key may have been given to another. A lease
 // whose work has stalled is not renewed even then.
-func (k *Keeper) outOfTurn(now clock.Instant) Orders {
-	if k.doubt, k.doubtedAt = Never, now; k.doubtPause < k.interval {
-		k.doubtPause = min(2*k.doubtPause, k.interval)
+func (r *Renewer) outOfTurn(now clock.Instant) Orders {
+	if r.doubt, r.doubtedAt = Never, now; r.doubtPause < r.interval {
+		r.doubtPause = min(2*r.doubtPause, r.interval)
 	}
 	switch {
-	case k.withheld:
+	case r.withheld:
 		return Orders{}
 	// Send it again: its answer may date from before the key was given away.
-	case k.open:
-		return k.send(now)
+	case r.open:
+		return r.send(now)
 	}
-	k.slot = k.next(now, 1)
-	return k.begin(now)
+	r.due = r.next(now, 1)
+	return r.begin(now)
 }
 
 // begin starts a renewal and sends it, unless the work has stalled.
-func (k *Keeper) begin(now clock.Instant) Orders {
-	if k.stalled(now) {
-		k.withheld, k.open, k.retry = true, false, Never
+func (r *Renewer) begin(now clock.Instant) Orders {
+	if r.stalled(now) {
+		r.withheld, r.open, r.retry = true, false, Never
 		return Orders{Look: true}
 	}
-	k.withheld, k.open, k.first, k.sends, k.pause = false, true, now, 0, k.interval/16
-	return k.send(now)
+	r.withheld, r.open, r.first, r.sends, r.pause = false, true, now, 0, r.interval/16
+	return r.send(now)
 }
 
-func (k *Keeper) send(now clock.Instant) Orders {
-	k.sends++
+func (r *Renewer) send(now clock.Instant) Orders {
+	r.sends++
 	// A call that hangs for this long is taken for lost.
-	k.retry = After(now, k.interval/2)
-	return Orders{Renew: true, Again: k.sends > 1}
+	r.retry = After(now, r.interval/2)
+	return Orders{Renew: true, Again: r.sends > 1}
 }
 
-func (k *Keeper) answered(e Answered, now clock.Instant) Orders {
-	present := k.open && e.Sent >= k.first
+func (r *Renewer) answered(e Answered, now clock.Instant) Orders {
+	present := r.open && e.Sent >= r.first
 	if e.Answer.Err != nil {
-		if k.open { // otherwise a later one was confirmed
-			k.err = e.Answer.Err
+		if r.open { // otherwise a later one was confirmed
+			r.err = e.Answer.Err
 		}
 		if present {
-			k.retry = After(now, k.pause)
-			k.pause = min(2*k.pause, k.interval)
+			r.retry = After(now, r.pause)
+			r.pause = min(2*r.pause, r.interval)
 		}
 		return Orders{}
 	}
 	first := e.Sent
 	if present {
-		if k.sends > 1 {
-			first = k.first
+		if r.sends > 1 {
+			first = r.first
 		}
-		k.open, k.retry = false, Never
+		r.open, r.retry = false, Never
 	}
-	o := Orders{Renewed: true, Margin: k.deadline.Sub(now)}
+	o := Orders{Renewed: true, Margin: r.deadline.Sub(now)}
 	// Use the later deadline: answers may overtake each other.
-	k.deadline = max(k.deadline, k.terms.Until(first, e.Sent, e.Answer))
-	k.failures, k.err = 0, nil
-	k.follow(e.Answer, now)
-	k.sawReport(e.Answer.Record.ProgressAt, e.Answer.Now, e.Sent)
-	o.Idle = max(now.Sub(k.progress), 0)
+	r.deadline = max(r.deadline, r.policy.Until(first, e.Sent, e.Answer))
+	r.failures, r.err = 0, nil
+	r.follow(e.Answer, now)
+	r.sawReport(e.Answer.Record.ProgressAt, e.Answer.Now, e.Sent)
+	o.Idle = max(now.Sub(r.progress), 0)
 	return o
 }
 
 // follow takes over the TTL of a record, which this or another process may have
 // changed. Answers may overtake each other: the newest counts. If the TTL is
 // too short for Notice, a renewal out of turn asks for the old one again.
-func (k *Keeper) follow(a store.Answer, now clock.Instant) {
+func (r *Renewer) follow(a store.Answer, now clock.Instant) {
 	ttl := a.Record.TTL
-	if ttl <= 0 || a.Now.Before(k.heard) {
+	if ttl <= 0 || a.Now.Before(r.heard) {
 		return
 	}
-	k.heard, k.tooShort = a.Now, !k.terms.Fits(ttl)
-	if k.tooShort {
-		k.doubt = max(now, k.doubtedAt.Add(k.doubtPause))
-	} else if ttl != k.terms.TTL {
-		k.terms = k.terms.with(ttl)
-		k.interval = k.terms.Interval()
-		k.slot = min(k.slot, k.next(now, 1))
+	r.heard, r.tooShort = a.Now, !r.policy.Fits(ttl)
+	if r.tooShort {
+		r.doubt = max(now, r.doubtedAt.Add(r.doubtPause))
+	} else if ttl != r.policy.TTL {
+		r.policy = r.policy.with(ttl)
+		r.interval = r.policy.Interval()
+		r.due = min(r.due, r.next(now, 1))
 	}
 }
 
 // sawReport notes progress that another process has reported. The record shows
 // it at reported, when the store's clock showed now and the local clock local.
-func (k *Keeper) sawReport(reported, now time.Time, local clock.Instant) {
-	if reported.After(k.reported) {
-		k.reported = reported
-		k.progress = max(k.progress, local.Add(-max(now.Sub(reported), 0)))
+func (r *Renewer) sawReport(reported, now time.Time, local clock.Instant) {
+	if reported.After(r.reported) {
+		r.reported = reported
+		r.progress = max(r.progress, local.Add(-max(now.Sub(reported), 0)))
 	}
 }
 
-func (k *Keeper) stalled(now clock.Instant) bool {
-	return k.terms.StallAfter > 0 && now.Sub(k.progress) >= k.terms.StallAfter
+func (r *Renewer) stalled(now clock.Instant) bool {
+	return r.policy.StallAfter > 0 && now.Sub(r.progress) >= r.policy.StallAfter
 }
 
-func (k *Keeper) end(loss Loss, err error) Orders {
-	k.lost = loss
+func (r *Renewer) end(loss Loss, err error) Orders {
+	r.lost = loss
 	return Orders{Lost: loss, Err: err}
 }
 
 // cutoff returns when the context ends: Notice before the local deadline.
-func (k *Keeper) cutoff() clock.Instant { return k.deadline.Add(-k.terms.Notice) }
+func (r *Renewer) cutoff() clock.Instant { return r.deadline.Add(-r.policy.Notice) }
 
 // early returns when the next renewal may begin. An open renewal gets its whole
 // interval first.
-func (k *Keeper) early() clock.Instant {
-	if k.open {
-		return k.slot
+func (r *Renewer) early() clock.Instant {
+	if r.open {
+		return r.due
 	}
-	return k.slot.Add(-k.interval / 8)
+	return r.due.Add(-r.interval / 8)
 }
 
 // next returns when the renewal after one at i begins.
-func (k *Keeper) next(i clock.Instant, jitter float64) clock.Instant {
-	return i.Add(Spread(k.interval, 0.9, 1, jitter))
+func (r *Renewer) next(i clock.Instant, jitter float64) clock.Instant {
+	return i.Add(Spread(r.interval, 0.9, 1, jitter))
 }

@@ -1,4 +1,4 @@
-package ground
+package mount
 
 import (
 	"errors"
@@ -71,17 +71,17 @@ func TestFoldersThatAreCopiedAreKnownByWhatIsInThem(t *testing.T) {
 	}
 }
 
-// TestTheMountIsTold: MountOf tells the free room at a path that exists, and
-// fails for one that does not.
+// TestTheMountIsTold: Of tells the free room at a path, and fails if there is
+// no such path.
 func TestTheMountIsTold(t *testing.T) {
-	m, err := MountOf(t.TempDir())
+	m, err := Of(t.TempDir())
 	if errors.Is(err, errors.ErrUnsupported) {
 		return // it says so
 	}
 	if err != nil || m.Name == "" || m.Size == 0 || m.Free > m.Size {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if _, err := MountOf(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Of(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("of nothing: %v", err)
 	}
 }

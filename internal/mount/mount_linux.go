@@ -1,4 +1,4 @@
-package ground
+package mount
 
 import (
 	"fmt"
@@ -42,8 +42,8 @@ var magics = map[uint32]struct {
 	0x7366746e: {"ntfs", Foreign},
 }
 
-// MountOf describes the file system at a path.
-func MountOf(path string) (Mount, error) {
+// Of describes the file system at a path.
+func Of(path string) (Mount, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return Mount{}, fmt.Errorf("statfs %s: %w", path, err)

@@ -1,4 +1,4 @@
-package keep
+package renewal
 
 import (
 	"errors"
@@ -18,24 +18,24 @@ const (
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// minute are terms that give round numbers: margin 6 s, interval 20 s, quick
+// minute is a policy that gives round numbers: margin 6 s, interval 20 s, quick
 // retries from 1.25 s on. A call is taken for lost after 10 s.
-var minute = Terms{TTL: time.Minute, MaxFailures: 3}
+var minute = Policy{TTL: time.Minute, MaxFailures: 3}
 
-// kept is the Keeper of a lease that was granted at 0, with a log of its
+// kept is the Renewer of a lease that was granted at 0, with a log of its
 // orders.
 type kept struct {
-	Keeper
+	Renewer
 	t     *testing.T
 	now   clock.Instant
 	sends []time.Duration // when it renewed
 	looks []time.Duration
 }
 
-func keepFor(t *testing.T, terms Terms) *kept {
+func keepFor(t *testing.T, policy Policy) *kept {
 	t.Helper()
-	at := confirmed(0, terms.TTL)
-	return &kept{t: t, Keeper: NewKeeper(terms, terms.Until(0, 0, at), 0, 0, at.Record, 1)}
+	at := confirmed(0, policy.TTL)
+	return &kept{t: t, Renewer: NewRenewer(policy, policy.Until(0, 0, at), 0, 0, at.Record, 1)}
 }
 
 // confirmed makes the store's confirmation of a renewal that it decided at a
@@ -63,8 +63,8 @@ func (k *kept) step(e Event, at time.Duration) Orders {
 	return o
 }
 
-// run ticks whenever the Keeper wants to, until a time or the end of the lease.
-// It gives every renewal the store's answer for that time (nil: none).
+// run ticks whenever the Renewer wants to, until a time or the end of the
+// lease. It gives every renewal the store's answer for that time (nil: none).
 func (k *kept) run(until time.Duration, answer func(at time.Duration) *store.Answer) Orders {
 	k.t.Helper()
 	for k.lost == "" && k.Wake() <= clock.Instant(until) {
@@ -123,7 +123,7 @@ func TestALeaseIsRenewedAtAThirdOfItsTTL(t *testing.T) {
 func TestJitterBringsRenewalsForwardByAtMostATenth(t *testing.T) {
 	at := confirmed(0, time.Minute)
 	for _, j := range []float64{0, 0.5, 0.999} {
-		k := NewKeeper(minute, clock.Instant(54*s), 0, 0, at.Record, j)
+		k := NewRenewer(minute, clock.Instant(54*s), 0, 0, at.Record, j)
 		if wake := time.Duration(k.Wake()); wake < 18*s || wake > 20*s {
 			t.Errorf("jitter %v: first renewal after %s, want 18s to 20s", j, wake)
 		}
@@ -132,8 +132,8 @@ func TestJitterBringsRenewalsForwardByAtMostATenth(t *testing.T) {
 
 func TestLeasesThatTickTogetherStayTogether(t *testing.T) {
 	at := confirmed(0, time.Minute)
-	one := NewKeeper(minute, clock.Instant(54*s), 0, 0, at.Record, 1)
-	two := NewKeeper(minute, clock.Instant(56*s), clock.Instant(2*s), clock.Instant(2*s), at.Record, 0.9)
+	one := NewRenewer(minute, clock.Instant(54*s), 0, 0, at.Record, 1)
+	two := NewRenewer(minute, clock.Instant(56*s), clock.Instant(2*s), clock.Instant(2*s), at.Record, 0.9)
 	if two.Wake() == one.Wake() || two.Early() > one.Wake() {
 		t.Fatalf("the leases are due at %s and, from %s, %s: the test needs them near each other", time.Duration(one.Wake()), time.Duration(two.Early()), time.Duration(two.Wake()))
 	}
@@ -142,7 +142,7 @@ func TestLeasesThatTickTogetherStayTogether(t *testing.T) {
 	if !one.Step(tick, now).Renew || !two.Step(tick, now).Renew {
 		t.Fatal("a renewal that is nearly due did not join one that is")
 	}
-	for _, k := range []*Keeper{&one, &two} {
+	for _, k := range []*Renewer{&one, &two} {
 		k.Step(Answered{Sent: now, Answer: confirmed(time.Duration(now), time.Minute)}, now)
 	}
 	if one.Wake() != two.Wake() {
@@ -247,9 +247,9 @@ func TestAnUnreachableStoreIsAskedOftenUntilTheLocalDeadline(t *testing.T) {
 
 func TestFailuresCountOncePerInterval(t *testing.T) {
 	for most, end := range map[int]time.Duration{1: 40 * s, 2: 54 * s} {
-		terms := minute
-		terms.MaxFailures = most
-		k := keepFor(t, terms)
+		policy := minute
+		policy.MaxFailures = most
+		k := keepFor(t, policy)
 		k.wantLost(k.run(time.Hour, down), Unreachable, end)
 	}
 	short := minute
@@ -260,9 +260,9 @@ func TestFailuresCountOncePerInterval(t *testing.T) {
 }
 
 func TestASuccessfulRenewalForgivesFailures(t *testing.T) {
-	terms := minute
-	terms.MaxFailures = 2
-	k := keepFor(t, terms)
+	policy := minute
+	policy.MaxFailures = 2
+	k := keepFor(t, policy)
 	o := k.run(10*time.Minute, func(at time.Duration) *store.Answer {
 		if at/(20*s)%2 == 0 {
 			return up(at)
@@ -296,9 +296,9 @@ func TestAConfirmationAfterTheDeadlineRevivesNothing(t *testing.T) {
 }
 
 func TestNoticeEndsTheLeaseBeforeItsDeadline(t *testing.T) {
-	terms := minute
-	terms.Notice = 30 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.Notice = 30 * s
+	k := keepFor(t, policy)
 	k.wantLost(k.run(time.Hour, silent), Unreachable, 24*s)
 	if got := k.Deadline(); got != clock.Instant(54*s) {
 		t.Errorf("local deadline %s, want it unmoved", time.Duration(got))
@@ -309,9 +309,9 @@ func TestNoticeEndsTheLeaseBeforeItsDeadline(t *testing.T) {
 }
 
 func TestAStalledLeaseIsNotRenewed(t *testing.T) {
-	terms := minute
-	terms.StallAfter = 30 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.StallAfter = 30 * s
+	k := keepFor(t, policy)
 	o := k.run(time.Hour, up)
 	k.wantLost(o, Stalled, 20*s+54*s)
 	k.wantSends(20 * s)
@@ -321,8 +321,8 @@ func TestAStalledLeaseIsNotRenewed(t *testing.T) {
 }
 
 func TestProgressTakesRenewalUpAgain(t *testing.T) {
-	terms := minute
-	terms.StallAfter = 30 * s
+	policy := minute
+	policy.StallAfter = 30 * s
 	reported := confirmed(0, time.Minute)
 	reported.Record.ProgressAt = epoch.Add(45 * s)
 	for name, e := range map[string]Event{
@@ -331,7 +331,7 @@ func TestProgressTakesRenewalUpAgain(t *testing.T) {
 		"an older report changes nothing": Looked{Record: confirmed(0, s).Record, Now: epoch.Add(50 * s)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := keepFor(t, terms)
+			k := keepFor(t, policy)
 			k.run(41*s, up)
 			o := k.step(e, 50*s)
 			if want := name != "an older report changes nothing"; o.Renew != want {
@@ -351,9 +351,9 @@ func TestProgressTakesRenewalUpAgain(t *testing.T) {
 // TestARenewalTakenUpAgainGetsItsWholeInterval: a renewal that was withheld and
 // has only just been sent must not count as failed.
 func TestARenewalTakenUpAgainGetsItsWholeInterval(t *testing.T) {
-	terms := minute
-	terms.StallAfter, terms.MaxFailures = 15*s, 1
-	k := keepFor(t, terms)
+	policy := minute
+	policy.StallAfter, policy.MaxFailures = 15*s, 1
+	k := keepFor(t, policy)
 	k.run(39*s, up) // withheld from 20 s on
 	if o := k.step(Progressed{}, 40*s-ms); !o.Renew {
 		t.Fatalf("orders %+v, want a renewal", o)
@@ -370,15 +370,15 @@ func TestARenewalTakenUpAgainGetsItsWholeInterval(t *testing.T) {
 // TestALossSaysOnlyWhatLedToIt: its error is nil if one of the holder's own
 // limits ended the lease, and it is no answer that a later one has replaced.
 func TestALossSaysOnlyWhatLedToIt(t *testing.T) {
-	terms := minute
-	terms.MaxHold = 30 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.MaxHold = 30 * s
+	k := keepFor(t, policy)
 	if o := k.run(time.Hour, down); o.Lost != HeldTooLong || o.Err != nil {
 		t.Errorf("held too long: %q, %v", o.Lost, o.Err)
 	}
-	terms = minute
-	terms.StallAfter = 30 * s
-	k = keepFor(t, terms)
+	policy = minute
+	policy.StallAfter = 30 * s
+	k = keepFor(t, policy)
 	if o := k.run(time.Hour, down); o.Lost != Stalled || o.Err != nil {
 		t.Errorf("stalled: %q, %v", o.Lost, o.Err)
 	}
@@ -396,9 +396,9 @@ func TestALossSaysOnlyWhatLedToIt(t *testing.T) {
 // so the lease is renewed again. If the store is then down, the loss is
 // Unreachable.
 func TestALeaseRenewedAgainIsNotStalled(t *testing.T) {
-	terms := minute
-	terms.StallAfter = 45 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.StallAfter = 45 * s
+	k := keepFor(t, policy)
 	k.run(39*s, up)
 	k.run(61*s, nil) // sent at 40 s and not answered; withheld from 60 s on
 	late := confirmed(40*s, time.Minute)
@@ -411,9 +411,9 @@ func TestALeaseRenewedAgainIsNotStalled(t *testing.T) {
 }
 
 func TestReportsSeenInRenewalsAreProgress(t *testing.T) {
-	terms := minute
-	terms.StallAfter = 30 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.StallAfter = 30 * s
+	k := keepFor(t, policy)
 	o := k.run(5*time.Minute, func(at time.Duration) *store.Answer {
 		a := confirmed(at, time.Minute)
 		a.Record.ProgressAt = a.Now.Add(-5 * s)
@@ -425,13 +425,13 @@ func TestReportsSeenInRenewalsAreProgress(t *testing.T) {
 }
 
 func TestMaxHoldEndsTheLease(t *testing.T) {
-	terms := minute
-	terms.MaxHold = 100 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.MaxHold = 100 * s
+	k := keepFor(t, policy)
 	k.wantLost(k.run(time.Hour, up), HeldTooLong, 100*s)
 
 	at := confirmed(0, time.Minute)
-	resumed := NewKeeper(terms, clock.Instant(54*s), clock.Instant(-90*s), 0, at.Record, 1)
+	resumed := NewRenewer(policy, clock.Instant(54*s), clock.Instant(-90*s), 0, at.Record, 1)
 	if got := resumed.Wake(); got != clock.Instant(10*s) {
 		t.Errorf("a resumed lease ends after another %s, want 10s: MaxHold bounds the whole", time.Duration(got))
 	}
@@ -446,7 +446,7 @@ func TestTheHoldersOwnEndIsTheCause(t *testing.T) {
 
 func TestAnOldGrantIsRenewedSooner(t *testing.T) {
 	a := confirmed(0, time.Minute)
-	k := NewKeeper(minute, clock.Instant(54*s), clock.Instant(46*s), clock.Instant(46*s), a.Record, 1)
+	k := NewRenewer(minute, clock.Instant(54*s), clock.Instant(46*s), clock.Instant(46*s), a.Record, 1)
 	if got := k.Wake(); got != clock.Instant(50*s) {
 		t.Errorf("first renewal at %s, want halfway to the deadline", time.Duration(got))
 	}
@@ -454,7 +454,7 @@ func TestAnOldGrantIsRenewedSooner(t *testing.T) {
 
 func TestAStepCostsNoAllocation(t *testing.T) {
 	at := confirmed(0, time.Minute)
-	k := NewKeeper(minute, clock.Instant(54*s), 0, 0, at.Record, 1)
+	k := NewRenewer(minute, clock.Instant(54*s), 0, 0, at.Record, 1)
 	if n := testing.AllocsPerRun(100, func() { k.Step(Tick{Jitter: 0.5}, clock.Instant(s)) }); n != 0 {
 		t.Errorf("%v allocations a step, want none: ten thousand leases tick together", n)
 	}
@@ -503,9 +503,9 @@ func TestDoubtsCostFewRenewals(t *testing.T) {
 
 // TestADoubtedLeaseThatHasStalledIsNotRenewed: a stalled lease must end.
 func TestADoubtedLeaseThatHasStalledIsNotRenewed(t *testing.T) {
-	terms := minute
-	terms.StallAfter = 10 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.StallAfter = 10 * s
+	k := keepFor(t, policy)
 	k.run(20*s, up)
 	if o := k.step(Doubted{}, 21*s); o.Renew {
 		t.Errorf("%+v, want no renewal", o)
@@ -561,9 +561,9 @@ func TestAnOvertakenAnswerBringsNoOldTTLBack(t *testing.T) {
 }
 
 func TestATTLThatIsTooShortForNoticeIsSetBack(t *testing.T) {
-	terms := minute
-	terms.Notice = 20 * s
-	k := keepFor(t, terms)
+	policy := minute
+	policy.Notice = 20 * s
+	k := keepFor(t, policy)
 	k.run(17*s, up) // 17 s is the interval
 	k.sends = nil
 	k.step(Answered{Sent: k.now, Answer: retimed(time.Duration(k.now), 30*s, time.Minute)}, time.Duration(k.now))

@@ -16,9 +16,9 @@ import (
 	"github.com/croft-dev/croft/internal/clock"
 )
 
-// slot is one resource at a gate. The write that has the turn owns all fields
-// below turn, but for seen and inside.
-type slot struct {
+// resourceState is one resource at a gate. The write that has the turn owns all
+// fields below turn, but for seen and inside.
+type resourceState struct {
 	g        *Gate
 	resource string
 	client   string // the first to write to it; see clients
@@ -53,9 +53,9 @@ type doubt struct {
 	why     string
 }
 
-// admit prepares the slot, checks the write, and raises the mark to its stamp.
-// The caller has the turn.
-func (s *slot) admit(ctx context.Context, w write) (*passage, error) {
+// admit prepares the resource, checks the write, and raises the mark to its
+// stamp. The caller has the turn.
+func (s *resourceState) admit(ctx context.Context, w write) (*passage, error) {
 	s.used = s.g.clk.Now()
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (a *arrival) refuseEarly(ctx context.Context) error {
 
 // look reads the mark from its guard. The caller has the turn. Call done when
 // the guard is no longer used.
-func (s *slot) look(ctx context.Context) (mark fence.Mark, done func(), err error) {
+func (s *resourceState) look(ctx context.Context) (mark fence.Mark, done func(), err error) {
 	if done, err = s.useMarks(ctx); err != nil {
 		return mark, nil, err
 	}
@@ -144,11 +144,11 @@ func (s *slot) look(ctx context.Context) (mark fence.Mark, done func(), err erro
 }
 
 // see remembers a mark that was read from its guard.
-func (s *slot) see(mark fence.Mark) { s.seen.Store(&mark) }
+func (s *resourceState) see(mark fence.Mark) { s.seen.Store(&mark) }
 
 // raise checks the stamp and makes sure that the mark stands at it, durably,
 // before anything is written.
-func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
+func (s *resourceState) raise(ctx context.Context, stamp fence.Stamp) error {
 	// The raise must not be left half done when the client leaves.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
@@ -201,7 +201,7 @@ func (s *slot) raise(ctx context.Context, stamp fence.Stamp) error {
 }
 
 // closeMarks closes the guard of the mark.
-func (s *slot) closeMarks() {
+func (s *resourceState) closeMarks() {
 	if s.marks != nil {
 		_ = s.marks.Close()
 		s.marks = nil
@@ -211,7 +211,7 @@ func (s *slot) closeMarks() {
 
 // sending notes that a write under this stamp may now be sent. The unsent stamp
 // is forgotten if it is this one, or if the mark has moved on from it.
-func (s *slot) sending(stamp fence.Stamp) {
+func (s *resourceState) sending(stamp fence.Stamp) {
 	if stamp == s.unsent || s.mark != fence.Mark(s.unsent) {
 		s.unsent = fence.Stamp{}
 	}
@@ -219,7 +219,7 @@ func (s *slot) sending(stamp fence.Stamp) {
 
 // keep notes that nothing was sent under a stamp although its number is used
 // up.
-func (s *slot) keep(stamp fence.Stamp) {
+func (s *resourceState) keep(stamp fence.Stamp) {
 	if stamp.Seq != 0 {
 		s.unsent = stamp
 	}
@@ -227,7 +227,7 @@ func (s *slot) keep(stamp fence.Stamp) {
 
 // useMarks opens the guard of the mark, and waits while too many guards are in
 // use. Call done after use.
-func (s *slot) useMarks(ctx context.Context) (done func(), err error) {
+func (s *resourceState) useMarks(ctx context.Context) (done func(), err error) {
 	select {
 	case s.g.guardSlots <- struct{}{}:
 	case <-ctx.Done():
@@ -263,14 +263,14 @@ func markIn(err error) (mark fence.Mark, known bool) {
 	return fence.Mark{}, false
 }
 
-func (s *slot) unreachable(err error) error {
+func (s *resourceState) unreachable(err error) error {
 	return s.unavailable("unknown", time.Second,
 		"the mark of the resource cannot be read or raised, so nothing may be written; "+
 			"nothing was sent, try again",
 		err)
 }
 
-func (s *slot) unavailable(code string, retry time.Duration, say string, err error) error {
+func (s *resourceState) unavailable(code string, retry time.Duration, say string, err error) error {
 	return &refusal{
 		status: http.StatusServiceUnavailable, code: code, resource: s.resource, retry: retry, say: say,
 		err: err,
@@ -278,7 +278,7 @@ func (s *slot) unavailable(code string, retry time.Duration, say string, err err
 }
 
 // leave passes the turn to the next write.
-func (s *slot) leave() {
+func (s *resourceState) leave() {
 	s.used = s.g.clk.Now()
 	s.inside.Store(false)
 	s.turn.pass()
@@ -286,12 +286,12 @@ func (s *slot) leave() {
 
 // close closes the resource because a write may still be on its way. The caller
 // has the turn.
-func (s *slot) close(why string) {
+func (s *resourceState) close(why string) {
 	s.closeFor(s.g.o.Settle, why)
 	s.tell(context.Background())
 }
 
-func (s *slot) closeFor(d time.Duration, why string) {
+func (s *resourceState) closeFor(d time.Duration, why string) {
 	s.doubt = &doubt{until: s.g.clk.Now().Add(d), forever: d == croft.Forever, why: why}
 	if s.doubt.forever {
 		s.doubt.until = 0
@@ -302,7 +302,7 @@ func (s *slot) closeFor(d time.Duration, why string) {
 // passage is one write that was let in. Exactly one of its endings counts:
 // answered, notSent or inDoubt.
 type passage struct {
-	s      *slot
+	s      *resourceState
 	w      write
 	lease  *croft.Lease // nil if the gate has none
 	ctx    context.Context
@@ -325,17 +325,19 @@ func (p *passage) alive() error {
 }
 
 // answered ends the passage of a write whose outcome is known.
-func (p *passage) answered() { p.end(func(*slot) {}) }
+func (p *passage) answered() { p.end(func(*resourceState) {}) }
 
 // notSent ends the passage of a write of which nothing was sent. It may come
 // again.
-func (p *passage) notSent() { p.end(func(s *slot) { s.keep(p.w.stamp) }) }
+func (p *passage) notSent() { p.end(func(s *resourceState) { s.keep(p.w.stamp) }) }
 
 // inDoubt ends the passage of a write that may or may not take effect, now or
 // later.
-func (p *passage) inDoubt(why string) { p.end(func(s *slot) { s.close(p.w.what + ": " + why) }) }
+func (p *passage) inDoubt(why string) {
+	p.end(func(s *resourceState) { s.close(p.w.what + ": " + why) })
+}
 
-func (p *passage) end(how func(*slot)) {
+func (p *passage) end(how func(*resourceState)) {
 	p.once.Do(func() {
 		if p.unhook != nil {
 			p.unhook()

@@ -1,4 +1,4 @@
-package ground
+package mount
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ var kinds = map[string]Kind{
 	"macfuse": Foreign, "osxfuse": Foreign, "msdos": Foreign, "exfat": Foreign,
 }
 
-// MountOf describes the file system at a path.
-func MountOf(path string) (Mount, error) {
+// Of describes the file system at a path.
+func Of(path string) (Mount, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return Mount{}, fmt.Errorf("statfs %s: %w", path, err)

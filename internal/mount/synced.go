@@ -1,4 +1,4 @@
-package ground
+package mount
 
 import (
 	"path/filepath"

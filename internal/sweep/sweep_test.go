@@ -1,4 +1,4 @@
-package chore
+package sweep
 
 import (
 	"context"
@@ -10,31 +10,31 @@ import (
 // way, and none after Close.
 func TestOneAtATimeAndNoneAfterClose(t *testing.T) {
 	begun, ended := make(chan struct{}), 0
-	c := Chore{Every: 1, Longest: time.Hour, Do: func(ctx context.Context) {
+	r := Runner{Every: 1, Longest: time.Hour, Do: func(ctx context.Context) {
 		close(begun) // a second run would panic here
 		<-ctx.Done() // Close ends it
 		ended++
 	}}
-	c.Granted()
+	r.Granted()
 	<-begun
-	c.Granted()
-	c.Close()
+	r.Granted()
+	r.Close()
 	if ended != 1 {
 		t.Error("Close has not waited for its end")
 	}
-	c.Granted()
-	c.Close()
+	r.Granted()
+	r.Close()
 }
 
 // TestChance: no runs where there must be none, otherwise one in so many.
 func TestChance(t *testing.T) {
-	never := Chore{Every: -1, Do: func(context.Context) { t.Error("one was begun") }}
+	never := Runner{Every: -1, Do: func(context.Context) { t.Error("one was begun") }}
 	for range 5000 {
 		never.Granted()
 	}
 	never.Close()
 	done := make(chan struct{}, 1)
-	usual := Chore{Do: func(context.Context) {
+	usual := Runner{Do: func(context.Context) {
 		select {
 		case done <- struct{}{}:
 		default:

@@ -1,4 +1,4 @@
-package keep
+package renewal
 
 import (
 	"time"
@@ -11,7 +11,7 @@ import (
 // Never is an instant that does not come.
 const Never = clock.Never
 
-// Event is something that happened to a lease. A Keeper that gets any event at
+// Event is something that happened to a lease. A Renewer that gets any event at
 // or after its Wake first notices whether the lease is over.
 type Event interface{ event() }
 
@@ -31,7 +31,7 @@ type (
 	// Progressed says that the work has made progress.
 	Progressed struct{}
 
-	// Looked brings the record that the Keeper asked to look at. Now is the
+	// Looked brings the record that the Renewer asked to look at. Now is the
 	// store's time. A look that failed is not an event.
 	Looked struct {
 		Record tenure.Record
