@@ -67,7 +67,7 @@ func (l *Lease) Refused() *Lost { return l.outcome.Lost }
 // Adopted returns a lease that another process was granted. For this client it
 // is over until a call resumes it.
 func Adopted(d tenure.Deed, t keep.Terms, now clock.Instant) *Lease {
-	return &Lease{Deed: d, terms: t, Since: now, Lost: &Lost{Loss: keep.Expired}}
+	return &Lease{Deed: d, terms: t, keeper: keep.Over(keep.Expired), Since: now, Lost: &Lost{Loss: keep.Expired}}
 }
 
 // newLease begins to keep a grant.

@@ -95,6 +95,9 @@ func NewKeeper(t Terms, deadline, since, now clock.Instant, rec tenure.Record, j
 	return k
 }
 
+// Over returns the Keeper of a lease that is over. It gives no orders.
+func Over(l Loss) Keeper { return Keeper{lost: l} }
+
 // TTL returns the TTL with which the lease is kept: the newest that the store
 // has confirmed, unless it is too short for Notice.
 func (k *Keeper) TTL() time.Duration { return k.terms.TTL }
