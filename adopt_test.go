@@ -130,3 +130,42 @@ func TestAdoptInADirectory(t *testing.T) {
 		t.Errorf("another contender: %v, want held", err)
 	}
 }
+
+// TestAdoptEndsNoLeaseThatItCannotKeep: the deed is older than the lease's
+// present TTL, which is too short for Notice. The other process keeps it.
+func TestAdoptEndsNoLeaseThatItCannotKeep(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{TTL: time.Minute})
+		deed := l.Deed()
+		if err := l.SetTTL(r.Context(), 10*time.Second); err != nil {
+			r.Fatal(err)
+		}
+		_, err := r.client(nil, nil).Adopt(r.Context(), deed, &LeaseOptions{Notice: 20 * time.Second})
+		if !errors.Is(err, ErrInvalid) || errors.Is(err, ErrLost) {
+			r.Errorf("adopted with a Notice that is too long: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := l.Err(); err != nil {
+			r.Errorf("the other process has lost it: %v", err)
+		}
+	})
+}
+
+// TestAdoptEndsWithOneReason: the store has forgotten the lease, and granted
+// its request anew. The lease was never kept here, so no event says that it was
+// lost.
+func TestAdoptEndsWithOneReason(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		deed := r.acquire(r.client(nil, nil), "jobs/one", nil).Deed()
+		time.Sleep(time.Second)
+		deed.Token-- // as if it had been granted before
+		var seen events
+		c := r.client(nil, &Options{Observe: seen.observe})
+		if _, err := c.Adopt(r.Context(), deed, nil); lossIn(err) != Superseded {
+			r.Errorf("adopted by an older token: %v", err)
+		}
+		if lost := seen.of(EventLost); len(lost) > 0 {
+			r.Errorf("there is an event %+v", lost[0])
+		}
+	})
+}

@@ -72,6 +72,9 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o *LeaseOptions)
 func (ls Leases) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	work, cancel := context.WithCancelCause(ctx)
 	var unhook []func() bool
+	if lost := ls.err(); lost != nil {
+		cancel(lost) // AfterFunc would do so a moment later, and the work could begin
+	}
 	for _, l := range ls {
 		if l != nil {
 			own := l.Context()

@@ -211,3 +211,20 @@ func TestAPanicLeavesNoneOfAllHeld(t *testing.T) {
 		}
 	})
 }
+
+// TestNoWorkBeginsUnderALostLease: the context of Within has ended when Within
+// returns, if a lease has.
+func TestNoWorkBeginsUnderALostLease(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		c := r.client(nil, nil)
+		all := Leases{r.acquire(c, "a", nil), r.acquire(c, "b", nil)}
+		if err := all[1].Release(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+		work, stop := all.Within(r.Context())
+		defer stop()
+		if work.Err() == nil || lossIn(context.Cause(work)) != Released {
+			r.Errorf("the context goes on: %v", context.Cause(work))
+		}
+	})
+}

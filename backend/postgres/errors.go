@@ -70,19 +70,22 @@ func explain(ctx context.Context, err error) error {
 // unknown outcomes.
 func explainStore(ctx context.Context, err error) error {
 	var pg *pgconn.PgError
+	unsent := errors.As(err, new(*pgconn.ConnectError))
 	switch {
 	case ctx.Err() != nil:
 		return explain(ctx, err)
-	case errors.As(err, &pg) && faults[pg.Code]:
+	// After an ERROR the server has rolled the statement back. A PANIC proves
+	// less: if the disk is full when the server writes its log, the commit may
+	// be in the log already, and takes effect when the server starts again.
+	case errors.As(err, &pg) && faults[pg.Code] && (unsent || pg.SeverityUnlocalized == "ERROR"):
 		return store.Fault(explain(ctx, err))
-	case errors.As(err, new(*pgconn.ConnectError)):
+	case unsent:
 		return store.Unreachable(explain(ctx, err))
 	}
 	return explain(ctx, err)
 }
 
-// faults are the errors that stay until somebody acts. The statement has
-// changed nothing.
+// faults are the errors that stay until somebody acts.
 var faults = map[string]bool{
 	"42501": true, "28000": true, "28P01": true, "3D000": true, "53100": true,
 	"3F000": true, "42P01": true, "42883": true, "42703": true, "22021": true, "22P05": true,

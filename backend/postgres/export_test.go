@@ -39,3 +39,6 @@ func Connect(ctx context.Context, raw string) (*pgxpool.Pool, error) {
 	}
 	return a.connect(ctx)
 }
+
+// ExplainStore explains the error of a statement of a store.
+func ExplainStore(ctx context.Context, err error) error { return explainStore(ctx, err) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/test/testenv"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -175,5 +176,32 @@ func TestTheRightsThatAreNamedForGuardsAreEnough(t *testing.T) {
 	}
 	if _, err := g.Reset(ctx, 30, "ann", "test"); err != nil {
 		t.Errorf("Reset: %v", err)
+	}
+}
+
+// TestAMissingRightIsAFaultOnlyBeforeAWrite: a user may write records, but not
+// list them. The script has written the record when it is refused, so the
+// outcome is unknown. A user that may not run scripts has changed nothing.
+func TestAMissingRightIsAFaultOnlyBeforeAWrite(t *testing.T) {
+	t.Parallel()
+	server := testenv.RedisAlone(t)
+	for _, c := range []struct {
+		missing string
+		fault   bool
+	}{{"-zadd", false}, {"-evalsha", true}} {
+		st := New(advised(t, server, append(rightsOfStore(t), c.missing)...), nil)
+		req := claim("rights/"+c.missing, "ann")
+		a := one(t.Context(), st, req)
+		if a.Err == nil || store.IsFault(a.Err) != c.fault {
+			t.Errorf("%s: a fault: %t; %v", c.missing, store.IsFault(a.Err), a.Err)
+		}
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+		all := New(dial(t, server), nil)
+		defer all.Close()
+		if rec, err := all.Get(t.Context(), req.Key); err != nil || rec.IsZero() != c.fault {
+			t.Errorf("%s: the record is %+v, %v", c.missing, rec, err)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
@@ -78,13 +79,17 @@ func (f *leaseFile) check(ctx context.Context, st store.Store, key string) error
 	}
 }
 
-// read reads as much of the file as a lease can have.
+// read reads as much of the file as a lease can have. Another user may have put
+// a pipe there since newLeaseFile looked, and croft may hold the key by now.
 func (f *leaseFile) read() ([]byte, error) {
-	file, err := os.Open(f.path)
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would wait for its writer
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: it is no regular file", f.path)
+	}
 	return io.ReadAll(io.LimitReader(file, cli.MaxLease))
 }
 

@@ -193,3 +193,55 @@ func TestOnlyTheLeaderRunsJobs(t *testing.T) {
 		t.Errorf("the candidate ended with %v", err)
 	}
 }
+
+// TestRunsShareNoLease: with slots, two runs of one job are under way. When the
+// first has ended, gocron gives its lock back. The second keeps its lease.
+func TestRunsShareNoLease(t *testing.T) {
+	ctx := t.Context()
+	locker := croftgocron.NewLocker(machine(t, mem.New(nil)), &croft.LeaseOptions{Slots: 2})
+	begun, finish := make(chan *croft.Lease), make(chan error)
+	task := locker.Task("daily", func(_ context.Context, lease *croft.Lease) error {
+		begun <- lease
+		return <-finish
+	})
+	var locks []gocron.Lock
+	for range 2 { // gocron locks both before the first task begins
+		lock, err := locker.Lock(ctx, "daily")
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks = append(locks, lock)
+	}
+	outcome := make(chan error)
+	var leases []*croft.Lease
+	for range locks {
+		go func() { outcome <- task(ctx) }()
+		select {
+		case lease := <-begun:
+			leases = append(leases, lease)
+		case err := <-outcome:
+			t.Fatalf("a run with a lock of its own: %v", err)
+		}
+	}
+	finish <- nil // one of the two ends
+	if err := <-outcome; err != nil {
+		t.Errorf("the first run ended with %v", err)
+	}
+	for _, lock := range locks { // whichever lock was the first run's
+		if err := lock.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if (leases[0].Err() == nil) == (leases[1].Err() == nil) {
+		t.Errorf("the leases ended with %v and %v, want one alive", leases[0].Err(), leases[1].Err())
+	}
+	finish <- nil
+	if err := <-outcome; err != nil {
+		t.Errorf("the second run ended with %v", err)
+	}
+	for _, lease := range leases {
+		if !errors.Is(lease.Err(), croft.ErrLost) {
+			t.Errorf("%s is still held", lease.Key())
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
@@ -26,6 +27,7 @@ type world struct {
 	calls   []*Call
 	held    []*Lease
 	granted int
+	faults  []*tenure.Request // acquires that have certainly changed nothing
 	sent    map[*rig][]*Batch // in flight
 }
 
@@ -84,6 +86,12 @@ func (w *world) told(r *rig) {
 			w.granted++
 			w.held = append(w.held, l)
 			w.after(w.upTo(20*time.Second), func() { w.giveBack(r, l) })
+			for w.chance(50) {
+				w.after(w.upTo(20*time.Second), func() { w.retime(r, l) })
+			}
+		}
+		if store.IsFault(c.Reply.Err) && c.Request.Verb == tenure.Acquire {
+			w.faults = append(w.faults, c.attempt.request)
 		}
 	}
 }
@@ -139,6 +147,17 @@ func (w *world) giveBack(r *rig, l *Lease) {
 	}
 }
 
+// retime changes a lease's TTL, by its holder or by another process.
+func (w *world) retime(r *rig, l *Lease) {
+	req := tenure.Request{Verb: tenure.Renew, Key: l.Key, Secret: l.Secret, TTL: time.Second + w.upTo(12*time.Second)}
+	switch {
+	case w.chance(50):
+		r.apply([]tenure.Request{req}, w.now)
+	case l.Lost == nil && l.policy.Fits(req.TTL):
+		w.begin(r, &Call{Request: req, Lease: l, Bound: 10 * time.Second})
+	}
+}
+
 // carry takes a batch to the store and its answers back.
 func (w *world) carry(r *rig, b *Batch) {
 	there, back := w.upTo(5*time.Millisecond), w.upTo(5*time.Millisecond)
@@ -153,6 +172,9 @@ func (w *world) carry(r *rig, b *Batch) {
 		arrives, returns = !w.chance(10), !w.chance(10)
 	}
 	answers := store.Failed(len(b.Requests), errLost)
+	if w.faulty && w.chance(15) { // it certainly changes nothing
+		arrives, returns, answers = false, true, store.Failed(len(b.Requests), errFault)
+	}
 	if arrives {
 		w.after(there, func() {
 			carriedOut := r.apply(b.Requests, w.now)
@@ -161,7 +183,7 @@ func (w *world) carry(r *rig, b *Batch) {
 			}
 		})
 	}
-	if !arrives || !returns {
+	if !returns || !arrives && !store.IsFault(answers[0].Err) {
 		back = 5*time.Second - there // the call times out
 	}
 	w.after(there+back, func() {
@@ -210,7 +232,8 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// judge checks that no key has two holders with authority.
+// judge checks that no key has two holders with authority, and that no holder's
+// deadline is later than the store's.
 func (w *world) judge() {
 	w.held = slices.DeleteFunc(w.held, func(l *Lease) bool { return l.Lost != nil })
 	holders := map[string]*Lease{}
@@ -222,6 +245,11 @@ func (w *world) judge() {
 			w.t.Fatalf("at %s both tokens %d and %d hold %q", time.Duration(w.now), other.Token, l.Token, l.Key)
 		}
 		holders[l.Key] = l
+		rec := w.rigs[0].records[l.Key]
+		if local := storeEpoch.Add(time.Duration(l.Deadline())); local.After(rec.Deadline) {
+			w.t.Fatalf("at %s token %d counts on %q until %s, the store until %s", time.Duration(w.now), l.Token, l.Key,
+				local, rec.Deadline)
+		}
 	}
 }
 
@@ -232,7 +260,7 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 			s, number := &shelf{records: map[string]tenure.Record{}}, new(int)
 			for range 3 {
 				r := newRigOn(t, s, number, w.random.Float64)
-				r.wake = renewal.Never
+				r.wake, r.e.o.Acts = renewal.Never, true
 				w.rigs = append(w.rigs, r)
 			}
 			for range 60 {
@@ -245,6 +273,12 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 				}
 				c.Request.TTL = 3*time.Second + w.upTo(10*time.Second)
 				c.Policy.TTL, c.Guarded = c.Request.TTL, w.chance(30)
+				if w.chance(30) {
+					c.Policy.Notice = w.upTo(c.Policy.TTL / 2)
+				}
+				if w.chance(20) {
+					c.Seen = new(fence.Token)
+				}
 				w.after(w.upTo(time.Minute), func() { w.begin(r, c) })
 			}
 			w.run(2 * time.Minute)
@@ -253,6 +287,12 @@ func TestEnginesOnOneStoreFromASeed(t *testing.T) {
 			for _, c := range w.calls {
 				if c.state != done {
 					t.Errorf("a call to %s %q has no reply: %+v, attempt %+v", c.Request.Verb, c.Request.Key, c, c.attempt)
+				}
+			}
+			for _, req := range w.faults {
+				rec := s.records[req.Key]
+				if slices.ContainsFunc(rec.History, func(t tenure.Term) bool { return t.Grant == req.Secret.Grant() }) {
+					t.Errorf("an acquire of %q that ended with a fault was granted", req.Key)
 				}
 			}
 			if w.granted == 0 {

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/tenure"
@@ -184,6 +186,11 @@ func (e *Engine) resumed(c *Call, sent clock.Instant) {
 	case answer.Record.Token != old.Token:
 		c.Reply.Lost = &Lost{Loss: renewal.Superseded, Err: errGrantedAnew}
 		e.giveBack(old, c, errGrantedAnew)
+		return
+	case !c.Policy.Fits(answer.Record.TTL):
+		// Another process has set it. The lease may be that process's to keep.
+		e.reply(c, fmt.Errorf("%w Notice %s: it may be at most half of the lease's TTL, which is %s now; "+
+			"set a longer TTL", fence.ErrInvalid, c.Policy.Notice, answer.Record.TTL))
 		return
 	}
 	a := c.attempt

@@ -95,6 +95,9 @@ func NewRenewer(p Policy, deadline, since, now clock.Instant, rec tenure.Record,
 	return r
 }
 
+// Over returns the Renewer of a lease that is over. It gives no orders.
+func Over(l Loss) Renewer { return Renewer{lost: l} }
+
 // TTL returns the TTL with which the lease is kept: the newest that the store
 // has confirmed, unless it is too short for Notice.
 func (r *Renewer) TTL() time.Duration { return r.policy.TTL }
