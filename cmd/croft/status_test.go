@@ -63,7 +63,7 @@ func leasesAt(t *testing.T, n int, after time.Duration) (*status, *readOnlyStore
 	}
 	now = start.Add(after)
 	reader := &readOnlyStore{Store: st}
-	a := &app{&cli.App{Stdout: &cli.Sink{W: io.Discard}, Stderr: io.Discard}}
+	a := &app{&cli.App{Stdout: &cli.Sink{W: io.Discard}, Stderr: io.Discard, Timeout: time.Minute}}
 	s, err := a.statusOf(t.Context(), reader, nil, statusOptions{stallAfter: time.Minute, limit: 5})
 	if err != nil {
 		t.Fatal(err)
