@@ -61,7 +61,7 @@ func (s *Store) examineMount(_ context.Context, b *base) []store.Finding {
 		return found("tier", store.Warn, "make sure that it is a local disk",
 			"not known: the file system cannot be told: %v", err)
 	}
-	return append(gradeMount(m, tier), examineSpace(m)...)
+	return append(gradeMount(m, tier), examine.Space(m))
 }
 
 // gradeMount says how far a database can rely on a file system, and why.
@@ -94,16 +94,6 @@ func gradeMount(m ground.Mount, tier string) []store.Finding {
 	return append(weak("locks and syncs of a file system that is not known"),
 		found(check, store.Warn, "make sure that fcntl locks hold there and that fsync(2) reaches the disk",
 			"%s", m.Name)...)
-}
-
-func examineSpace(m ground.Mount) []store.Finding {
-	level := store.OK
-	share := 100 * float64(m.Free) / float64(max(m.Size, 1))
-	if m.Free < 10<<20 || share < 5 {
-		level = store.Warn
-	}
-	return found("free space", level, "free some space: on a full disk no lease can be taken, renewed or released",
-		"%d MiB free of %d MiB (%.0f %%)", m.Free>>20, m.Size>>20, share)
 }
 
 func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {

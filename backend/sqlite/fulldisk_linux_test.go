@@ -55,7 +55,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Errorf("on a full disk a held key is refused with %v", a.Err)
 	}
 	findings, err := st.Examine(t.Context())
-	if err != nil || level(findings, "free space") != store.Warn {
+	if err != nil || level(findings, "free space") != store.Bad {
 		t.Errorf("the doctor finds %+v, %v", findings, err)
 	}
 	empty()
