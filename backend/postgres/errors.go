@@ -81,6 +81,15 @@ func explainStore(ctx context.Context, err error) error {
 	return explain(ctx, err)
 }
 
+// explainWork is explain for a call of a ledger. If no connection was made,
+// nothing was sent, and it tells a fault as explainStore does.
+func explainWork(ctx context.Context, err error) error {
+	if errors.As(err, new(*pgconn.ConnectError)) {
+		return explainStore(ctx, err)
+	}
+	return explain(ctx, err)
+}
+
 // faults are the errors that stay until somebody acts. The statement has
 // changed nothing.
 var faults = map[string]bool{
