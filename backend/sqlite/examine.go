@@ -25,6 +25,10 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		return nil, store.Unknown(err)
 	}
 	var findings []store.Finding
+	if b.frozen {
+		findings = found("write", store.Bad, "mount it writable: no lease can be taken, renewed or released",
+			"it is mounted read-only")
+	}
 	for _, look := range []func(context.Context, *base) []store.Finding{
 		s.examineVersion, s.examineMount, s.examineJournal, s.examineSync, s.examineLock, s.examinePermissions,
 		s.examineFolder, s.examineLog, s.examineTables, s.examineIntegrity,
@@ -98,6 +102,9 @@ func gradeMount(m ground.Mount, tier string) []store.Finding {
 
 func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {
 	const check = "journal_mode"
+	if b.frozen {
+		return nil // SQLite reads it without a journal
+	}
 	var mode string
 	if err := b.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
 		return b.failed(ctx, check, err)
