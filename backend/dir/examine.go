@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/store"
 )
@@ -39,7 +40,7 @@ func (r *register) examineMount(context.Context) []store.Finding {
 		return []store.Finding{finding("tier", store.Warn, "make sure that it is a local disk",
 			"not known: the file system cannot be told: %v", err)}
 	}
-	return []store.Finding{tierOf(m), gradeMount(m), examineSpace(m)}
+	return []store.Finding{tierOf(m), gradeMount(m), examine.Space(m)}
 }
 
 // tierOf says how much a store on this mount promises as a whole.
@@ -84,33 +85,9 @@ func gradeMount(m mount.Mount) store.Finding {
 	return kind
 }
 
-func examineSpace(m mount.Mount) store.Finding {
-	const advice = "free some space: on a full disk no lease can be taken, renewed or released"
-	level := store.OK
-	share := func(free, size uint64) float64 { return 100 * float64(free) / float64(max(size, 1)) }
-	seen := fmt.Sprintf("%d MiB free of %d MiB (%.0f %%)", m.Free>>20, m.Size>>20, share(m.Free, m.Size))
-	if m.Free < 10<<20 || share(m.Free, m.Size) < 5 {
-		level = store.Warn
-	}
-	if m.Files > 0 && share(m.FreeFiles, m.Files) < 5 {
-		level = store.Warn
-		seen += fmt.Sprintf(", %d inodes free of %d", m.FreeFiles, m.Files)
-	}
-	if m.Free < blockSize || m.Files > 0 && m.FreeFiles == 0 {
-		level = store.Bad
-	}
-	if level == store.OK {
-		return finding("free space", level, "", "%s", seen)
-	}
-	return finding("free space", level, advice, "%s", seen)
-}
-
-// blockSize is the space that a record takes on most disks.
-const blockSize = 4096
-
 // examineWrite tries to write a file as large as a record.
 func (r *register) examineWrite(context.Context) []store.Finding {
-	temp, _, err := r.stage(make([]byte, blockSize))
+	temp, _, err := r.stage(make([]byte, examine.BlockSize))
 	if err != nil {
 		return []store.Finding{finding("write", store.Bad,
 			"no lease can be taken, renewed or released until it can be written", "%v", r.explain(err))}

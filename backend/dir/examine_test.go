@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/examine"
 	"github.com/croft-dev/croft/internal/mount"
 	"github.com/croft-dev/croft/store"
 )
@@ -18,7 +19,7 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 	p := newFixture(t)
 	p.must(acquire("one", "ann"))
 	p.must(acquire("two", "ann"))
-	examine := func() map[string]store.Finding {
+	look := func() map[string]store.Finding {
 		t.Helper()
 		findings, err := p.Examine(t.Context())
 		if err != nil {
@@ -33,7 +34,7 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 		}
 		return all
 	}
-	all := examine()
+	all := look()
 	for _, check := range []string{"tier", "file system", "free space", "link", "clock", "permissions", "sync folder", "keys", "leftovers"} {
 		if _, ok := all[check]; !ok {
 			t.Errorf("nothing is said about the %s", check)
@@ -52,7 +53,7 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 	if err := os.Truncate(p.newest("one"), 5); err != nil {
 		t.Fatal(err)
 	}
-	if f := examine()["keys"]; f.Level != store.Bad || !strings.Contains(f.Seen, p.newest("one")) {
+	if f := look()["keys"]; f.Level != store.Bad || !strings.Contains(f.Seen, p.newest("one")) {
 		t.Errorf("a damaged record: %+v", f)
 	}
 	left := p.reg.temp("new")
@@ -63,7 +64,7 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 	if err := os.Chtimes(left, old, old); err != nil {
 		t.Fatal(err)
 	}
-	if f := examine()["leftovers"]; !strings.HasPrefix(f.Seen, "1 ") {
+	if f := look()["leftovers"]; !strings.HasPrefix(f.Seen, "1 ") {
 		t.Errorf("a leftover: %+v", f)
 	}
 	for mode, level := range map[os.FileMode]store.Level{
@@ -72,14 +73,14 @@ func TestExamineTellsAllThereIsToKnow(t *testing.T) {
 		if err := os.Chmod(p.root, mode); err != nil {
 			t.Fatal(err)
 		}
-		if f := examine()["permissions"]; f.Level != level {
+		if f := look()["permissions"]; f.Level != level {
 			t.Errorf("%v: %+v", mode, f)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(p.root, ".stfolder"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f := examine()["sync folder"]; f.Level != store.Bad || !strings.Contains(f.Seen, "Syncthing") {
+	if f := look()["sync folder"]; f.Level != store.Bad || !strings.Contains(f.Seen, "Syncthing") {
 		t.Errorf("a folder that is copied: %+v", f)
 	}
 }
@@ -105,8 +106,10 @@ func TestExamineGradesFileSystems(t *testing.T) {
 		{mount.Mount{Free: 9 << 20, Size: 10 << 20}, store.Warn},
 		{mount.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 1, Files: 100}, store.Warn},
 		{mount.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 50, Files: 100}, store.OK},
+		{mount.Mount{Free: 4095, Size: 100 << 30}, store.Bad},
+		{mount.Mount{Free: 50 << 30, Size: 100 << 30, FreeFiles: 0, Files: 100}, store.Bad},
 	} {
-		if f := examineSpace(c.m); f.Level != c.level || (c.level == store.Warn) == (f.Advice == "") {
+		if f := examine.Space(c.m); f.Level != c.level || (c.level == store.OK) != (f.Advice == "") {
 			t.Errorf("%+v: %+v", c.m, f)
 		}
 	}

@@ -85,6 +85,15 @@ func explainStore(ctx context.Context, err error) error {
 	return explain(ctx, err)
 }
 
+// explainWork is explain for a call of a ledger. If no connection was made,
+// nothing was sent, and it tells a fault as explainStore does.
+func explainWork(ctx context.Context, err error) error {
+	if errors.As(err, new(*pgconn.ConnectError)) {
+		return explainStore(ctx, err)
+	}
+	return explain(ctx, err)
+}
+
 // faults are the errors that stay until somebody acts.
 var faults = map[string]bool{
 	"42501": true, "28000": true, "28P01": true, "3D000": true, "53100": true,

@@ -256,7 +256,7 @@ func (l *Ledger) Now(ctx context.Context) (time.Time, error) {
 	var us int64
 	err := l.send(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.now).Scan(&us) })
 	if err != nil {
-		return time.Time{}, store.Unknown(explain(ctx, err))
+		return time.Time{}, store.Unknown(explainWork(ctx, err))
 	}
 	return fromMicro(us), nil
 }

@@ -61,7 +61,7 @@ func (l *Ledger) apply(ctx context.Context, requests []work.Request, answers []w
 		todo, err = l.slowPath(ctx, requests, answers, todo)
 	}
 	if err != nil {
-		clerk.Failed(answers, todo, explain(ctx, err))
+		clerk.Failed(answers, todo, explainWork(ctx, err))
 	}
 }
 

@@ -32,7 +32,7 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []work.Item, armed bool, err error) {
 	rows, err := l.call(ctx, l.sql.workClaim, l.claimArgs(c, arm)...)
 	if err != nil {
-		return nil, false, store.Unknown(explain(ctx, err))
+		return nil, false, store.Unknown(explainWork(ctx, err))
 	}
 	if items, armed, err = l.readClaim(ctx, c, rows); err != nil {
 		return nil, false, store.Unknown(err)

@@ -28,7 +28,7 @@ func (l *Ledger) texts(ctx context.Context, text string, args ...any) (rows []st
 func (l *Ledger) look(ctx context.Context, text string, args ...any) ([]string, error) {
 	rows, err := l.texts(ctx, text, args...)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, err))
+		return nil, store.Unknown(explainWork(ctx, err))
 	}
 	return rows, nil
 }
@@ -42,7 +42,7 @@ func (l *Ledger) get(
 	}
 	rows, err := texts(ctx, l.sql.workGet, string(id))
 	if err != nil {
-		return work.Item{}, store.Unknown(explain(ctx, err))
+		return work.Item{}, store.Unknown(explainWork(ctx, err))
 	}
 	if len(rows) == 0 {
 		return work.Item{}, &work.NotFoundError{What: "item " + string(id)}
@@ -156,7 +156,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	}
 	rows, err := l.texts(ctx, l.sql.workStats, now.UnixMicro(), queue)
 	if err != nil {
-		return nil, store.Unknown(explain(ctx, err))
+		return nil, store.Unknown(explainWork(ctx, err))
 	}
 	var counts clerk.Counts
 	for _, text := range rows {

@@ -169,6 +169,8 @@ var advice = []struct {
 	{"NOAUTH", "give a password in the URL", true},
 	{"WRONGPASS", "the user or the password is wrong", true},
 	{"NOPERM", noRight, true},
+	{"DB index is out of range", "the server has no database of this number; name another in the URL", true},
+	{"SELECT is not allowed in cluster mode", "a cluster has only database 0; name that in the URL", true},
 	{"The user executing the script", noRight, false}, // about a command in a script
 	{"ACL failure in script", noRight, false},         // the same since Redis 7.2
 	{"READONLY", "this server is a replica; connect to its primary", false},

@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	driver "modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/wait"
@@ -26,6 +28,9 @@ type base struct {
 	path string // the path by which it was opened; "" if that is not known
 	file string // the file that the path led to
 	info fs.FileInfo
+	// frozen says that the file is on a read-only mount, without a log beside
+	// it. It can be read as it is.
+	frozen bool
 	// sideFiles are the files beside the database that the connection pinned
 	// has open. Both fields are nil in a pool of the caller's.
 	sideFiles sideFiles
@@ -43,35 +48,67 @@ func openBase(ctx context.Context, path string, o *Options) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := connections(file, o.LockWait)
-	if err != nil {
-		return nil, err
+	open := func(frozen bool) (*base, error) {
+		var settings []string
+		if frozen { // read it without locks, log and shared memory, which cannot be made there
+			settings = []string{"immutable"}
+		}
+		db, err := connections(file, o.LockWait, settings...)
+		if err != nil {
+			return nil, err
+		}
+		b := &base{db: db, own: true, path: path, file: file, info: info, frozen: frozen}
+		err = b.prepare(ctx)
+		if err == nil {
+			err = b.pin(ctx)
+		}
+		if err != nil {
+			_ = db.Close()
+			return nil, err
+		}
+		return b, nil
 	}
-	b := &base{db: db, own: true, path: path, file: file, info: info}
-	err = b.prepare(ctx)
+	b, err := open(false)
+	if primary(err) == codes.SQLITE_CANTOPEN && freezable(file) {
+		if frozen, err := open(true); err == nil {
+			return frozen, nil
+		}
+	}
+	return b, err
+}
+
+// freezable reports whether nobody can write to a file here, and nobody
+// elsewhere has it open: a process that does keeps a log beside it.
+func freezable(file string) bool {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err == nil {
-		err = b.pin(ctx)
+		_ = f.Close()
 	}
-	if err != nil {
-		_ = db.Close()
-		return nil, err
-	}
-	return b, nil
+	return errors.Is(err, syscall.EROFS) && !exists(file+"-wal")
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // connections opens a pool on a file. It escapes every part of the name that
-// SQLite or its driver would take for a parameter.
-func connections(file string, lockWait time.Duration) (*sql.DB, error) {
+// SQLite or its driver would take for a parameter, and turns on the settings.
+func connections(file string, lockWait time.Duration, settings ...string) (*sql.DB, error) {
 	slashed := filepath.ToSlash(file)
 	if !strings.HasPrefix(slashed, "/") {
 		slashed = "/" + slashed // C:/…
 	}
-	u := url.URL{Scheme: "file", Path: slashed, RawQuery: url.Values{
+	query := url.Values{
 		"_pragma": {
 			fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds()),
 			"synchronous(full)", "fullfsync(1)", "trusted_schema(0)",
 		},
-	}.Encode()}
+	}
+	for _, name := range settings {
+		query.Set(name, "1")
+	}
+	u := url.URL{Scheme: "file", Path: slashed, RawQuery: query.Encode()}
 	c, err := driver.NewConnector(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", file, err)
@@ -133,9 +170,13 @@ func (b *base) find(ctx context.Context) error {
 }
 
 // moved reports whether the path no longer leads to the open file. Other
-// processes then do not see the writes to it.
+// processes then do not see the writes to it. A frozen file that somebody
+// writes to through another mount counts as moved.
 func (b *base) moved() bool {
 	info, err := os.Lstat(b.file)
+	if b.frozen && (err != nil || exists(b.file+"-wal") || !info.ModTime().Equal(b.info.ModTime())) {
+		return true
+	}
 	if err == nil && b.path != "" && b.path != b.file && os.SameFile(info, b.info) {
 		info, err = os.Stat(b.path) // a symbolic link may lead elsewhere by now
 	}

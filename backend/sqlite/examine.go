@@ -25,6 +25,10 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		return nil, store.Unknown(err)
 	}
 	var findings []store.Finding
+	if b.frozen {
+		findings = found("write", store.Bad, "mount it writable: no lease can be taken, renewed or released",
+			"it is mounted read-only")
+	}
 	for _, look := range []func(context.Context, *base) []store.Finding{
 		s.examineVersion, s.examineMount, s.examineJournal, s.examineSync, s.examineLock, s.examinePermissions,
 		s.examineFolder, s.examineLog, s.examineTables, s.examineIntegrity,
@@ -61,7 +65,7 @@ func (s *Store) examineMount(_ context.Context, b *base) []store.Finding {
 		return found("tier", store.Warn, "make sure that it is a local disk",
 			"not known: the file system cannot be told: %v", err)
 	}
-	return append(gradeMount(m, tier), examineSpace(m)...)
+	return append(gradeMount(m, tier), examine.Space(m))
 }
 
 // gradeMount says how far a database can rely on a file system, and why.
@@ -96,18 +100,11 @@ func gradeMount(m mount.Mount, tier string) []store.Finding {
 			"%s", m.Name)...)
 }
 
-func examineSpace(m mount.Mount) []store.Finding {
-	level := store.OK
-	share := 100 * float64(m.Free) / float64(max(m.Size, 1))
-	if m.Free < 10<<20 || share < 5 {
-		level = store.Warn
-	}
-	return found("free space", level, "free some space: on a full disk no lease can be taken, renewed or released",
-		"%d MiB free of %d MiB (%.0f %%)", m.Free>>20, m.Size>>20, share)
-}
-
 func (s *Store) examineJournal(ctx context.Context, b *base) []store.Finding {
 	const check = "journal_mode"
+	if b.frozen {
+		return nil // SQLite reads it without a journal
+	}
 	var mode string
 	if err := b.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
 		return b.failed(ctx, check, err)

@@ -55,7 +55,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Errorf("on a full disk a held key is refused with %v", a.Err)
 	}
 	findings, err := st.Examine(t.Context())
-	if err != nil || level(findings, "free space") != store.Warn {
+	if err != nil || level(findings, "free space") != store.Bad {
 		t.Errorf("the doctor finds %+v, %v", findings, err)
 	}
 	empty()
@@ -67,22 +67,52 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	inOrder(t, file)
 }
 
-// TestADiskThatHasBecomeReadOnlyIsSaid checks that requests get unknown
-// outcomes with the reason, and that reading goes on.
-func TestADiskThatHasBecomeReadOnlyIsSaid(t *testing.T) {
+// TestAReadOnlyMountIsRead: reading needs no write access. The store refuses
+// requests at once, with the reason. When the mount is writable again, it goes
+// on.
+func TestAReadOnlyMountIsRead(t *testing.T) {
 	disk := testenv.SmallDisk(t, "size=1m")
 	file := filepath.Join(disk, "croft.db")
-	open(t, file, nil).Close() // leaves no log beside it
-	must(t, unix.Mount("croft-test", disk, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	st, err := Open(t.Context(), file, nil)
-	if err == nil {
-		a := one(st, acquire("k", "ann"))
-		err = a.Err
-		st.Close()
+	first := open(t, file, nil)
+	held := acquire("held", "ann")
+	if a := one(first, held); a.Err != nil {
+		t.Fatal(a.Err)
 	}
-	if err == nil || !strings.Contains(err.Error(), "permission") && !strings.Contains(err.Error(), "writable") {
-		t.Errorf("a read-only disk: %v", err)
+	must(t, first.Close()) // leaves no log beside it
+	remount := func(flags uintptr) {
+		t.Helper()
+		must(t, unix.Mount("croft-test", disk, "tmpfs", unix.MS_REMOUNT|flags, ""))
 	}
+	remount(unix.MS_RDONLY)
+	st := open(t, file, nil)
+	defer st.Close()
+	for range 2 {
+		if rec, err := st.Get(t.Context(), "held"); err != nil || rec.Owner != "ann" {
+			t.Errorf("reading: %+v, %v", rec, err)
+		}
+		a := one(st, acquire("k", "bob"))
+		if !store.IsFault(a.Err) || !strings.Contains(a.Err.Error(), "mount it writable") {
+			t.Errorf("a request: %v, want a fault and what to do", a.Err)
+		}
+	}
+	if findings, err := st.Examine(t.Context()); err != nil || level(findings, "write") != store.Bad {
+		t.Errorf("the doctor finds %+v, %v", findings, err)
+	}
+
+	// Somebody writes to the file, as if through another mount.
+	remount(0)
+	other := open(t, file, nil)
+	if a := one(other, then(tenure.Release, held)); a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if rec, err := st.Get(t.Context(), "held"); err != nil || rec.State != tenure.Free {
+		t.Errorf("after a change elsewhere: %+v, %v", rec, err)
+	}
+	must(t, other.Close())
+	if a := one(st, acquire("k", "bob")); a.Err != nil {
+		t.Errorf("on a writable mount: %v", a.Err)
+	}
+	inOrder(t, file)
 }
 
 // TestFilesAreTheUsersAlone checks that the database, its log and its shared

@@ -80,6 +80,9 @@ func (b *base) setUp(ctx context.Context, conn *sql.Conn) error {
 			"To keep leases beside your tables, make theirs first: croft schema sqlite | sqlite3 -bail FILE",
 			fence.ErrInvalid, b.name(), c.objects, c.application)
 	}
+	if b.frozen {
+		return b.checkFrozen(ctx, conn)
+	}
 	if c.journal != "wal" {
 		if !b.own || !fresh && c.application != applicationID {
 			return fmt.Errorf("%w store %s: its journal_mode is %s; leases need wal, where readers and writers do "+
@@ -90,6 +93,20 @@ func (b *base) setUp(ctx context.Context, conn *sql.Conn) error {
 		}
 	}
 	return b.migrate(ctx, conn, fresh)
+}
+
+// checkFrozen refuses a file without the tables of this version: nothing can be
+// made there.
+func (b *base) checkFrozen(ctx context.Context, conn *sql.Conn) error {
+	version := 0
+	if err := conn.QueryRowContext(ctx, sqlVersion).Scan(&version); err != nil {
+		return err
+	}
+	if version < len(migrations()) {
+		return explained(fmt.Sprintf("store %s: an older version has made its tables, and it is mounted read-only; "+
+			"mount it writable once", b.name()))
+	}
+	return nil
 }
 
 // beginWAL sets up a new file: with a write-ahead log, and with incremental

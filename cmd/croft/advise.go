@@ -50,9 +50,9 @@ type adviceView struct {
 
 // advise prints the advice for the keys that begin with prefix.
 func (a *app) advise(ctx context.Context, st store.Store, prefix string) error {
-	now, err := st.Now(ctx)
+	now, err := a.Now(ctx, st)
 	if err != nil {
-		return store.Unknown(err)
+		return err
 	}
 	refused, err := refusals.Read(ctx, st, prefix)
 	if err != nil {

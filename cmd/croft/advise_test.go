@@ -97,7 +97,7 @@ func TestThePageOnTTLsShowsARunOfTheCommand(t *testing.T) {
 		st := mem.New(nil)
 		defer st.Close()
 		aWeek(t, st)
-		a := &app{App: &cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &bytes.Buffer{}}}
+		a := &app{App: &cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &bytes.Buffer{}, Timeout: time.Minute}}
 		if err := a.advise(t.Context(), st, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func TestAStoreThatFailsGivesNoAdvice(t *testing.T) {
 		worker{t, st, "one", time.Minute}.work(fmt.Sprint("items/", n), 0, 0)
 	}
 	var out bytes.Buffer
-	a := &app{App: &cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &bytes.Buffer{}}}
+	a := &app{App: &cli.App{Stdout: &cli.Sink{W: &out}, Stderr: &bytes.Buffer{}, Timeout: time.Minute}}
 	err := a.advise(t.Context(), &failsAfter{Store: st, reads: 50}, "")
 	if !errors.Is(err, store.ErrUnknown) || out.Len() > 0 {
 		t.Errorf("%v, printed %q", err, out.String())

@@ -24,8 +24,9 @@ clock compares with this machine's, and what weakens it.
 With TARGET, the path or URL of a guarded resource, examine that instead: which
 guard it has, and why.
 
-Exit code 1 says that something is bad. A warning is something that could be
-better. Exit code 14 says that the store or the target does not answer.`,
+Exit code 1 says that something is bad, or that a directory or file cannot be
+opened. A warning is something that could be better. Exit code 14 says that the
+store or the target does not answer.`,
 		Example: `  croft doctor
   croft doctor --store sqlite:///var/lib/croft.db
   croft doctor --store etcd://host1,host2,host3/prefix --json
@@ -44,16 +45,29 @@ func (a *app) doctor(ctx context.Context) error {
 	a.Examining = true
 	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
+	name, _, err := a.StoreName()
+	if err != nil {
+		return err
+	}
 	st, err := a.Open(ctx)
+	unreached := cli.OutcomeOf(err).Exit == cli.ExitUnknown && !errors.Is(err, context.DeadlineExceeded)
+	if err != nil && unreached && cli.LocalPath(name) != "" {
+		// No server is away here: something is wrong with the file.
+		return a.reportFindings([]store.Finding{
+			{Check: "open", Level: store.Bad, Seen: err.Error(), Advice: "do what it says, then ask again"},
+		}, store.Redact(name))
+	}
 	if err != nil {
 		return err
 	}
 	defer st.Close()
+	if _, err := a.Now(ctx, st); errors.Is(err, context.DeadlineExceeded) {
+		return err // the examination would wait for a minute
+	}
 	findings, err := examine(ctx, st)
 	if err != nil {
 		return err
 	}
-	name, _, _ := a.StoreName() // the store was opened by this name
 	return a.reportFindings(findings, store.Redact(name))
 }
 

@@ -176,7 +176,7 @@ func (a *app) printCounts(v *countsView) {
 	if v == nil {
 		return
 	}
-	fmt.Fprintf(a.Stdout, "writes  %d\nchanged %s\n", v.Writes, cli.Ago(time.Now(), time.Time(v.Changed)))
+	fmt.Fprintf(a.Stdout, "writes  %d\nchanged %s\n", v.Writes, cli.Since(time.Now(), time.Time(v.Changed)))
 }
 
 func (a *app) printKnown(v *knownView, mark fence.Mark) {
@@ -191,7 +191,7 @@ func (a *app) printKnown(v *knownView, mark fence.Mark) {
 	}
 	switch {
 	case v.Owner != "":
-		fmt.Fprintf(a.Stdout, "owner   %s, granted %s\n", cli.Word(v.Owner), cli.Ago(v.now, time.Time(v.Since)))
+		fmt.Fprintf(a.Stdout, "owner   %s, granted %s\n", cli.Word(v.Owner), cli.Since(v.now, time.Time(v.Since)))
 	case mark.Grant != "":
 		fmt.Fprintln(a.Stdout, "owner   ?, the store does not remember this grant")
 	}

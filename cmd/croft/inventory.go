@@ -126,9 +126,9 @@ type inventoryView struct {
 }
 
 func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list bool) error {
-	now, err := st.Now(ctx)
+	now, err := a.Now(ctx, st)
 	if err != nil {
-		return store.Unknown(err)
+		return err
 	}
 	refused, err := refusals.Read(ctx, st, prefix)
 	if err != nil {

@@ -66,9 +66,9 @@ func (a *app) ls(ctx context.Context, prefix, only string) error {
 		return err
 	}
 	defer st.Close()
-	now, err := st.Now(ctx)
+	now, err := a.Now(ctx, st)
 	if err != nil {
-		return store.Unknown(err)
+		return err
 	}
 	t := a.Table("KEY", "STATE", "OWNER", "TOKEN", "LEFT", "SINCE", "PROGRESS")
 	for rec, err := range cli.ListRecords(ctx, st, prefix) {

@@ -88,7 +88,7 @@ func (a *app) listRefusals(all []refusals.Refusal, now time.Time, prefix string)
 	}
 	t := a.Table("WHEN", "KEY", "OWNER", "TOKEN", "REFUSED")
 	for _, r := range all {
-		t.Row(cli.PlainCell(cli.Ago(now, r.At)), cli.PlainCell(cli.Word(r.Key)), cli.PlainCell(whose(r.Owner)),
+		t.Row(cli.PlainCell(cli.Since(now, r.At)), cli.PlainCell(cli.Word(r.Key)), cli.PlainCell(whose(r.Owner)),
 			cli.PlainCell(strconv.FormatInt(int64(r.Token), 10)), cli.PlainCell(refusalText(r)))
 	}
 	t.Flush()

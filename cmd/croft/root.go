@@ -127,8 +127,8 @@ Exit codes:
 	a.Timeout = 5 * time.Second
 	flags.Var(&cli.Duration{Value: &a.Timeout, Least: 10 * time.Millisecond, Most: time.Hour, Examples: "5s or 1m"},
 		"timeout",
-		"how long the store may take for one answer; after twice as long without any, croft gives up "+
-			"(listings: after a minute)")
+		"how long the store may take for one answer; croft gives up after at most three times as long without any "+
+			"(a whole listing: after a minute)")
 	a.StoreGiven = func() bool { return flags.Changed("store") }
 	a.OwnerGiven = func() bool { return flags.Changed("owner") }
 

@@ -131,9 +131,9 @@ type status struct {
 // statusOf looks at the store and the ledger. It only reads. The number of its
 // calls does not depend on the number of keys.
 func (a *app) statusOf(ctx context.Context, st store.Store, ledger work.Ledger, o statusOptions) (*status, error) {
-	now, err := st.Now(ctx)
+	now, err := a.Now(ctx, st)
 	if err != nil {
-		return nil, store.Unknown(err)
+		return nil, err
 	}
 	s := &status{now: now, limit: o.limit, work: &workcmd.Glance{}}
 	s.held = cli.Urgent[tenure.Record]{Most: o.limit, Order: func(x, y tenure.Record) int {

@@ -37,6 +37,7 @@ func (a *app) printStatus(s *status, o statusOptions) {
 	keys := func(u cli.Urgent[tenure.Record], rest string, last func(tenure.Record) cli.Cell) statusPart {
 		p := statusPart{count: u.Count, rest: rest + about}
 		for _, rec := range u.First() {
+			now := cli.NowFor(rec, now)
 			p.rows = append(p.rows, []cli.Cell{
 				cli.PlainCell(cli.Word(rec.Key)), cli.PlainCell(cli.Word(rec.Owner)), leftCellOf(rec, now), last(rec),
 			})
@@ -48,10 +49,10 @@ func (a *app) printStatus(s *status, o statusOptions) {
 		return row[len(row)-1]
 	}
 	held := func(rec tenure.Record) cli.Cell {
-		return cli.PlainCell(strings.TrimSuffix("since "+cli.Ago(now, rec.Acquired)+", "+progress(rec).Text, ", "))
+		return cli.PlainCell(strings.TrimSuffix("since "+cli.Since(now, rec.Acquired)+", "+progress(rec).Text, ", "))
 	}
 	renewed := func(rec tenure.Record) cli.Cell {
-		return cli.PlainCell("heard from " + cli.Ago(now, rec.Renewed))
+		return cli.PlainCell("heard from " + cli.Since(now, rec.Renewed))
 	}
 
 	head := strconv.Itoa(s.held.Count)
@@ -73,14 +74,14 @@ func (a *app) printStatus(s *status, o statusOptions) {
 	sum := refusals.SumUp(s.refused)
 	head = counted(sum.Count+w.Refused.Count, w.MoreRefused)
 	if sum.Count > 0 {
-		head += ", the last " + cli.Ago(now, sum.Last)
+		head += ", the last " + cli.Since(now, sum.Last)
 	}
 	refused := statusPart{
 		count: len(s.refused), rest: "croft inventory --refusals" + about,
 	}
 	for _, r := range s.newest() {
 		refused.rows = append(refused.rows, []cli.Cell{
-			cli.PlainCell(cli.Ago(now, r.At)), cli.PlainCell(cli.Word(r.Key)), cli.PlainCell(whose(r.Owner)),
+			cli.PlainCell(cli.Since(now, r.At)), cli.PlainCell(cli.Word(r.Key)), cli.PlainCell(whose(r.Owner)),
 			cli.PlainCell(refusalText(r)),
 		})
 	}

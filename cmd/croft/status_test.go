@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -60,7 +63,7 @@ func leasesAt(t *testing.T, n int, after time.Duration) (*status, *readOnlyStore
 	}
 	now = start.Add(after)
 	reader := &readOnlyStore{Store: st}
-	a := &app{&cli.App{Stdout: &cli.Sink{W: io.Discard}, Stderr: io.Discard}}
+	a := &app{&cli.App{Stdout: &cli.Sink{W: io.Discard}, Stderr: io.Discard, Timeout: time.Minute}}
 	s, err := a.statusOf(t.Context(), reader, nil, statusOptions{stallAfter: time.Minute, limit: 5})
 	if err != nil {
 		t.Fatal(err)
@@ -93,5 +96,21 @@ func TestALeaseLapsesWithLessThanAThirdLeft(t *testing.T) {
 	first = s.lapsing.First()
 	if s.lapsing.Count != 100 || s.expired != 10 || s.held.Count != 90 || first[0].Key != "jobs/0009" {
 		t.Errorf("%d of 100 are lapsing, %d have expired, first %v", s.lapsing.Count, s.expired, first)
+	}
+}
+
+// TestNoScreenShowsAPastTimeAsAFutureOne: the clock of an object store has
+// whole seconds, and so lags behind the times in its records.
+func TestNoScreenShowsAPastTimeAsAFutureOne(t *testing.T) {
+	s, _ := leasesAt(t, 1, -1500*time.Millisecond)
+	ahead := s.now.Add(1500 * time.Millisecond)
+	s.refused = []refusals.Refusal{{At: ahead, Key: "jobs/0000", Owner: "bob", Act: "renew", Count: 1}}
+	var out strings.Builder
+	a := &app{&cli.App{Stdout: &cli.Sink{W: &out}, Stderr: io.Discard}}
+	a.printStatus(s, statusOptions{})
+	a.listRefusals(s.refused, s.now, "")
+	a.printKnown(&knownView{now: s.now, Owner: "ann", Since: cli.When(ahead)}, fence.Mark{})
+	if text := out.String(); strings.Contains(text, "in 1") || !strings.Contains(text, "1m left of 1m") {
+		t.Errorf("a time lies ahead, or a lease has more left than its TTL:\n%s", text)
 	}
 }

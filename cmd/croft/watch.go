@@ -86,7 +86,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		return err
 	}
 	defer st.Close()
-	seen, err := look(ctx, st, prefix)
+	seen, err := a.look(ctx, st, prefix)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 			return nil // an interrupt is the normal end
 		case <-tick.C:
 		}
-		now, err := look(ctx, st, prefix)
+		now, err := a.look(ctx, st, prefix)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -162,12 +162,12 @@ func (w *watchLines) say(what string) { fmt.Fprintf(w.Stderr, "croft: %s\n", wha
 func (w *watchLines) end()            {}
 
 // look reads all records and refusals.
-func look(ctx context.Context, st store.Store, prefix string) (snapshot, error) {
+func (a *app) look(ctx context.Context, st store.Store, prefix string) (snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	now, err := st.Now(ctx)
+	now, err := a.Now(ctx, st)
 	if err != nil {
-		return snapshot{}, store.Unknown(err)
+		return snapshot{}, err
 	}
 	s := snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
 	for rec, err := range cli.ListRecords(ctx, st, prefix) {

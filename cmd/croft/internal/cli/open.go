@@ -134,6 +134,18 @@ func within[T any](ctx context.Context, name string, open func(context.Context, 
 	}
 }
 
+// Now asks for the store's time, the first question of a listing. A listing may
+// take long, but a store that does not answer is told within --timeout.
+func (a *App) Now(ctx context.Context, st store.Store) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
+	defer cancel()
+	now, err := st.Now(ctx)
+	if err != nil {
+		err = store.Unknown(err)
+	}
+	return now, err
+}
+
 // LookUp opens the store only if it exists already. It prints nothing and
 // creates nothing. Completion uses it, and commands that can do without the
 // store.
@@ -195,7 +207,7 @@ func (a *App) tellRetries(observe func(croft.Event)) func(croft.Event) {
 		if e.Kind != croft.EventUnknown || e.Err == nil {
 			return
 		}
-		why := Lines(strings.ReplaceAll(a.Redact(e.Err.Error()), "\n\t", " "))
+		why := Lines(a.Redact(e.Err.Error()))
 		mu.Lock()
 		defer mu.Unlock()
 		if why != told {

@@ -181,11 +181,23 @@ var (
 	leaseText = regexp.MustCompile(`(croft-lease1:[^:\s]*:)[^:\s]+`)
 )
 
+// plainWords says in words for everybody what Go's library says to programmers.
+var plainWords = strings.NewReplacer(
+	"context deadline exceeded", "no answer came in time", "context canceled", "it was interrupted")
+
 // Redact removes the passwords of URLs and the secrets of leases from a
 // message. It is the last safeguard for messages of any origin. It also puts
-// the tries that client libraries list, each on a line of its own, on one line.
+// the tries that client libraries list, each on a line of its own, on one line,
+// and says repeated tries once.
 func (a *App) Redact(message string) string {
-	message = strings.ReplaceAll(message, "\n\t", " ")
+	var tries []string
+	for _, try := range strings.Split(plainWords.Replace(message), "\n\t") {
+		if last := len(tries) - 1; last > 0 && strings.HasPrefix(try, tries[last]) {
+			tries = tries[:last] // the last try may have advice behind it
+		}
+		tries = append(tries, try)
+	}
+	message = strings.Join(tries, " ")
 	message = urlText.ReplaceAllStringFunc(message, store.Redact)
 	whole, _ := readStore(os.Getenv(envStoreFile))
 	for _, raw := range append(strings.Fields(os.Getenv(EnvRaise)), a.StoreURL, os.Getenv(EnvStore), whole) {

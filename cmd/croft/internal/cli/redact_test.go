@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -39,5 +41,18 @@ func TestTriesOfAClientLibraryStandOnOneLine(t *testing.T) {
 	want := "failed to connect to `user=u`: 127.0.0.1:1: refused [::1]:1: refused"
 	if said != want || Line(said) != want || Lines(said) != want {
 		t.Errorf("it says %q", said)
+	}
+	said = (&App{}).Redact("failed to connect to `user=u`:\n\t127.0.0.1:1: refused\n\t127.0.0.1:1: refused; is it up?")
+	if want := "failed to connect to `user=u`: 127.0.0.1:1: refused; is it up?"; said != want {
+		t.Errorf("it says %q, want %q", said, want)
+	}
+}
+
+// TestNoMessageSpeaksOfContexts: only Go programmers know them.
+func TestNoMessageSpeaksOfContexts(t *testing.T) {
+	for _, err := range []error{context.DeadlineExceeded, context.Canceled} {
+		if said := (&App{}).Redact(fmt.Sprintf("outcome unknown: %v", err)); strings.Contains(said, "context") {
+			t.Errorf("it says %q", said)
+		}
 	}
 }

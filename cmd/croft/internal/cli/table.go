@@ -145,6 +145,15 @@ func Ago(now, t time.Time) string {
 	}
 }
 
+// Since is how long before now t was. A t that lies ahead was just now: a
+// clock of whole seconds lags behind the times that the store has written.
+func Since(now, t time.Time) string {
+	if t.After(now) {
+		t = now
+	}
+	return Ago(now, t)
+}
+
 // ClockTime is a moment in the local time zone, with its day unless it is
 // today.
 func ClockTime(now, t time.Time) string {

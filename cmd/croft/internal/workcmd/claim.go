@@ -15,6 +15,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/identity"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -112,6 +113,8 @@ func (a *app) workClaim(
 			return unfenced
 		case ctx.Err() != nil:
 			return fmt.Errorf("claim: %w", ctx.Err())
+		case store.IsFault(err) && wait == 0 && !claim.Again:
+			return err // nothing was sent, and asking again does not help
 		case errors.Is(err, work.ErrUnknown):
 			claim.Again = true
 			if silent.IsZero() {

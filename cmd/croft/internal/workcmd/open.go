@@ -104,7 +104,8 @@ func (a *app) applied(ctx context.Context, requests ...work.Request) ([]work.Ans
 }
 
 // apply sends requests to the ledger. It repeats those without an answer, which
-// is safe, until twice the timeout has passed.
+// is safe, until twice the timeout has passed. A fault is told at once, unless
+// an earlier try may have taken effect.
 func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request) []work.Answer {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
@@ -121,9 +122,13 @@ func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request)
 		call, done := context.WithTimeout(ctx, a.Timeout)
 		var unknown []int
 		for i, answer := range l.Apply(call, batch) {
-			answers[left[i]] = answer
-			if errors.Is(answer.Err, work.ErrUnknown) {
-				unknown = append(unknown, left[i])
+			at := left[i]
+			fault := store.IsFault(answer.Err)
+			if doubted := answers[at].Err != nil; !fault || !doubted {
+				answers[at] = answer
+			}
+			if errors.Is(answers[at].Err, work.ErrUnknown) && !store.IsFault(answers[at].Err) {
+				unknown = append(unknown, at)
 			}
 		}
 		done()
