@@ -63,7 +63,7 @@ fmt: ## format all Go files with gofumpt
 	@git ls-files -z '*.go' ':!tools/lint/testdata' | xargs -0 $(TOOLS)/gofumpt -w
 
 .PHONY: bench
-bench: ## measure Croft beside its peers and its floor, and write docs/benchmarks.md: make bench BENCHFLAGS=...
+bench: ## measure Croft beside its peers and its floor, and write docs/benchmarks.md with charts: make bench BENCHFLAGS=...
 	cd bench && $(ALONE) go run . -write ../docs/benchmarks.md $(BENCHFLAGS)
 
 .PHONY: proof

@@ -157,13 +157,21 @@ func main() {
 	flags.IntVar(&b.kept, "kept", 5000, "held leases on servers")
 	flags.DurationVar(&b.keepFor, "keep-for", 15*time.Second, "how long they are held")
 	asJSON := flags.String("json", "", "write all that was found to this file")
-	page := flags.String("write", "", "write the page for people to this file")
+	page := flags.String("write", "", "write the page for people to this file, and its charts beside it")
+	redraw := flags.String("draw", "", "measure nothing: draw the charts of this page again, and end")
 	profile := flags.String("cpuprofile", "", "write a profile of this program to this file")
 	list := flags.Bool("list", false, "list the workloads and end")
 	_ = flags.Parse(os.Args[1:]) // ends the program on an error
 	if *list {
 		for _, w := range workloads {
 			fmt.Printf("%-20s %s\n", w.name, w.title)
+		}
+		return
+	}
+	if *redraw != "" {
+		if err := drawCharts(*redraw); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
 		}
 		return
 	}

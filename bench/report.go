@@ -204,7 +204,7 @@ func (r *report) writeJSON(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// writePage writes the page for people.
+// writePage writes the page for people, and its charts.
 func (r *report) writePage(path string) error {
 	var page strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&page, format, args...) }
@@ -233,8 +233,14 @@ func (r *report) writePage(path string) error {
 	p("- the floor is the least that a lock needs: the same number of round trips with\n" +
 		"  the same kind of statement, at the same durability\n")
 	p("- round trips and commands are counted on the wire; CPU time is the client's and\n  the server's\n")
+	p("- in the charts a tick marks 1.00×; hatched bars are there for scale, and a cut\n" +
+		"  bar is longer than its chart\n")
 	for _, t := range r.Tables {
-		p("\n## %s\n\n%s\n\n|  |", t.Title, t.What)
+		p("\n## %s\n\n%s\n\n", t.Title, t.What)
+		if link := t.link(); link != "" {
+			p("%s\n\n", link)
+		}
+		p("|  |")
 		for _, c := range t.columns {
 			p(" %s |", c.title)
 		}
@@ -250,5 +256,8 @@ func (r *report) writePage(path string) error {
 			p("- %s\n", note)
 		}
 	}
-	return os.WriteFile(path, []byte(strings.TrimRight(page.String(), "\n")+"\n"), 0o644)
+	if err := os.WriteFile(path, []byte(strings.TrimRight(page.String(), "\n")+"\n"), 0o644); err != nil {
+		return err
+	}
+	return drawCharts(path)
 }

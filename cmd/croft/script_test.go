@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -83,6 +85,7 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 			"tmpfs":  tmpfs,
 			"fields": fields,
 			"denied": denied,
+			"texts":  texts,
 		},
 		Condition: func(condition string) (bool, error) {
 			if condition != "root" {
@@ -122,6 +125,29 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if code != want {
 		ts.Fatalf("exit code %d, want %d", code, want)
+	}
+}
+
+// texts prints the texts of a picture, which must be well-formed: texts FILE
+func texts(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: texts FILE")
+	}
+	in := xml.NewDecoder(strings.NewReader(ts.ReadFile(args[0])))
+	for element := ""; ; {
+		token, err := in.Token()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		ts.Check(err)
+		switch token := token.(type) {
+		case xml.StartElement:
+			element = token.Name.Local
+		case xml.CharData:
+			if text := strings.TrimSpace(string(token)); text != "" && element != "style" {
+				fmt.Fprintln(ts.Stdout(), text)
+			}
+		}
 	}
 }
 

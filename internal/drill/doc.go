@@ -20,13 +20,13 @@
 // In the director each scene has its own goroutine and its own stage, which no
 // other goroutine uses. They share only the list of all workers (director.mu)
 // and Options.Progress. Each worker process has one goroutine that reads its
-// replies. worker.mu protects the number of the last order and the calls that
-// wait for a reply.
+// replies. worker.mu protects the number of the last order, the calls that wait
+// for a reply, and the renewals that replies told of.
 //
 // In a worker process one goroutine reads orders, and another carries them out,
 // one after the other. The second owns all state of the worker, except the
-// times at which leases ended. A begun write runs in a goroutine of its own,
-// because it waits for the order to finish. In the tap, calls makes sure that
-// no call to the store is under way when the store is cut off. Its mu protects
-// the memory of requests and tokens.
+// times at which leases were renewed or ended. A begun write runs in a
+// goroutine of its own, because it waits for the order to finish. In the tap,
+// calls makes sure that no call to the store is under way when the store is cut
+// off. Its mu protects the memory of requests and tokens.
 package drill

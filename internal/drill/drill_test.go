@@ -117,6 +117,42 @@ func TestASoundStoreAndGuardPassAndNothingIsLeft(t *testing.T) {
 			t.Errorf("%s: %+v; want two owners, one after the other", scene.Name, scene.Terms)
 		}
 	}
+	checkEvents(t, r)
+}
+
+// checkEvents checks that a sound drill has recorded its events in their order.
+func checkEvents(t *testing.T, r *drill.Report) {
+	t.Helper()
+	var pause []string
+	renewed := false
+	for _, scene := range r.Scenes {
+		if !slices.IsSortedFunc(scene.Events, func(a, b drill.Event) int { return a.At.Compare(b.At) }) {
+			t.Errorf("%s: not in the order of time: %+v", scene.Name, scene.Events)
+		}
+		for _, e := range scene.Events {
+			for _, term := range scene.Terms {
+				if e.Kind == drill.Wrote && e.Owner == term.Owner && term.Ended == tenure.EndReleased && e.At.After(term.Finished) {
+					t.Errorf("%s: %s wrote at %s, after its release at %s", scene.Name, e.Owner, e.At, term.Finished)
+				}
+			}
+			switch {
+			case e.Kind == drill.Renewed:
+				renewed = renewed || scene.Name == "cutoff" && e.Owner == "A"
+			case scene.Name == "pause":
+				pause = append(pause, e.Owner+" "+string(e.Kind))
+			}
+		}
+	}
+	if !renewed {
+		t.Error("nothing was recorded of A's renewal in the scene cutoff")
+	}
+	want := []string{
+		"A wrote", "A left", "B asked", "B wrote", "A returned", "A bounced", "A refused", "A refused", "A refused",
+		"A refused", "A bounced", "B wrote",
+	}
+	if !slices.Equal(pause, want) {
+		t.Errorf("the events of the scene pause are %q, want %q", pause, want)
+	}
 }
 
 func TestWithoutTheFenceTheSleepersResultReplacesTheNewer(t *testing.T) {
@@ -138,6 +174,15 @@ func TestWithoutTheFenceTheSleepersResultReplacesTheNewer(t *testing.T) {
 		if s.Name == "pause/half-finished-write" && (!strings.Contains(s.Before, "by B") || !strings.Contains(s.After, "by A")) {
 			t.Errorf("%s: before %q, after %q; want B's, then A's", s.Name, s.Before, s.After)
 		}
+	}
+	through := 0
+	for _, e := range r.Scenes[0].Events {
+		if e.Kind == drill.Overwrote && e.Owner == "A" {
+			through++
+		}
+	}
+	if through != 2 {
+		t.Errorf("%d of A's stale writes were recorded in the scene pause, want 2", through)
 	}
 	if kept, err := os.ReadFile(filepath.Join(r.Dir, "pause.txt")); err != nil || len(kept) == 0 {
 		t.Errorf("kept: %q, %v", kept, err)
@@ -218,7 +263,7 @@ func TestAStoreThatCannotBeDrilledIsSaidSo(t *testing.T) {
 func TestAnInterruptedDrillLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	o := options(t, filepath.Join(t.TempDir(), "store"))
-	o.TTL = time.Minute // uninterrupted, it would take minutes
+	o.TTL = 20 * time.Second // uninterrupted, it would take most of a minute
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	o.Progress = func(scene, text string) {

@@ -21,6 +21,7 @@ type verdict struct {
 	unknown             bool
 	busy                bool // the machine was too slow for it to prove anything: try again
 	before, after, lost string
+	bounced             bool // a stale write was refused
 }
 
 func ok(format string, args ...any) verdict {
@@ -179,7 +180,9 @@ func bounced(r reply, before, after, holder string) verdict {
 	case r.Err.Kind != kindStale:
 		return failed("refused, but as %s", r.Err.brief())
 	}
-	return ok("refused by the fence, file untouched")
+	v := ok("refused by the fence, file untouched")
+	v.bounced = true
+	return v
 }
 
 // conflict wants a write over HTTP refused as stale with status 409, and the
@@ -192,7 +195,8 @@ func conflict(r reply, before, after, holder string) verdict {
 	case r.Status != http.StatusConflict:
 		return failed("refused, but with status %d", r.Status)
 	}
-	return ok("%d (%s), file untouched", r.Status, r.Err.brief())
+	v.happened = fmt.Sprintf("%d (%s), file untouched", r.Status, r.Err.brief())
+	return v
 }
 
 // whole wants the file unchanged after its writer died.

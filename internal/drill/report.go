@@ -40,6 +40,8 @@ type Scene struct {
 	Key         string
 	Steps       []Step
 	Terms       []Term
+	// Events are in the order of time. A staged drill has none.
+	Events []Event
 	// Metrics, Record and Now are set only by a staged drill, at the end of a
 	// stage. Metrics are those of all processes together. Record is the key's
 	// record at the store's time Now.
@@ -63,6 +65,28 @@ type Term struct {
 	Absent  []Span
 	Refused []time.Time
 }
+
+// Event is a moment in a scene, on the store's clock.
+type Event struct {
+	Owner string
+	Kind  EventKind
+	At    time.Time
+}
+
+// EventKind names what happened.
+type EventKind string
+
+// The kinds of events. Terms say when owners were granted the key.
+const (
+	Asked     EventKind = "asked"     // for a key that another holds; it waits
+	Renewed   EventKind = "renewed"   // by the owner's client; of a process that has ended it is not known
+	Left      EventKind = "left"      // stopped, cut off or killed
+	Returned  EventKind = "returned"  // woken, or connected again
+	Wrote     EventKind = "wrote"     // its result is in the file
+	Bounced   EventKind = "bounced"   // its stale write was refused
+	Refused   EventKind = "refused"   // another stale request was refused
+	Overwrote EventKind = "overwrote" // its stale write got through
+)
 
 // Span is the time between From and To. To is zero if it has no end.
 type Span struct{ From, To time.Time }

@@ -25,7 +25,7 @@ func playCutoff(ctx context.Context, s *stage) {
 		s.step("cut", "A is cut off from the store", "cut off", notDone(cut.Err))
 		return
 	}
-	s.note("A", leaves)
+	s.note("A", Left)
 	s.say(s.Name, "A's store stops answering; A goes on working")
 
 	// A waits for the end of its lease, and B for the key, at the same time.
@@ -40,6 +40,7 @@ func playCutoff(ctx context.Context, s *stage) {
 	}
 	ended := make(chan reply, 1)
 	go func() { ended <- a.call(ctx, s.ends()) }()
+	s.note("B", Asked)
 	r := b.call(ctx, s.acquire(s.await()))
 	s.step("renew-failure", "A's lease, in A's own eyes", "over before the deadline",
 		inTime(<-ended, last.Deadline.Add(-offset), doubt))
@@ -51,7 +52,7 @@ func playCutoff(ctx context.Context, s *stage) {
 	s.stale("stale-write", "A, still cut off, writes before B has", "refused: B raised the fence",
 		s.overwrites(ctx, a, result(2, "A", first.Token), "B"))
 	a.call(ctx, order{Do: doReach})
-	s.note("A", returns)
+	s.note("A", Returned)
 	s.stale("stale-renew", "A reaches the store again and renews", "refused, B's lease untouched",
 		notOwned(a.call(ctx, order{Do: doRenew}), tenure.WhySuperseded).
 			then(func() verdict { return s.untouched(ctx, r.Record) }))

@@ -17,12 +17,16 @@ func playPause(ctx context.Context, s *stage) {
 	if !ok {
 		return
 	}
-	half := a.call(ctx, order{Do: doBegin, Text: result(2, "A", first.Token)})
-	if half.Err == nil {
-		half.Err = s.leave(a, a.pause,
-			fmt.Sprintf("A is stopped (SIGSTOP) in the middle of a write, for longer than its %s", s.o.TTL))
-	}
-	if !s.step("pause", "A is stopped in mid-write", "stopped", accepted(half, "stopped")) {
+	// A works until its lease has been renewed once.
+	v := s.renewed(ctx, first).then(func() verdict {
+		half := a.call(ctx, order{Do: doBegin, Text: result(2, "A", first.Token)})
+		if half.Err == nil {
+			half.Err = s.leave(a, a.pause,
+				fmt.Sprintf("A is stopped (SIGSTOP) in the middle of a write, for longer than its %s", s.o.TTL))
+		}
+		return accepted(half, "stopped")
+	})
+	if !s.step("pause", "A works on, then is stopped in mid-write", "renewed, stopped", v) {
 		return
 	}
 	second, ok := s.succeed(ctx)
@@ -43,7 +47,7 @@ func playPause(ctx context.Context, s *stage) {
 		s.step("wake", "A wakes up", "awake", notDone(failureOf(err)))
 		return
 	}
-	s.note("A", returns)
+	s.note("A", Returned)
 	s.say(s.Name, "A wakes up (SIGCONT) and goes on as if nothing had happened")
 
 	// The interrupted write comes first: nothing else has had time to tell A

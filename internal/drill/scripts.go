@@ -77,6 +77,7 @@ func (s *stage) succeed(ctx context.Context) (second tenure.Record, ok bool) {
 	if f != nil {
 		return tenure.Record{}, s.step("expiry", "B waits for the key", expected, notDone(f))
 	}
+	s.note("B", Asked)
 	r := s.cast["B"].call(ctx, s.acquire(s.await()))
 	return r.Record, s.step("expiry", "B waits for the key", expected, granted(r, tenure.Expired, last))
 }

@@ -31,7 +31,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, meter *Meter) error
 		e, enc := &executor{meter: meter}, json.NewEncoder(out)
 		for o := range orders {
 			r, err := e.carryOut(ctx, o)
-			r.ID, r.Err = o.ID, failureOf(err)
+			r.ID, r.Err, r.Renewed = o.ID, failureOf(err), e.renewals()
 			if err := enc.Encode(r); err != nil {
 				failed <- err
 				return
@@ -59,7 +59,7 @@ func readOrders(ctx context.Context, in io.Reader, orders chan<- order) error {
 }
 
 // executor carries out a worker's orders, on one goroutine. Other goroutines
-// use only ended.
+// use only ended and renewed.
 type executor struct {
 	meter    *Meter
 	tap      *tap
@@ -71,8 +71,9 @@ type executor struct {
 	result   chan error // of the begun write
 	stall    *stall
 
-	mu    sync.Mutex
-	ended map[*croft.Lease]time.Time // when a lease's context ended
+	mu      sync.Mutex
+	ended   map[*croft.Lease]time.Time // when a lease's context ended
+	renewed []time.Time                // since the last reply
 }
 
 func (e *executor) carryOut(ctx context.Context, o order) (reply, error) {
@@ -132,12 +133,29 @@ func (e *executor) setUp(ctx context.Context, o order) error {
 		return err
 	}
 	e.tap = newTap(st)
-	options := &croft.Options{Owner: o.Owner}
-	if e.meter != nil {
-		options.Observe = e.meter.Event
-	}
-	e.client = croft.New(e.tap, options)
+	e.client = croft.New(e.tap, &croft.Options{Owner: o.Owner, Observe: e.observe})
 	return nil
+}
+
+// observe notes renewals, and tells the meter of all events.
+func (e *executor) observe(event croft.Event) {
+	if event.Kind == croft.EventRenewed {
+		e.mu.Lock()
+		e.renewed = append(e.renewed, time.Now())
+		e.mu.Unlock()
+	}
+	if e.meter != nil {
+		e.meter.Event(event)
+	}
+}
+
+// renewals takes the renewals since the last call.
+func (e *executor) renewals() []time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	renewed := e.renewed
+	e.renewed = nil
+	return renewed
 }
 
 func (e *executor) acquire(ctx context.Context, o order) (reply, error) {

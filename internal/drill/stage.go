@@ -17,30 +17,15 @@ type stage struct {
 	Scene
 	path, target string
 	cast         map[string]*worker
-	marks        []mark
+	events       []Event // with times on this machine's clock
 	// busy asks to play the scene again: the machine was too slow for it to
 	// prove anything.
 	busy bool
 }
 
-// mark is an act of the director on an owner, or a refusal that it saw. Its
-// time is on this machine's clock.
-type mark struct {
-	owner string
-	kind  markKind
-	at    time.Time
-}
-
-type markKind int
-
-const (
-	leaves markKind = iota // stopped, cut off or killed
-	returns
-	refusal
-)
-
-func (s *stage) note(owner string, k markKind) {
-	s.marks = append(s.marks, mark{owner, k, time.Now()})
+// note records an event that has just happened.
+func (s *stage) note(owner string, k EventKind) {
+	s.events = append(s.events, Event{Owner: owner, Kind: k, At: time.Now()})
 }
 
 // step records the result of one try. It reports whether the result is OK. If
@@ -68,8 +53,13 @@ func (o *Options) wrong(steps []Step) bool {
 
 // stale is step for an act of A, the old owner.
 func (s *stage) stale(name, tried, expected string, v verdict) {
-	if v.result == OK {
-		s.note("A", refusal)
+	switch {
+	case v.result == Corrupted:
+		s.note("A", Overwrote)
+	case v.result == OK && v.bounced:
+		s.note("A", Bounced)
+	case v.result == OK:
+		s.note("A", Refused)
 	}
 	s.step(name, tried, expected, v)
 }
@@ -104,7 +94,11 @@ func (s *stage) write(ctx context.Context, w *worker, o order) (r reply, before,
 // publishes lets the present owner write, and judges that it worked.
 func (s *stage) publishes(ctx context.Context, w *worker, text string) verdict {
 	r, _, after := s.write(ctx, w, order{Do: doWrite, Text: text})
-	return written(r, text, after)
+	v := written(r, text, after)
+	if v.result == OK {
+		s.note(w.owner, Wrote)
+	}
+	return v
 }
 
 // overwrites lets an old owner write, and judges that the write is refused.
@@ -147,7 +141,7 @@ func (s *stage) leave(w *worker, how func() error, say string) *failure {
 	if err := how(); err != nil {
 		return failureOf(fmt.Errorf("%s could not be stopped: %w", w.owner, err))
 	}
-	s.note(w.owner, leaves)
+	s.note(w.owner, Left)
 	s.say(s.Name, say)
 	return nil
 }
@@ -170,12 +164,33 @@ func (d *director) offset(ctx context.Context) (offset, doubt time.Duration, err
 	return offset, doubt, nil
 }
 
-// owners fills in who held the key when, from the store's history.
+// owners fills in who held the key when, from the store's history, and puts
+// the events on the store's clock.
 func (s *stage) owners(ctx context.Context) {
 	rec, now, f := s.record(ctx)
 	offset, _, err := s.offset(ctx)
 	if f != nil || err != nil {
 		return
+	}
+	// Owners write before they release. If a write seems to be later, the
+	// offset is too large by that much: a store's clock may go in steps of
+	// milliseconds.
+	late := time.Duration(0)
+	for _, t := range rec.History {
+		for _, e := range s.events {
+			if e.Kind == Wrote && e.Owner == t.Owner && t.Ended == tenure.EndReleased {
+				late = max(late, e.At.Add(offset).Sub(t.Finished))
+			}
+		}
+	}
+	offset -= late
+	for _, w := range s.cast {
+		for _, at := range w.renewals() {
+			s.events = append(s.events, Event{Owner: w.owner, Kind: Renewed, At: at})
+		}
+	}
+	for i := range s.events {
+		s.events[i].At = s.events[i].At.Add(offset)
 	}
 	for _, t := range rec.History {
 		term := Term{
@@ -185,21 +200,32 @@ func (s *stage) owners(ctx context.Context) {
 		if term.Finished.IsZero() {
 			term.Finished = now
 		}
-		// Owners have one term each, so all marks of an owner belong to this
+		// Owners have one term each, so all events of an owner belong to this
 		// term.
-		marks := slices.DeleteFunc(slices.Clone(s.marks), func(m mark) bool { return m.owner != t.Owner })
-		for _, m := range marks {
-			switch at := m.at.Add(offset); m.kind {
-			case leaves:
-				term.Absent = append(term.Absent, Span{From: at})
-			case returns:
-				term.Absent[len(term.Absent)-1].To = at
-			case refusal:
-				term.Refused = append(term.Refused, at)
+		for _, e := range s.events {
+			if e.Owner != t.Owner {
+				continue
+			}
+			switch e.Kind {
+			case Left:
+				term.Absent = append(term.Absent, Span{From: e.At})
+			case Returned:
+				term.Absent[len(term.Absent)-1].To = e.At
+			case Refused, Bounced:
+				term.Refused = append(term.Refused, e.At)
 			}
 		}
 		s.Terms = append(s.Terms, term)
 	}
+	// A worker that was stopped before it saw the store's answer tells a wrong
+	// time.
+	s.events = slices.DeleteFunc(s.events, func(e Event) bool {
+		return e.Kind == Renewed && !slices.ContainsFunc(s.Terms, func(t Term) bool {
+			return t.Owner == e.Owner && e.At.Before(t.Finished)
+		})
+	})
+	slices.SortStableFunc(s.events, func(a, b Event) int { return a.At.Compare(b.At) })
+	s.Events = s.events
 }
 
 func (d *director) fileOf(scene string) (path, target string) {

@@ -81,6 +81,9 @@ type reply struct {
 	Loss  string        `json:"loss,omitempty"`
 	At    time.Time     `json:"at,omitzero"`
 	Stall time.Duration `json:"stall,omitempty"`
+	// Renewed is when the worker's client has renewed its lease, since the last
+	// reply.
+	Renewed []time.Time `json:"renewed,omitempty"`
 	// Status is the HTTP service's status. Metrics are those of the worker's
 	// meter.
 	Status  int     `json:"status,omitempty"`

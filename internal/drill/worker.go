@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +25,8 @@ type worker struct {
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan reply
-	tail    tail // the end of its standard error, which may say why it died
+	renewed []time.Time // as the replies so far tell
+	tail    tail        // the end of its standard error, which may say why it died
 
 	gone chan struct{} // closed when the process has ended
 }
@@ -64,6 +66,7 @@ func (w *worker) listen(out io.Reader) {
 		w.mu.Lock()
 		answer := w.waiting[r.ID]
 		delete(w.waiting, r.ID)
+		w.renewed = append(w.renewed, r.Renewed...)
 		w.mu.Unlock()
 		if answer != nil {
 			answer <- r
@@ -103,6 +106,14 @@ func (w *worker) call(ctx context.Context, o order) reply {
 
 func (w *worker) silence(o order, why string) reply {
 	return reply{Err: &failure{Kind: kindFailed, Message: fmt.Sprintf("%s was to %s and %s", w.owner, o.Do, why)}}
+}
+
+// renewals is when the worker's client has renewed its lease, up to the last
+// reply.
+func (w *worker) renewals() []time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.renewed)
 }
 
 // kill ends the process, even if it is stopped. It returns when the process is

@@ -29,6 +29,7 @@ func WorkerCommand(a *cli.App) *cobra.Command { return (&app{a}).drillWorkerComm
 func (a *app) drillCommand() *cobra.Command {
 	var o drill.Options
 	var staged bool
+	var picture string
 	c := &cobra.Command{
 		Use:     "drill",
 		GroupID: cli.GroupTool,
@@ -46,6 +47,10 @@ pauses and real TTLs. Then show what happened. These are the scenes:
   rush       two dozen processes ask for one expired lease at the same moment
 
 At the end the drill shows who held each key when, as the store remembers it.
+
+With --svg it also draws the scene pause: who held the key when, what the file
+held, and what became of every write. The picture is one file for light and dark
+pages. With --svg - only the picture is printed.
 
 With --staged it plays one story instead, in four stages. After each stage it
 shows what an engineer on call would have seen: which metrics moved, which alert
@@ -74,11 +79,24 @@ store could not be reached.`,
 		Example: `  croft drill --store /shared/croft
   croft drill --unguarded                    # the same without the fence
   croft drill --dir /shared/out --ttl 10s    # guarded files on your own disk, and time for a slow store
+  croft drill --svg pause.svg                # the scene pause as a picture
   croft drill --staged                       # what you would see in metrics and alerts
   croft drill --json | jq 'select(.ok == false)'`,
 		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.drill(c.Context(), o, staged)
+			if !c.Flags().Changed("svg") {
+				return a.drill(c.Context(), o, staged, nil)
+			}
+			if staged {
+				return cli.Invalid("--svg: it draws the scene pause, which a staged drill does not play; " +
+					"leave out --staged")
+			}
+			file, err := newPictureFile(picture, a.JSON)
+			if err != nil {
+				return err
+			}
+			defer file.remove()
+			return a.drill(c.Context(), o, staged, file)
 		},
 	}
 	flags := c.Flags()
@@ -93,6 +111,7 @@ store could not be reached.`,
 	flags.BoolVar(&staged, "staged", false,
 		"play one story in four stages, and show after each what metrics, alerts and the store say")
 	flags.BoolVar(&o.Keep, "keep", false, "leave the files and the keys as they are at the end")
+	flags.StringVar(&picture, "svg", "", "draw the scene pause as a timeline into this `file`, - for standard output")
 	_ = c.MarkFlagDirname("dir")
 	return c
 }
@@ -111,7 +130,9 @@ func (a *app) drillWorkerCommand() *cobra.Command {
 	}
 }
 
-func (a *app) drill(ctx context.Context, o drill.Options, staged bool) error {
+// drill plays the scenes and shows what happened. If there is a file, it also
+// draws a picture.
+func (a *app) drill(ctx context.Context, o drill.Options, staged bool, picture *pictureFile) error {
 	if drill.Supported != nil {
 		return drill.Supported
 	}
@@ -154,10 +175,17 @@ func (a *app) drill(ctx context.Context, o drill.Options, staged bool) error {
 	if err != nil {
 		return err
 	}
-	if a.JSON {
+	switch {
+	case picture.onStdout():
+	case a.JSON:
 		showJSON(report, store.Redact(name), o.Keep)
-	} else {
+	default:
 		show(report, o.Keep)
+	}
+	if picture != nil {
+		if err := a.savePicture(picture, report); err != nil {
+			return err
+		}
 	}
 	switch {
 	case report.Good():
