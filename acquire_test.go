@@ -67,6 +67,7 @@ func TestAnEndedContextAsksTheStoreForNothing(t *testing.T) {
 			"Acquire":  errOf(c.Acquire(gone, "jobs/two", nil)),
 			"Renew":    errOf(c.Renew(gone, l.Deed(), false)),
 			"Report":   l.Report(gone, "x"),
+			"Save":     l.Save(gone, []byte("x")),
 			"Takeover": errOf(c.Takeover(gone, "jobs/one", ByHand{Note: "x"})),
 		} {
 			if !errors.Is(err, context.Canceled) {

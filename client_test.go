@@ -53,6 +53,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		for name, err := range map[string]error{
 			"Release":  l.Release(r.Context()),
 			"Report":   l.Report(r.Context(), "x"),
+			"Save":     l.Save(r.Context(), []byte("x")),
 			"Acquire":  errOf(c.Acquire(r.Context(), "jobs/three", nil)),
 			"Renew":    errOf(c.Renew(r.Context(), l.Deed(), false)),
 			"Takeover": errOf(c.Takeover(r.Context(), "jobs/one", ByHand{Note: "x"})),

@@ -173,9 +173,10 @@ func TestAtMostFourBatchesAreOnTheirWay(t *testing.T) {
 // when others have moved on.
 func TestACallerLeavesNothingButAReleaseOnItsWay(t *testing.T) {
 	for verb, act := range map[tenure.Verb]func(context.Context, *Client, *Lease) error{
-		tenure.Release: func(ctx context.Context, _ *Client, l *Lease) error { return l.Release(ctx) },
-		tenure.Report:  func(ctx context.Context, _ *Client, l *Lease) error { return l.Report(ctx, "half way") },
-		tenure.Renew:   func(ctx context.Context, c *Client, l *Lease) error { return errOf(c.Renew(ctx, l.Deed(), false)) },
+		tenure.Release:    func(ctx context.Context, _ *Client, l *Lease) error { return l.Release(ctx) },
+		tenure.Report:     func(ctx context.Context, _ *Client, l *Lease) error { return l.Report(ctx, "half way") },
+		tenure.Checkpoint: func(ctx context.Context, _ *Client, l *Lease) error { return l.Save(ctx, []byte("half way")) },
+		tenure.Renew:      func(ctx context.Context, c *Client, l *Lease) error { return errOf(c.Renew(ctx, l.Deed(), false)) },
 		tenure.Takeover: func(ctx context.Context, c *Client, l *Lease) error {
 			return errOf(c.Takeover(ctx, l.Key(), ByHand{Note: "x"}))
 		},

@@ -63,7 +63,8 @@ func (c *Client) Adopt(ctx context.Context, d Deed, o *LeaseOptions) (*Lease, er
 // The error matches [ErrNotOwned] if the lease no longer owns the key. If the
 // store does not answer, Renew asks again until ctx ends, or for twice
 // CallTimeout if ctx has no deadline. Then the error matches [ErrUnknown], and
-// the call is safe to repeat. The same holds for Report and Release.
+// the call is safe to repeat. The same holds for Report and Release. A
+// repeated Save is safe as long as no newer one was made.
 func (c *Client) Renew(ctx context.Context, d tenure.Deed, resume bool) (tenure.Record, error) {
 	return c.byDeed(ctx, d, tenure.Request{Verb: tenure.Renew, Resume: resume})
 }
@@ -84,6 +85,12 @@ func (c *Client) SetTTL(ctx context.Context, d tenure.Deed, ttl time.Duration) (
 // that keeps the lease notices it.
 func (c *Client) Report(ctx context.Context, d tenure.Deed, marker string) (tenure.Record, error) {
 	return c.byDeed(ctx, d, tenure.Request{Verb: tenure.Report, Progress: marker})
+}
+
+// Save saves a checkpoint for the next holder, by the lease's deed, from any
+// process. See [Lease.Save]. It counts as progress, like Report.
+func (c *Client) Save(ctx context.Context, d tenure.Deed, checkpoint []byte) (tenure.Record, error) {
+	return c.byDeed(ctx, d, tenure.Request{Verb: tenure.Checkpoint, Checkpoint: string(checkpoint)})
 }
 
 // Release releases a lease by its deed, from any process. failed says that the

@@ -26,7 +26,7 @@ const (
 	EventRefused EventKind = "refused"
 	// EventRenewed: a renewal was confirmed. Fields: Margin, TTL, Idle.
 	EventRenewed EventKind = "renewed"
-	// EventReported: the work has reported progress.
+	// EventReported: the work has reported progress, or saved a checkpoint.
 	EventReported EventKind = "reported"
 	// EventRenewFailed: a renewal interval passed without an answer. Fields:
 	// Failures, Margin, Err.

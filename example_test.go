@@ -225,6 +225,42 @@ func ExampleClient_Adopt() {
 	// Output: reports/daily true <nil>
 }
 
+// A cursor for the next holder of the key. It outlives its holder's lease,
+// however that ends.
+func ExampleLease_Save() {
+	ctx := context.Background()
+	client := croft.New(mem.New(nil), nil)
+	defer client.Close()
+
+	// read copies two pages, and then the process fails.
+	read := func(ctx context.Context, lease *croft.Lease) error {
+		page := 0
+		if cursor := lease.Checkpoint(); len(cursor) > 0 {
+			if _, err := fmt.Sscanf(string(cursor), "page %d", &page); err != nil {
+				return err
+			}
+		}
+		for range 2 {
+			page++
+			fmt.Println("copies page", page)
+			if err := lease.Save(ctx, fmt.Appendf(nil, "page %d", page)); err != nil {
+				return err // the store did not confirm it, so stop here
+			}
+		}
+		return errors.New("out of memory")
+	}
+
+	fmt.Println(client.Do(ctx, "import", nil, read))
+	fmt.Println(client.Do(ctx, "import", nil, read)) // as the next process would
+	// Output:
+	// copies page 1
+	// copies page 2
+	// out of memory
+	// copies page 3
+	// copies page 4
+	// out of memory
+}
+
 // A longer TTL for a part of the work in which the process may stand still.
 func ExampleLease_SetTTL() {
 	ctx := context.Background()

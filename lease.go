@@ -23,6 +23,8 @@ type Lease struct {
 	// own.
 	ctx    context.Context
 	cancel context.CancelCauseFunc // ends its own context; nil before there is one
+
+	checkpoint string // as it was when this lease began
 }
 
 // leaseOf returns the lease that a call was granted. It makes only one Lease
@@ -34,7 +36,7 @@ func (c *Client) leaseOf(ctx context.Context, p *pending) *Lease {
 	if made, is := l.Tag.(*Lease); is {
 		return made
 	}
-	made := &Lease{c: c, l: l, ctx: ctx}
+	made := &Lease{c: c, l: l, ctx: ctx, checkpoint: l.Record.Checkpoint}
 	l.Tag = made
 	return made
 }
@@ -169,10 +171,40 @@ func (l *Lease) Remaining() time.Duration {
 // The error matches [ErrLost] if the lease is over. It matches [ErrUnknown] if
 // the store did not answer; the progress counts nevertheless.
 func (l *Lease) Report(ctx context.Context, marker string) error {
+	return l.advanced(ctx, tenure.Request{Verb: tenure.Report, Progress: marker})
+}
+
+// Save saves a checkpoint: bytes for the next holder of the key, such as a
+// cursor. The next holder gets them from [Lease.Checkpoint]. They replace the
+// checkpoint before. There may be [tenure.MaxCheckpoint] of them, and an empty
+// checkpoint clears it. Everybody who can read the store can read them.
+//
+// The store keeps the checkpoint as long as the key's record, however this
+// lease ends. It drops the record once the key has not been used for the
+// store's retention, by default a day. State that must last longer belongs in
+// the data itself.
+//
+// A checkpoint counts as progress, like [Lease.Report]. The error matches
+// [ErrInvalid] if it is too large; then it was not saved. It matches [ErrLost]
+// if the lease is over; then it counts only if it had arrived before that. It
+// matches [ErrUnknown] if the store did not answer. Then it may arrive later,
+// or never, and may replace a newer checkpoint of this lease. Nothing that
+// arrives after the next grant counts.
+func (l *Lease) Save(ctx context.Context, checkpoint []byte) error {
+	return l.advanced(ctx, tenure.Request{Verb: tenure.Checkpoint, Checkpoint: string(checkpoint)})
+}
+
+// Checkpoint returns the bytes that were saved last when this lease began: by
+// an earlier holder, or by this one before [Lease.Resume] or [Client.Adopt]. It
+// is empty if none were saved, or if the store has dropped the key's record.
+func (l *Lease) Checkpoint() []byte { return []byte(l.checkpoint) }
+
+// advanced tells the client and the store that the work has made progress.
+func (l *Lease) advanced(ctx context.Context, req tenure.Request) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	req := tenure.Request{Verb: tenure.Report, Key: l.Key(), Secret: l.l.Secret, Progress: marker}
+	req.Key, req.Secret = l.Key(), l.l.Secret
 	if err := req.Check(); err != nil {
 		return err
 	}

@@ -237,18 +237,23 @@ func TestAContextWantedAsTheLeaseEndsEndsWithIt(t *testing.T) {
 }
 
 // TestProgressKeepsALeaseFromStalling: reported by this process, or by another
-// process with the deed.
+// process with the deed. A checkpoint counts like a report.
 func TestProgressKeepsALeaseFromStalling(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		inBubble(t, func(r *rig) {
 			l := r.acquire(r.client(nil, nil), "jobs/one", &LeaseOptions{TTL: time.Minute, StallAfter: 30 * time.Second})
 			other := r.client(nil, nil)
-			for range 20 {
+			for n := range 20 {
 				time.Sleep(25 * time.Second)
 				var err error
-				if elsewhere {
+				switch {
+				case n%2 == 0 && elsewhere:
+					_, err = other.Save(r.Context(), l.Deed(), []byte{byte(n)})
+				case n%2 == 0:
+					err = l.Save(r.Context(), []byte{byte(n)})
+				case elsewhere:
 					_, err = other.Report(r.Context(), l.Deed(), "step")
-				} else {
+				default:
 					err = l.Report(r.Context(), "step")
 				}
 				if err != nil {

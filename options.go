@@ -79,8 +79,8 @@ type LeaseOptions struct {
 	// them. Default: none.
 	Guards []Guard
 	// StallAfter stops the renewal of a lease whose work has reported no
-	// progress for this long, by [Lease.Report] or [Client.Report]. If no
-	// progress comes before the local deadline either, the lease ends as
+	// progress for this long, by [Lease.Report] or [Lease.Save], or by deed. If
+	// no progress comes before the local deadline either, the lease ends as
 	// [Stalled]. Default: 0, never.
 	StallAfter time.Duration
 	// MaxHold ends the lease this long after it was acquired, as [HeldTooLong].

@@ -219,6 +219,23 @@ var brokenLaws = []struct {
 			next.Deadline = now.Add(next.TTL)
 		}
 	})},
+	{"lets a late checkpoint through", "law 7: a", instead(tenure.ErrNotOwned, func(rec tenure.Record, q tenure.Request, now time.Time) (tenure.Record, bool, error) {
+		if q.Verb == tenure.Checkpoint && rec.State == tenure.Held {
+			rec.Checkpoint, rec.ProgressAt = q.Checkpoint, now
+			return rec, true, nil
+		}
+		return tenure.Apply(rec, q, now)
+	})},
+	{"forgets the checkpoint at the next grant", "the new term begins with the checkpoint", afterwards(func(rec tenure.Record, _ tenure.Request, _ time.Time, next *tenure.Record) {
+		if next.Token != rec.Token {
+			next.Checkpoint = ""
+		}
+	})},
+	{"forgets the checkpoint at a failure", "law 7: a release changed more", afterwards(func(_ tenure.Record, q tenure.Request, _ time.Time, next *tenure.Record) {
+		if q.Verb == tenure.Release && q.Failed {
+			next.Checkpoint = ""
+		}
+	})},
 	{"forgets the cause", "law 8", afterwards(func(_ tenure.Record, _ tenure.Request, _ time.Time, next *tenure.Record) {
 		next.Cause, next.History[len(next.History)-1].Cause = "", ""
 	})},

@@ -15,14 +15,15 @@ type plain Record
 
 type written struct {
 	plain
-	TTL   string `json:"ttl"`
-	Every string `json:"every,omitempty"`
+	TTL        string `json:"ttl"`
+	Every      string `json:"every,omitempty"`
+	Checkpoint []byte `json:"checkpoint,omitempty"` // may be no valid text
 }
 
 // MarshalJSON writes the record as stores keep it: field names from the tags,
-// times as RFC 3339, durations as Go prints them.
+// times as RFC 3339, durations as Go prints them, the checkpoint in base64.
 func (r Record) MarshalJSON() ([]byte, error) {
-	w := written{plain: plain(r), TTL: r.TTL.String()}
+	w := written{plain: plain(r), TTL: r.TTL.String(), Checkpoint: []byte(r.Checkpoint)}
 	if r.Every != 0 {
 		w.Every = r.Every.String()
 	}
@@ -62,6 +63,7 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	read := Record(w.plain)
+	read.Checkpoint = string(w.Checkpoint)
 	var err error
 	if read.TTL, err = time.ParseDuration(w.TTL); err != nil {
 		return fmt.Errorf("ttl: %w", err)
@@ -109,6 +111,8 @@ func (r Record) Check() error {
 		return damaged("%d guards, or one that is too long", len(r.Guards))
 	case len(r.Progress) > MaxText:
 		return damaged("a progress marker of %d bytes", len(r.Progress))
+	case len(r.Checkpoint) > MaxCheckpoint:
+		return damaged("a checkpoint of %d bytes", len(r.Checkpoint))
 	case len(r.History) == 0 || len(r.History) > HistoryLen:
 		return damaged("%d transfers in its history", len(r.History))
 	}

@@ -20,6 +20,7 @@ var stories = []string{
 	"0s acquire+hold ann; 5s release ann", "0s acquire ann; 5s release+failed ann", "0s acquire ann; 60s acquire bob", "0s takeover opal",
 	"0s acquire ann; 5s takeover opal", "0s acquire ann; 5s reserve:bob opal", "0s reserve:bob opal; 5s acquire bob", "0s acquire ann; 5s revoke opal",
 	"0s acquire ann; 5s revoke opal; 6s acquire bob", "0s acquire ann; 90s renew+resume ann",
+	"0s acquire ann; 5s checkpoint ann; 60s acquire bob",
 }
 
 // TestRecordsSurviveJSON: a record that is written and read back is the same.
@@ -212,6 +213,7 @@ func TestCheckNamesDamage(t *testing.T) {
 		{held, func(r *tenure.Record) { r.Guards = make([]string, tenure.MaxGuards+1) }, "17 guards"},
 		{held, func(r *tenure.Record) { r.Guards = []string{strings.Repeat("x", tenure.MaxText+1)} }, "one that is too long"},
 		{held, func(r *tenure.Record) { r.Progress = strings.Repeat("x", tenure.MaxText+1) }, "a progress marker of 1025 bytes"},
+		{held, func(r *tenure.Record) { r.Checkpoint = strings.Repeat("x", tenure.MaxCheckpoint+1) }, "a checkpoint of 1025 bytes"},
 		{held, func(r *tenure.Record) { r.Owner = strings.Repeat("x", tenure.MaxName+1) }, "longer than any request"},
 		{held, func(r *tenure.Record) { r.History[0].State = tenure.State(strings.Repeat("x", tenure.MaxName+1)) }, "longer than any request"},
 		{held, func(r *tenure.Record) { r.History[0].Grant = fence.Grant(strings.Repeat("x", tenure.MaxName+1)) }, "longer than any request"},

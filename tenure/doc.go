@@ -1,9 +1,9 @@
 // Package tenure decides who owns a key, and until when.
 //
 // A [Record] holds everything that a store remembers of one key. A [Request]
-// asks for one change of it: acquire, renew, report, release, or an operator's
-// takeover, reservation or revocation. [Apply] is the law. It is a pure
-// function of the record, the request and the store's time. It returns the
+// asks for one change of it: acquire, renew, report, checkpoint, release, or an
+// operator's takeover, reservation or revocation. [Apply] is the law. It is a
+// pure function of the record, the request and the store's time. It returns the
 // record to keep, or a refusal.
 //
 // # Vocabulary

@@ -61,6 +61,9 @@ func (j *judge) transferred(q tenure.Request, now time.Time, next tenure.Record)
 	if next.Every != j.every || !next.Grid.Equal(j.grid) {
 		return fmt.Errorf("the period is %s on the grid of %s, want %s and %s", next.Every, next.Grid, j.every, j.grid)
 	}
+	if next.Checkpoint != j.checkpoint {
+		return fmt.Errorf("the new term begins with the checkpoint %q, saved was %q", next.Checkpoint, j.checkpoint)
+	}
 	if next.Cause != tr.cause || next.Actor != tr.actor || next.Note != tr.note {
 		return fmt.Errorf("law 8: cause %q, actor %q, note %q; want %q, %q, %q", next.Cause, next.Actor, next.Note, tr.cause, tr.actor, tr.note)
 	}
@@ -151,6 +154,9 @@ func (j *judge) changed(before tenure.Record, q tenure.Request, now time.Time, n
 		want.Renewed, want.Deadline = now, next.Deadline
 	case tenure.Report:
 		want.Progress, want.ProgressAt = q.Progress, now
+	case tenure.Checkpoint:
+		j.checkpoint = q.Checkpoint
+		want.Checkpoint, want.ProgressAt = q.Checkpoint, now
 	case tenure.Release:
 		n.released, n.success, n.ended = true, !q.Failed, tenure.EndReleased
 		want.State, want.Deadline = tenure.Free, now

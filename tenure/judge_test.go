@@ -29,6 +29,8 @@ type judge struct {
 	// it that succeeded began.
 	every time.Duration
 	grid  time.Time
+	// What a holder saved last.
+	checkpoint string
 }
 
 // issue is a token that was issued.
@@ -63,7 +65,7 @@ func (j *judge) clock(now time.Time) {
 // dropped notes that the store has forgotten a record that it may drop. wiped
 // notes that it has lost a record that it must keep.
 func (j *judge) dropped() {
-	j.transfers, j.succeeded, j.every, j.grid = nil, time.Time{}, 0, time.Time{}
+	j.transfers, j.succeeded, j.every, j.grid, j.checkpoint = nil, time.Time{}, 0, time.Time{}, ""
 }
 
 func (j *judge) wiped() {
@@ -160,7 +162,7 @@ func (j *judge) refused(rec tenure.Record, q tenure.Request, now time.Time, err 
 		return errors.New("an operator was refused")
 	case j.holds(g) && n.told.After(now) && !q.Verb.ByHand():
 		return errors.New("the holder was refused")
-	case j.holds(g) && q.Resume && (q.Verb == tenure.Renew || q.Verb == tenure.Report):
+	case j.holds(g) && q.Resume && !q.Verb.ByHand() && q.Verb != tenure.Acquire && q.Verb != tenure.Release:
 		return errors.New("the last holder could not resume")
 	case q.Verb == tenure.Acquire && fresh && j.inTheWay(q, now) == "":
 		return errors.New("a claim was refused though nothing stood in its way")
@@ -218,7 +220,7 @@ func (j *judge) repeated(q tenure.Request, now time.Time) error {
 		return nil
 	case q.Verb == tenure.Reserve && tr.state == tenure.Reserved, q.Verb == tenure.Revoke && tr.state == tenure.Free:
 		return nil
-	case q.Verb == tenure.Renew || q.Verb == tenure.Report: // sent twice at the same moment
+	case q.Verb == tenure.Renew || q.Verb == tenure.Report || q.Verb == tenure.Checkpoint: // sent twice at the same moment
 		return nil
 	}
 	return fmt.Errorf("a %s got a yes and did nothing", q.Verb)

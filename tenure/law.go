@@ -36,7 +36,7 @@ func apply(rec Record, req Request, g fence.Grant, now time.Time) (next Record, 
 	switch req.Verb {
 	case Acquire:
 		return acquire(rec, req, g, now)
-	case Renew, Report:
+	case Renew, Report, Checkpoint:
 		return renew(rec, req, g, now)
 	case Release:
 		return release(rec, req, g, now)
@@ -194,8 +194,12 @@ func renew(rec Record, req Request, g fence.Grant, now time.Time) (Record, bool,
 		return rec, false, notOwned(rec, g, now)
 	}
 	next := rec.clone()
-	if req.Verb == Report {
+	switch req.Verb {
+	case Report:
 		next.Progress, next.ProgressAt = req.Progress, now
+		return next, true, nil
+	case Checkpoint:
+		next.Checkpoint, next.ProgressAt = req.Checkpoint, now
 		return next, true, nil
 	}
 	if req.TTL != 0 {

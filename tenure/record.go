@@ -89,10 +89,16 @@ type Record struct {
 	HoldUntil time.Time `json:"hold_until,omitzero"`
 
 	// Guards are the targets of the resources that the holder writes to.
-	// Progress is the holder's last report, made at ProgressAt.
+	// Progress is the holder's last report. ProgressAt is when it last
+	// reported, or saved a checkpoint.
 	Guards     []string  `json:"guards,omitempty"`
 	Progress   string    `json:"progress,omitempty"`
 	ProgressAt time.Time `json:"progress_at,omitzero"`
+	// Checkpoint holds the bytes that a holder saved last, of this term or an
+	// earlier one. The law never reads them. Unlike Progress it outlives its
+	// term, however that ends. It goes with the record: see [Record.Droppable].
+	// JSON has it in base64.
+	Checkpoint string `json:"-"`
 
 	// Terms counts the grants of this key. History holds the last [HistoryLen]
 	// transfers, oldest first. The last entry is the record's own term.

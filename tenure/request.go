@@ -16,13 +16,15 @@ type Verb string
 // The verbs. The last three are an operator's. They are allowed at any time,
 // need an actor and a note, and take a new token.
 const (
-	Acquire  Verb = "acquire"
-	Renew    Verb = "renew"
-	Report   Verb = "report"
-	Release  Verb = "release"
-	Takeover Verb = "takeover" // the operator then holds the key
-	Reserve  Verb = "reserve"  // the key is then reserved for Owner, for TTL
-	Revoke   Verb = "revoke"   // the key is then free
+	Acquire Verb = "acquire"
+	Renew   Verb = "renew"
+	Report  Verb = "report"
+	// Checkpoint saves bytes for the next holder. See [Record.Checkpoint].
+	Checkpoint Verb = "checkpoint"
+	Release    Verb = "release"
+	Takeover   Verb = "takeover" // the operator then holds the key
+	Reserve    Verb = "reserve"  // the key is then reserved for Owner, for TTL
+	Revoke     Verb = "revoke"   // the key is then free
 )
 
 // The limits on what a request may ask for.
@@ -36,6 +38,8 @@ const (
 	MaxName   = 256  // bytes of an owner, instance or actor
 	MaxText   = 1024 // bytes of a note, a progress marker or a guard's target
 	MaxGuards = 16
+	// MaxCheckpoint limits the bytes that a holder may save for the next one.
+	MaxCheckpoint = 1024
 	// MaxAbove limits Request.Above to far below the highest token, so that a
 	// wrong value cannot use up a key's tokens.
 	MaxAbove fence.Token = 1 << 52
@@ -74,11 +78,14 @@ type Request struct {
 	// names none, the record keeps the holder's.
 	Guards []string
 
-	// Resume lets Renew and Report succeed after the deadline, as long as
-	// nobody else was granted the key.
+	// Resume lets Renew, Report and Checkpoint succeed after the deadline, as
+	// long as nobody else was granted the key.
 	Resume bool
 	// Progress is the text of a Report.
 	Progress string
+	// Checkpoint holds the bytes that the verb Checkpoint saves. They may be
+	// any bytes, and replace those that were saved before.
+	Checkpoint string
 	// Failed says that the released term did not succeed. Then HoldFor and
 	// Every do not apply.
 	Failed bool
@@ -108,7 +115,7 @@ func (q Request) Check() error {
 // check is Check without the key and the secret.
 func (q Request) check() error {
 	switch q.Verb {
-	case Acquire, Renew, Report, Release, Takeover, Reserve, Revoke:
+	case Acquire, Renew, Report, Checkpoint, Release, Takeover, Reserve, Revoke:
 	default:
 		return fmt.Errorf("%w verb %q", fence.ErrInvalid, q.Verb)
 	}
@@ -134,6 +141,10 @@ func (q Request) check() error {
 	}
 	if err := CheckGuards(q.Guards); err != nil {
 		return err
+	}
+	if len(q.Checkpoint) > MaxCheckpoint {
+		return fmt.Errorf("%w checkpoint: %d bytes long, at most %d are allowed; "+
+			"save where the state is, and keep the state elsewhere", fence.ErrInvalid, len(q.Checkpoint), MaxCheckpoint)
 	}
 	for _, field := range []struct {
 		name, text string

@@ -13,7 +13,7 @@ import (
 )
 
 // allVerbs has a complete request of every kind.
-var allVerbs = []string{"acquire", "renew", "report", "release", "takeover", "reserve:eve", "revoke"}
+var allVerbs = []string{"acquire", "renew", "report", "checkpoint", "release", "takeover", "reserve:eve", "revoke"}
 
 // TestCheckRefusesEveryBadRequest tries every limit, just inside and just
 // outside, with the verbs to which it applies. A verb may leave out the fields
@@ -48,17 +48,17 @@ func TestCheckRefusesEveryBadRequest(t *testing.T) {
 		{"shortest TTL", withTTL, func(q *tenure.Request) { q.TTL = tenure.MinTTL }, fine, ""},
 		{"longest TTL", withTTL, func(q *tenure.Request) { q.TTL = tenure.MaxTTL }, fine, ""},
 		{"long TTL", withTTL, func(q *tenure.Request) { q.TTL = tenure.MaxTTL + 1 }, invalid, "TTL 720h0m0.000000001s"},
-		{"no TTL at a renewal", []tenure.Verb{tenure.Renew, tenure.Report, tenure.Release, tenure.Revoke}, func(q *tenure.Request) { q.TTL = 0 }, fine, ""},
+		{"no TTL at a renewal", []tenure.Verb{tenure.Renew, tenure.Report, tenure.Checkpoint, tenure.Release, tenure.Revoke}, func(q *tenure.Request) { q.TTL = 0 }, fine, ""},
 
 		{"no owner", begins, func(q *tenure.Request) { q.Owner = "" }, invalid, "owner: it is empty; say who asks"},
 		{"blank owner", begins, func(q *tenure.Request) { q.Owner = " \u00a0" }, invalid, "owner: it is empty"},
-		{"no owner otherwise", []tenure.Verb{tenure.Renew, tenure.Report, tenure.Release, tenure.Revoke}, func(q *tenure.Request) { q.Owner = "" }, fine, ""},
+		{"no owner otherwise", []tenure.Verb{tenure.Renew, tenure.Report, tenure.Checkpoint, tenure.Release, tenure.Revoke}, func(q *tenure.Request) { q.Owner = "" }, fine, ""},
 		{"no instance", nil, func(q *tenure.Request) { q.Instance = "" }, fine, ""},
 		{"no actor", byHand, func(q *tenure.Request) { q.Actor = "" }, invalid, "needs an actor and a note that says why"},
 		{"blank actor", byHand, func(q *tenure.Request) { q.Actor = " " }, invalid, "needs an actor and a note that says why"},
 		{"no note", byHand, func(q *tenure.Request) { q.Note = "" }, invalid, "needs an actor and a note that says why"},
 		{"blank note", byHand, func(q *tenure.Request) { q.Note = "  " }, invalid, "needs an actor and a note that says why"},
-		{"no actor otherwise", []tenure.Verb{tenure.Acquire, tenure.Renew, tenure.Report, tenure.Release}, func(q *tenure.Request) { q.Actor, q.Note = "", "" }, fine, ""},
+		{"no actor otherwise", []tenure.Verb{tenure.Acquire, tenure.Renew, tenure.Report, tenure.Checkpoint, tenure.Release}, func(q *tenure.Request) { q.Actor, q.Note = "", "" }, fine, ""},
 
 		{"negative above", nil, func(q *tenure.Request) { q.Above = -1 }, invalid, "above -1: it must be between 0 and 4503599627370496"},
 		{"highest above", nil, func(q *tenure.Request) { q.Above = tenure.MaxAbove }, fine, ""},
@@ -94,6 +94,8 @@ func TestCheckRefusesEveryBadRequest(t *testing.T) {
 		{"note of two lines", nil, func(q *tenure.Request) { q.Note = "a\nb" }, invalid, `note "a\nb": it has a control character`},
 		{"longest marker", nil, func(q *tenure.Request) { q.Progress = long(tenure.MaxText) }, fine, ""},
 		{"long marker", nil, func(q *tenure.Request) { q.Progress = long(tenure.MaxText + 1) }, invalid, "progress marker: 1025 bytes"},
+		{"largest checkpoint, of any bytes", nil, func(q *tenure.Request) { q.Checkpoint = strings.Repeat("\x00\xff", tenure.MaxCheckpoint/2) }, fine, ""},
+		{"large checkpoint", nil, func(q *tenure.Request) { q.Checkpoint = long(tenure.MaxCheckpoint + 1) }, invalid, "checkpoint: 1025 bytes long, at most 1024"},
 		{"bad marker", nil, func(q *tenure.Request) { q.Progress = "\x00" }, invalid, "progress marker"},
 	} {
 		for _, verb := range allVerbs {

@@ -50,7 +50,7 @@ var (
 	nearby  = []time.Duration{-time.Microsecond, 0, time.Microsecond}
 	events  = append(slices.Repeat([]string{"request"}, 16), "copy", "copy", "copy", "drop", "drop", "wipe")
 	verbs   = []tenure.Verb{
-		tenure.Acquire, tenure.Acquire, tenure.Acquire, tenure.Acquire, tenure.Renew, tenure.Renew, tenure.Report, tenure.Report, tenure.Release, tenure.Release,
+		tenure.Acquire, tenure.Acquire, tenure.Acquire, tenure.Acquire, tenure.Renew, tenure.Renew, tenure.Report, tenure.Checkpoint, tenure.Release, tenure.Release,
 		tenure.Takeover, tenure.Reserve, tenure.Revoke,
 	}
 )
@@ -154,7 +154,7 @@ func (w *world) request(s step) tenure.Request {
 	}
 	q := tenure.Request{
 		Verb: s.Verb, Key: key, Secret: secret, Owner: s.Owner, Instance: s.Owner + "#1", TTL: s.TTL, Every: s.Every, HoldFor: s.HoldFor,
-		Resume: s.Resume, Failed: s.Failed, Progress: s.Moment,
+		Resume: s.Resume, Failed: s.Failed, Progress: s.Moment, Checkpoint: fmt.Sprintf("page %d\xff", len(w.asked)),
 	}
 	if q.Verb.ByHand() {
 		q.Actor, q.Note = "opal", fmt.Sprint("reason ", len(w.asked))

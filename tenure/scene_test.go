@@ -29,7 +29,7 @@ func after(d time.Duration) time.Time { return noon.Add(d) }
 // ask makes a request of a person, with a TTL of a minute and the fields that
 // the verb needs. A verb may have a suffix: "acquire+hold" holds for an hour,
 // "acquire+daily" is once a day, "reserve:ann" reserves for ann. The others are
-// "renew+resume", "report+resume" and "release+failed".
+// "renew+resume", "report+resume", "checkpoint+resume" and "release+failed".
 func ask(verb, who string) tenure.Request {
 	verb, forWhom, _ := strings.Cut(verb, ":")
 	verb, rider, _ := strings.Cut(verb, "+")
@@ -42,6 +42,9 @@ func ask(verb, who string) tenure.Request {
 	case tenure.Report:
 		q.Owner, q.Instance, q.TTL = "", "", 0
 		q.Progress = "step 1 of " + who
+	case tenure.Checkpoint:
+		q.Owner, q.Instance, q.TTL = "", "", 0
+		q.Checkpoint = "cursor of " + who + "\x00\xff"
 	case tenure.Takeover, tenure.Reserve, tenure.Revoke:
 		q.Actor, q.Note = who, "because "+who+" says so"
 	}

@@ -17,7 +17,8 @@ import (
 //	+cause      granted; the term has this cause
 //	same        yes, and the record already shows it
 //	extend      the deadline moves
-//	progress    the progress marker changes
+//	progress    the progress marker changes; if the request is a checkpoint
+//	            instead of a report, it is saved
 //	free        released
 //	failed      released after failure
 //	take, reserve, revoke: the operator's act takes effect
@@ -51,6 +52,23 @@ reported: 0s acquire ann; 50s report ann
   59s bob      held        !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
   60s ann      !expired    !expired    extend       !expired    progress      !expired    !expired    bad         bad         bad
   60s bob      +expired    !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
+
+saved: 0s acquire ann; 50s checkpoint ann
+  59s ann      same        extend      extend       progress    progress      free        failed      bad         bad         bad
+  59s bob      held        !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
+  60s ann      !expired    !expired    extend       !expired    progress      !expired    !expired    bad         bad         bad
+  60s bob      +expired    !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
+
+saved, then released: 0s acquire ann; 50s checkpoint ann; 51s release ann
+  51s bob      +released   !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
+
+saved, then revoked: 0s acquire ann; 50s checkpoint ann; 51s revoke opal
+  51s ann      !taken_over !taken_over !taken_over  !taken_over !taken_over   !taken_over !taken_over bad         bad         bad
+  51s bob      +cancelled  !unknown    !unknown     !unknown    !unknown      !unknown    !unknown    take        reserve     revoke
+
+saved, then held by another: 0s acquire ann; 50s checkpoint ann; 60s acquire bob
+  60s ann      !superseded !superseded !superseded  !superseded !superseded   !superseded !superseded bad         bad         bad
+  60s bob      same        extend      extend       progress    progress      free        failed      bad         bad         bad
 
 resumed after its deadline: 0s acquire ann; 90s renew+resume ann
   149s ann     same        extend      extend       progress    progress      free        failed      bad         bad         bad
@@ -179,6 +197,9 @@ func TestTheLawOfOwnership(t *testing.T) {
 						verb = "reserve:zoe"
 					}
 					expect(t, play(t, story), ask(verb, who), after(d), cells[i])
+					if rider, is := strings.CutPrefix(verb, "report"); is {
+						expect(t, play(t, story), ask("checkpoint"+rider, who), after(d), cells[i])
+					}
 				})
 			}
 		}
@@ -198,7 +219,12 @@ func expect(t *testing.T, rec tenure.Record, q tenure.Request, now time.Time, ce
 	case "extend":
 		want.Renewed, want.Deadline = now, now.Add(rec.TTL)
 	case "progress":
-		want.Progress, want.ProgressAt = q.Progress, now
+		want.ProgressAt = now
+		if q.Verb == tenure.Report {
+			want.Progress = q.Progress
+		} else {
+			want.Checkpoint = q.Checkpoint
+		}
 	case "free":
 		want.State, want.Ended, want.Deadline, want.Succeeded = tenure.Free, tenure.EndReleased, now, rec.Acquired
 		want.History[n].Ended, want.History[n].Finished = tenure.EndReleased, now

@@ -196,7 +196,7 @@ func (s *Store) decide(g *group) {
 		}
 		changed = true
 		renewals = renewals && req.Verb == tenure.Renew && next.TTL == cur.TTL
-		reports = reports && req.Verb == tenure.Report
+		reports = reports && (req.Verb == tenure.Report || req.Verb == tenure.Checkpoint)
 		g.granted = g.granted || next.Token != cur.Token
 		cur = next
 	}
@@ -260,7 +260,7 @@ func (s *Store) yield(ctx context.Context, groups []*group) error {
 }
 
 // keepLease leaves the lease of another store on its page and its clock. A
-// progress report changes neither.
+// progress report or a checkpoint changes neither.
 func (g *group) keepLease() {
 	rec, v := g.next.rec, g.view
 	*g.next = *v.stored

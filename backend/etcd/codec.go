@@ -41,7 +41,7 @@ func short(g fence.Grant) uint64 {
 }
 
 const (
-	recordFormat = 5
+	recordFormat = 6
 	pageFormat   = 2
 )
 
@@ -151,7 +151,7 @@ func (d *storedRecord) pack(p *packer) {
 	r := &d.rec
 	number(p, &r.Token)
 	p.grant(&r.Grant)
-	for _, s := range []*string{&r.Owner, &r.Instance, &r.Actor, &r.Note, &r.Progress} {
+	for _, s := range []*string{&r.Owner, &r.Instance, &r.Actor, &r.Note, &r.Progress, &r.Checkpoint} {
 		text(p, s)
 	}
 	text(p, &r.State)

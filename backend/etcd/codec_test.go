@@ -34,6 +34,7 @@ func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 		mine.Above = rec.Token + 1000
 		step(mine)
 		step(tenure.Request{Verb: tenure.Report, Key: mine.Key, Secret: mine.Secret, Progress: "half"})
+		step(tenure.Request{Verb: tenure.Checkpoint, Key: mine.Key, Secret: mine.Secret, Checkpoint: "page\x00\xff"})
 		step(tenure.Request{Verb: tenure.Release, Key: mine.Key, Secret: mine.Secret, Failed: true})
 		step(tenure.Request{Verb: tenure.Reserve, Key: mine.Key, Secret: tenure.NewSecret(), Owner: "bob", TTL: time.Minute, Actor: "olga", Note: "why"})
 		step(tenure.Request{Verb: tenure.Revoke, Key: mine.Key, Secret: tenure.NewSecret(), Actor: "otto", Note: "" + "because"})

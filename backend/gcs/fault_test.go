@@ -109,7 +109,7 @@ func TestALostReplyAndAnotherSince(t *testing.T) {
 	if rec, err := near.Get(ctx, mine.Key); err != nil || rec.Grant != next.Secret.Grant() || rec.State != tenure.Held {
 		t.Errorf("the next holder has %+v, %v", rec, err)
 	}
-	for _, verb := range []tenure.Verb{tenure.Renew, tenure.Report} {
+	for _, verb := range []tenure.Verb{tenure.Renew, tenure.Report, tenure.Checkpoint} {
 		mine := acquire("since/"+string(verb), "ann")
 		if a := storetest.Resolve(ctx, st, mine); a.Err != nil {
 			t.Fatal(a.Err)
@@ -340,7 +340,8 @@ func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
 	}
 	begun, reporting, stop := time.Now(), sync.WaitGroup{}, make(chan struct{})
 	way.sent()
-	for range 8 {
+	for n := range 8 {
+		verb := []tenure.Verb{tenure.Report, tenure.Checkpoint}[n%2]
 		reporting.Go(func() {
 			for {
 				select {
@@ -348,7 +349,7 @@ func TestManyReportsKeepToTheLimitAndLetRenewalsPass(t *testing.T) {
 					return
 				default:
 				}
-				if a := one(t.Context(), st, then(tenure.Report, mine)); a.Err != nil {
+				if a := one(t.Context(), st, then(verb, mine)); a.Err != nil {
 					t.Error(a.Err)
 					return
 				}

@@ -10,8 +10,9 @@ import (
 	"github.com/croft-dev/croft/internal/wait"
 )
 
-// pace limits renewals and reports to the rate at which the service takes
-// writes to one object. This client sends one at a time, and renewals go first.
+// pace limits renewals, reports and checkpoints to the rate at which the
+// service takes writes to one object. This client sends one at a time, and
+// renewals go first.
 // Grants and releases are not limited: a caller waits for them, and the service
 // says so if they come too fast.
 type pace struct {

@@ -116,14 +116,17 @@ func (r *register) Recall(key string) (cas.Entry, bool) {
 
 // Swap replaces a key's object: one request, unless replies are lost.
 func (r *register) Swap(ctx context.Context, old cas.Version, next tenure.Record, durable bool) error {
-	if !durable {
+	// A grant clears ProgressAt, so no other durable change leaves it in a held
+	// record.
+	checkpoint := durable && next.State == tenure.Held && !next.ProgressAt.IsZero()
+	if !durable || checkpoint {
 		// Another write of this register may have been faster. Then there is no
 		// need to send this one.
 		overtaken := func() bool {
 			_, mine, known := r.memory.Recall(next.Key)
 			return known && mine != old
 		}
-		renewal := !next.ProgressAt.After(next.Renewed)
+		renewal := !checkpoint && !next.ProgressAt.After(next.Renewed)
 		if before, _, known := r.memory.Recall(next.Key); known {
 			renewal = !next.Renewed.Equal(before.Renewed)
 		}

@@ -39,6 +39,9 @@ var flaws = []struct{ name, group, function, old, change string }{
 	{"a failure counts as success", "periods", "release_v1", "CASE WHEN failure THEN l.succeeded ELSE l.acquired END", "l.acquired"},
 	{"the operator's word is lost", "reservations", "apply_v1", "r.actor := actors[n]; r.note := notes[n];", "r.actor := 'x'; r.note := 'y';"},
 	{"records leave too early", "retention", "sweep_v1", "greatest(l.deadline, l.acquired, l.renewed, l.hold_until, l.token, l.succeeded + l.every)", "l.deadline"},
+	{"a checkpoint is not kept", "checkpoints", "apply_v1", "progress_at = c.progress_at, checkpoint = c.checkpoint,", "progress_at = c.progress_at,"},
+	{"a checkpoint is not told to the next holder", "checkpoints", "acquire_v1", "coalesce(l.grid::text, ''), l.checkpoint)", "coalesce(l.grid::text, ''), '')"},
+	{"a new record has another key's checkpoint", "checkpoints", "apply_v1", "r.checkpoint := ''; ", ""},
 	{"a release wakes nobody", "watch", "release_v1", "IF told THEN", "IF false THEN"},
 }
 

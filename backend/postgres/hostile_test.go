@@ -519,6 +519,7 @@ func TestNothingIsGrantedOverADamagedRow(t *testing.T) {
 		"every = -1", "state = 'held', ended = 'released'", "state = 'free', ended = '', cause = 'first'",
 		"succeeded = 9223372036854775807", "succeeded = 1, every = 9223372036854775807",
 		"succeeded = 1, every = 3600000000, grid = -9223372036854775808", "succeeded = -70000000000000000, every = 3600000000, grid = 1",
+		"checkpoint = 'no base64'", "checkpoint = 'YQ='", "checkpoint = repeat('YWFh', 343)",
 	} {
 		for _, free := range []bool{true, false} {
 			mine := claim(fmt.Sprintf("damaged/%d/%t", n, free), "ann")

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ const (
 	fGuards
 	fProgress
 	fProgressAt
+	fCheckpoint // in base64
 	fTerms
 	fAwaited // not part of the record: whether somebody may wait for the key
 	fields   // the number of fields
@@ -68,6 +70,11 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 	if n.err != nil {
 		return tenure.Record{}, damaged(key, n.err)
 	}
+	state, err := base64.StdEncoding.DecodeString(f[fCheckpoint])
+	if err != nil {
+		return tenure.Record{}, damaged(key, fmt.Errorf("its checkpoint: %w", err))
+	}
+	rec.Checkpoint = string(state)
 	if f[fGuards] != "" {
 		if err := json.Unmarshal([]byte(f[fGuards]), &rec.Guards); err != nil {
 			return tenure.Record{}, damaged(key, fmt.Errorf("its guards: %w", err))
@@ -76,7 +83,6 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 	if past == "" {
 		return rec, nil
 	}
-	var err error
 	if rec.History, err = clerk.Terms([]byte(past)); err != nil {
 		return tenure.Record{}, damaged(key, fmt.Errorf("its history: %w", err))
 	}

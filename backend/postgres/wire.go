@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -94,6 +95,9 @@ func (b *batch) arguments(args []any, todo []int) ([]any, error) {
 		req := &b.requests[i]
 		verbs[k], keys[k], grants[k] = string(req.Verb), req.Key, string(req.Secret.Grant())
 		owners[k], instances[k], progresses[k] = req.Owner, req.Instance, req.Progress
+		if req.Verb == tenure.Checkpoint {
+			progresses[k] = base64.StdEncoding.EncodeToString([]byte(req.Checkpoint))
+		}
 		actors[k], notes[k] = req.Actor, req.Note
 		ttls[k], aboves[k], everys[k], holds[k] = micro(req.TTL), int64(req.Above), micro(req.Every), micro(req.HoldFor)
 		resumes[k], faileds[k], waiters[k] = req.Resume, req.Failed, b.waiter(i)
@@ -141,11 +145,15 @@ func (b *batch) take(todo []int, text string) (skipped int, err error) {
 }
 
 // granted builds the record after the short grant of a key that was given back.
-// The server sends the time, the token, the terms, the period, the last success
-// and the grid. The request has the rest.
+// The server sends the time, the token, the terms, the period, the last
+// success, the grid and the checkpoint. The request has the rest.
 func granted(req *tenure.Request, f []string) (store.Answer, error) {
-	if len(f) != 6 {
+	if len(f) != 7 {
 		return store.Answer{}, fmt.Errorf("it has %d fields", len(f))
+	}
+	state, err := base64.StdEncoding.DecodeString(f[6])
+	if err != nil {
+		return store.Answer{}, err
 	}
 	n := numbers{f: f}
 	now, ttl := n.time(0), req.TTL.Truncate(time.Microsecond)
@@ -154,6 +162,7 @@ func granted(req *tenure.Request, f []string) (store.Answer, error) {
 		Owner: req.Owner, Instance: req.Instance, State: tenure.Held, Cause: tenure.Released,
 		Acquired: now, Renewed: now, Deadline: now.Add(ttl), TTL: ttl, Every: n.duration(3),
 		Succeeded: n.time(4), Grid: n.time(5), Guards: slices.Clone(req.Guards), Terms: n.at(2),
+		Checkpoint: string(state),
 	}}, n.err
 }
 

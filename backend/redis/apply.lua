@@ -14,6 +14,7 @@
 --   r     all of the record but its texts and its past: see RECORD. Another
 --         format would have another field.
 --   x     the texts: owner, instance, actor, note, then guards, then progress
+--   c     the checkpoint, with its length before it. Missing if none was saved.
 --   g     the first bytes of the grants before the newest, oldest first
 --   A..4  the terms before the newest. Term n is in letter n % 31: see LETTERS.
 --   w     the stores that wait for the key, in their order: see WAITER
@@ -23,8 +24,9 @@
 --
 -- The reply is one string: the time, and for each request its outcome and the
 -- record after it, or "\0" if there is none. The texts follow the record,
--- except after "granted": there they are those of the request. After "taken
--- over" the older terms follow, with their length before them.
+-- except after "granted": there they are those of the request. Then comes the
+-- checkpoint, with its length before it. After "taken over" the older terms
+-- follow, with their length before them.
 --
 -- Redis serves nobody else while a script runs. Three things are expensive:
 -- calling Redis, defining locals and filling tables, which happens at every
@@ -42,16 +44,17 @@
 --# SETTINGS '<ddBc8', REWRITE 1, CLUSTER 2
 
 --# A request: verb, flag, grant, ttl, the length of owner, instance, actor and
---# note together, and the length of guards or progress. Then come these texts.
---# Owner, instance, actor and note each have their length before them. If the
---# flag includes WITH_MORE, then above, every and hold come before the texts.
+--# note together, and the length of guards, progress or checkpoint. Then come
+--# these texts. Owner, instance, actor, note and checkpoint each have their
+--# length before them. If the flag includes WITH_MORE, then above, every and
+--# hold come before the texts.
 --# REQUEST '<BBc16dHH', MORE '<ddd'
---# ACQUIRE 1, RENEW 2, REPORT 3, RELEASE 4, TAKEOVER 5, RESERVE 6, REVOKE 7
---# LEAVE 8, ENTER 9
+--# ACQUIRE 1, RENEW 2, REPORT 3, CHECKPOINT 4, RELEASE 5, TAKEOVER 6
+--# RESERVE 7, REVOKE 8, LEAVE 9, ENTER 10
 
 --# The flag's meaning depends on the verb. An acquire: the store watches the
---# key. A renewal or report: it resumes an expired lease. A release: the term
---# failed.
+--# key. A renewal, report or checkpoint: it resumes an expired lease. A
+--# release: the term failed.
 --# WATCHING 1, RESUMING 1, FAILED 1, WITH_MORE 2
 
 --# A record begins with its head: state, ended, whether stores may wait;
@@ -71,9 +74,10 @@
 --# that is longer, and the length of all terms must fit into two bytes.
 --# MOST_TERM 2048
 
---# Nor does it write longer texts: see tenure.MaxName, MaxText and MaxGuards.
---# No time or duration is as far from 0, whatever the retention is.
---# MOST_WORDS 19223, FAR 72057594037927936
+--# Nor does it write longer texts: see tenure.MaxName, MaxText, MaxGuards and
+--# MaxCheckpoint. No time or duration is as far from 0, whatever the retention
+--# is.
+--# MOST_WORDS 19223, MOST_SAVED 1026, FAR 72057594037927936
 
 --# States, causes and ends of terms:
 --# FREE 1, HELD 2, RESERVED 3
@@ -171,11 +175,11 @@ for i = 2, #KEYS do
     names_size, guards_size, began
   local outcome, found
   if verb == ACQUIRE then
-    found = redis.pcall('HMGET', key, 'r', 'x', 'g')
+    found = redis.pcall('HMGET', key, 'r', 'x', 'c', 'g')
   else
-    found = redis.pcall('HMGET', key, 'r', 'x')
+    found = redis.pcall('HMGET', key, 'r', 'x', 'c')
   end
-  local record, words = found[1], found[2]
+  local record, words, saved = found[1], found[2], found[3]
   if record and #record == RECORD_SIZE and words then
     state, ended, waited, expires, deadline, renewed, lease_ttl, matters, succeeded, grid, hold,
       progressed, progress_size, cause, period, token, acquired, terms, transfers, holder,
@@ -188,6 +192,7 @@ for i = 2, #KEYS do
     local sound = state >= FREE and state <= RESERVED and ended <= END_SUPERSEDED
       and cause >= FIRST and cause <= RECOVERY
       and names_size + guards_size + progress_size == #words and #words <= MOST_WORDS
+      and (not saved or #saved >= 2 and #saved <= MOST_SAVED and 2 + read('<H', saved) == #saved)
       and expires * expires + deadline * deadline + renewed * renewed + lease_ttl * lease_ttl + matters * matters
         + succeeded * succeeded + grid * grid + hold * hold + progressed * progressed + period * period
         + token * token + acquired * acquired < FAR * FAR
@@ -200,11 +205,11 @@ for i = 2, #KEYS do
       outcome, record = DAMAGED, nil
     elseif max(matters, deadline, renewed) + retention <= now then -- gone, whether or not it has expired yet
       call('DEL', key)
-      record = nil
+      record, saved = nil, nil
     end
   elseif found.err and not string.find(found.err, 'WRONGTYPE', 1, true) then
     return found -- for example, this user may not read the key: nothing is known of the record
-  elseif record or words or found.err then
+  elseif record or words or saved or found.err then
     outcome, record = DAMAGED, nil -- this script has not written it: decide nothing by it
   end
   local mine, alive = record and holder == grant, record and state == HELD and now < deadline
@@ -222,7 +227,7 @@ for i = 2, #KEYS do
     if mine then
       over, as = ended, began
     elseif record and transfers > 1 then
-      over, as = past(key, grant, found[3] or '', transfers)
+      over, as = past(key, grant, found[4] or '', transfers)
     end
     local is_reserved = record and state == RESERVED and now < deadline
     if mine and alive then
@@ -281,12 +286,15 @@ for i = 2, #KEYS do
       end
     end
 
-  elseif verb == RENEW or verb == REPORT then
+  elseif verb == RENEW or verb == REPORT or verb == CHECKPOINT then
     if mine and state == HELD and (now < deadline or flag == RESUMING) then
       outcome, record_changed = DONE, true
       if verb == REPORT then
         progressed, progress_size, words_changed = now, new_rest_size, true
         words = sub(words, 1, names_size + guards_size) .. sub(requests, texts, cursor - 1)
+      elseif verb == CHECKPOINT then -- no other request changes it
+        progressed, saved = now, sub(requests, texts, cursor - 1)
+        call('HSET', key, 'c', saved)
       else
         if ttl ~= 0 then lease_ttl = ttl end
         -- A shorter TTL does not move the deadline back, unless the clock has
@@ -357,7 +365,7 @@ for i = 2, #KEYS do
         letter = transfers % HISTORY + 1
         letter = sub(LETTERS, letter, letter)
         -- Forget the oldest grant if there are too many.
-        old_grants = sub(found[3] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS)
+        old_grants = sub(found[4] or call('HGET', key, 'g') or '', -OTHERS * DIGITS) .. sub(holder, 1, DIGITS)
         if new_cause == HANDOFF then -- keep the operator's texts, which follow owner and instance
           local at, from = 3 + read('<H', new_words), 3 + read('<H', words)
           at, from = at + 2 + read('<H', new_words, at), from + 2 + read('<H', words, from)
@@ -463,6 +471,10 @@ for i = 2, #KEYS do
   if record and outcome ~= GRANTED then
     n = n + 1
     answers[n] = words
+  end
+  if record then
+    n = n + 1
+    answers[n] = saved or '\0\0'
   end
   if outcome == WAS_TAKEN_OVER then -- the older terms say by whom
     local fields, kept = {}, {}

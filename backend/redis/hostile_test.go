@@ -97,6 +97,37 @@ func number(at int, value float64) spoilt {
 	}
 }
 
+// TestAPlantedCheckpointSpoilsNoAnswerBesideIt: its length must be right.
+// Otherwise the answers after it could not be read.
+func TestAPlantedCheckpointSpoilsNoAnswerBesideIt(t *testing.T) {
+	t.Parallel()
+	server := testenv.Redis(t)
+	neighbour, ctx := dial(t, server), t.Context()
+	st := New(neighbour, &Options{Prefix: server.Prefix()})
+	t.Cleanup(func() { st.Close() })
+	for n, planted := range []string{"", "\x01", "\x05\x00page", "\x00\x00page", "\x01\x04" + strings.Repeat("x", 1025)} {
+		mine, sound := claim(fmt.Sprint("saved/a", n), "ann"), claim(fmt.Sprint("saved/b", n), "ann")
+		alone := claim(fmt.Sprint("saved/c", n), "ann")
+		for _, a := range st.Apply(ctx, []tenure.Request{mine, sound}) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+		for _, key := range []string{mine.Key, alone.Key} { // of alone, only the checkpoint is there
+			if err := neighbour.HSet(ctx, st.names.record(key), "c", planted).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := st.Apply(ctx, []tenure.Request{then(tenure.Renew, mine), alone, then(tenure.Renew, sound)})
+		if !errors.Is(got[0].Err, ErrDamaged) || !errors.Is(got[1].Err, ErrDamaged) || got[2].Err != nil {
+			t.Errorf("%.10q: %v and %v, want damaged; the one beside it: %v", planted, got[0].Err, got[1].Err, got[2].Err)
+		}
+		if _, err := st.Get(ctx, mine.Key); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%.10q: Get says %v, want damaged", planted, err)
+		}
+	}
+}
+
 // TestAPlantedRecordSpoilsNoAnswerBesideIt checks that a batch does not fail at
 // a record that another program has written.
 func TestAPlantedRecordSpoilsNoAnswerBesideIt(t *testing.T) {

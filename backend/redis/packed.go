@@ -32,6 +32,7 @@ const (
 	acquire byte = iota + 1
 	renew
 	report
+	checkpoint
 	release
 	takeover
 	reserve
@@ -76,6 +77,10 @@ func (p *packing) request(req *tenure.Request, watching bool) {
 		p.short(renew, req, req.Resume, req.TTL, "")
 	case tenure.Report:
 		p.short(report, req, req.Resume, 0, req.Progress)
+	case tenure.Checkpoint:
+		var state packing
+		state.text(req.Checkpoint)
+		p.short(checkpoint, req, req.Resume, 0, string(state))
 	case tenure.Release:
 		p.short(release, req, req.Failed, 0, "")
 	case tenure.Acquire:
@@ -90,11 +95,11 @@ func (p *packing) request(req *tenure.Request, watching bool) {
 }
 
 // short writes a request about an existing grant.
-func (p *packing) short(verb byte, req *tenure.Request, flag bool, ttl time.Duration, progress string) {
+func (p *packing) short(verb byte, req *tenure.Request, flag bool, ttl time.Duration, rest string) {
 	p.begin(verb, flag, req.Secret, ttl)
 	p.length(0)
-	p.length(len(progress))
-	*p = append(*p, progress...)
+	p.length(len(rest))
+	*p = append(*p, rest...)
 }
 
 // long writes a request for a new grant.
@@ -279,8 +284,9 @@ func (p *packed) pastTerm() tenure.Term {
 
 // record takes the record of a key, without its history. It returns a zero
 // record if there is none. The texts follow the record, unless asked is the
-// request that has just set them. A damaged record is taken as a whole, too,
-// because the next answer begins after it. The script has checked its lengths.
+// request that has just set them, and then the checkpoint. A damaged record is
+// taken as a whole, too, because the next answer begins after it. The script
+// has checked its lengths.
 func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error) {
 	if p.rest != "" && p.rest[0] == 0 {
 		p.take(1)
@@ -291,7 +297,8 @@ func (p *packed) record(key string, asked *tenure.Request) (tenure.Record, error
 	if asked == nil && p.err == nil {
 		texts = p.take(lengthAt(r.rest, 75) + lengthAt(r.rest, 126) + lengthAt(r.rest, 128))
 	}
-	rec := tenure.Record{Key: key, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
+	saved := strings.Clone(p.text())
+	rec := tenure.Record{Key: key, Checkpoint: saved, State: nameOf(&r, states[:]), Ended: nameOf(&r, ends[:])}
 	r.take(1 + 8) // waited, expires
 	rec.Deadline, rec.Renewed, rec.TTL = r.time(), r.time(), r.duration()
 	r.numberUpTo(far) // matters

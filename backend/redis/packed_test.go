@@ -51,7 +51,10 @@ func TestTheScriptAndGoAgreeOnSizes(t *testing.T) {
 	if most := strconv.Itoa(mostWords); !strings.Contains(readSource, most) {
 		t.Errorf("read.lua does not say that texts have at most %s bytes", most)
 	}
-	for name, want := range map[string]int{"MOST_WORDS": mostWords, "RECORD_SIZE": recordSize, "WITH_MORE": withMore, "HISTORY": tenure.HistoryLen - 1, "LEAVE": int(leave)} {
+	if most := fmt.Sprintf("field == 3 and %d ", 2+tenure.MaxCheckpoint); !strings.Contains(readSource, most) {
+		t.Errorf("read.lua does not say %q of checkpoints", most)
+	}
+	for name, want := range map[string]int{"MOST_WORDS": mostWords, "RECORD_SIZE": recordSize, "MOST_SAVED": 2 + tenure.MaxCheckpoint, "WITH_MORE": withMore, "HISTORY": tenure.HistoryLen - 1, "CHECKPOINT": int(checkpoint), "LEAVE": int(leave)} {
 		if !regexp.MustCompile(fmt.Sprintf(`(?m)^--# .*\b%s %d\b`, name, want)).MatchString(applySource) {
 			t.Errorf("apply.lua does not say %s %d", name, want)
 		}

@@ -17,7 +17,7 @@ import (
 // Croft decides nothing by it and does not overwrite it.
 var ErrDamaged = errors.New("damaged record")
 
-// packedV2 is the first byte of a packed record and says how it is packed.
+// packedV3 is the first byte of a packed record and says how it is packed.
 // After it come:
 //
 //   - the record's own words: strings that the fields refer to by number
@@ -28,7 +28,7 @@ var ErrDamaged = errors.New("damaged record")
 // With a full history a record takes little more than a kilobyte, so it fits
 // into one page. Deciding a request does not unpack the transfers, unless the
 // request is a late copy of one of them.
-const packedV2 = 2
+const packedV3 = 3
 
 // known lists the law's own words. A number below len(known) refers to them,
 // and a higher one to the record's own words. These numbers are in every
@@ -103,11 +103,14 @@ func (k *kept) pack(to []byte) ([]byte, error) {
 	p.signed(int64(rec.TTL))
 	p.signed(int64(rec.Every))
 	p.signed(rec.Terms)
+	// The checkpoint is no word: each one would stay among the record's words.
+	p.number(uint64(len(rec.Checkpoint)))
+	p.to = append(p.to, rec.Checkpoint...)
 	p.number(uint64(len(rec.Guards)))
 	for _, g := range rec.Guards {
 		p.word(g)
 	}
-	to = append(to, packedV2)
+	to = append(to, packedV3)
 	to = binary.AppendUvarint(to, uint64(len(k.past.words)))
 	for _, w := range k.past.words {
 		to = binary.AppendUvarint(to, uint64(len(w)))

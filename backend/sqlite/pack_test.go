@@ -29,10 +29,11 @@ func TestPackedRecordsAreTheSame(t *testing.T) {
 		k := kept{}
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			req := tenure.Request{
-				Verb: rapid.SampledFrom([]tenure.Verb{tenure.Acquire, tenure.Acquire, tenure.Renew, tenure.Report, tenure.Release, tenure.Takeover, tenure.Reserve, tenure.Revoke}).Draw(t, "verb"),
+				Verb: rapid.SampledFrom([]tenure.Verb{tenure.Acquire, tenure.Acquire, tenure.Renew, tenure.Report, tenure.Checkpoint, tenure.Release, tenure.Takeover, tenure.Reserve, tenure.Revoke}).Draw(t, "verb"),
 				Key:  key, Owner: text.Draw(t, "owner"), Instance: text.Draw(t, "instance"), TTL: tenure.MinTTL + time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ttl")),
 				Every: time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "every")), HoldFor: time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "hold")),
-				Guards: rapid.SliceOfN(text, 0, 3).Draw(t, "guards"), Progress: text.Draw(t, "progress"), Actor: text.Draw(t, "actor"), Note: text.Draw(t, "note"),
+				Guards: rapid.SliceOfN(text, 0, 3).Draw(t, "guards"), Progress: text.Draw(t, "progress"), Checkpoint: string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "checkpoint")),
+				Actor: text.Draw(t, "actor"), Note: text.Draw(t, "note"),
 				Failed: rapid.Bool().Draw(t, "failed"), Above: fence.Token(rapid.Int64Range(0, 1<<40).Draw(t, "above")),
 			}
 			switch {
@@ -98,9 +99,9 @@ func unpackedAgain(k *kept) (kept, error) {
 // FuzzUnpack checks that any bytes unpack to a valid record or an error, and
 // never panic.
 func FuzzUnpack(f *testing.F) {
-	f.Add([]byte{packedV2, 1, 2, 3})
+	f.Add([]byte{packedV3, 1, 2, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		packed := append([]byte{packedV2}, data...)
+		packed := append([]byte{packedV3}, data...)
 		sum := checksum("k", packed)
 		packed = append(packed, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
 		if rec, err := unpackWhole("k", packed); err == nil && rec.Check() != nil {
@@ -155,8 +156,8 @@ func TestADamagedRecordDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestARecordOfAnotherVersionIsNotRead: the first version had no grid, so its
-// fields lie elsewhere.
+// TestARecordOfAnotherVersionIsNotRead: the first version had no grid, and the
+// second no checkpoint, so their fields lie elsewhere.
 func TestARecordOfAnotherVersionIsNotRead(t *testing.T) {
 	t.Parallel()
 	rec, _, err := tenure.Apply(tenure.Record{}, acquire("k", "ann"), time.Now())
@@ -167,7 +168,7 @@ func TestARecordOfAnotherVersionIsNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range []byte{0, 1, 3} {
+	for _, version := range []byte{0, 1, 2, 4} {
 		packed[0] = version
 		body := packed[:len(packed)-4]
 		binary.LittleEndian.PutUint32(packed[len(body):], checksum("k", body))

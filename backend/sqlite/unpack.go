@@ -84,7 +84,7 @@ func unpackHead(key string, raw []byte) (kept, error) {
 	switch {
 	case len(raw) < 5:
 		return kept{}, errShort
-	case raw[0] != packedV2:
+	case raw[0] != packedV3:
 		return kept{}, errUnknown
 	case binary.LittleEndian.Uint32(raw[len(raw)-4:]) != checksum(key, raw[:len(raw)-4]):
 		return kept{}, errSum
@@ -106,6 +106,7 @@ func unpackHead(key string, raw []byte) (kept, error) {
 	rec.Renewed, rec.Deadline, rec.Succeeded = u.time(at), u.time(at), u.time(at)
 	rec.Grid, rec.HoldUntil, rec.ProgressAt = u.time(at), u.time(at), u.time(at)
 	rec.TTL, rec.Every, rec.Terms = time.Duration(u.signed()), time.Duration(u.signed()), u.signed()
+	rec.Checkpoint = u.bytes(u.count(tenure.MaxCheckpoint))
 	if n := u.count(tenure.MaxGuards); n > 0 {
 		rec.Guards = make([]string, n)
 		for i := range rec.Guards {
@@ -189,14 +190,21 @@ func (u *unpacker) readWords() {
 	n := u.count(len(u.raw))
 	u.words = make([]string, 0, n)
 	for range n {
-		size := u.count(len(u.raw))
-		if size > len(u.raw)-u.at {
-			u.short()
+		u.words = append(u.words, u.bytes(u.count(len(u.raw))))
+		if u.err != nil {
 			return
 		}
-		u.words = append(u.words, string(u.raw[u.at:u.at+size]))
-		u.at += size
 	}
+}
+
+// bytes reads so many bytes.
+func (u *unpacker) bytes(size int) string {
+	if size > len(u.raw)-u.at {
+		u.short()
+		return ""
+	}
+	u.at += size
+	return string(u.raw[u.at-size : u.at])
 }
 
 func (u *unpacker) number() uint64 {

@@ -27,6 +27,7 @@ func (a *app) commands() []*cobra.Command {
 		a.renewCommand(),
 		a.releaseCommand(),
 		a.reportCommand(),
+		a.checkpointCommand(),
 		workcmd.Command(a.App),
 
 		a.writeCommand(),

@@ -14,23 +14,40 @@ import (
 )
 
 func (a *app) showCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "show KEY",
-		GroupID:           cli.GroupLook,
-		Short:             "Show everything the store knows of one key",
-		Example:           "  croft show reports/daily\n  croft show reports/daily --json | jq .deadline",
+	var raw string
+	c := &cobra.Command{
+		Use:     "show KEY",
+		GroupID: cli.GroupLook,
+		Short:   "Show everything the store knows of one key",
+		Long: `Show everything the store knows of one key. In JSON the checkpoint is in base64.
+--raw checkpoint prints it as it is, and nothing if there is none.`,
+		Example: `  croft show reports/daily
+  croft show reports/daily --json | jq .deadline
+  croft show reports/daily --raw checkpoint`,
 		Args:              cli.Takes("KEY"),
 		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.show(c.Context(), args[0])
+			if raw != "" && raw != "checkpoint" {
+				return cli.Invalid("--raw %q: it must be checkpoint", raw)
+			}
+			return a.show(c.Context(), args[0], raw != "")
 		},
 	}
+	c.Flags().StringVar(&raw, "raw", "", "print only this `part`, as it is: checkpoint")
+	_ = c.RegisterFlagCompletionFunc("raw",
+		cobra.FixedCompletions([]string{"checkpoint"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
 }
 
-func (a *app) show(ctx context.Context, key string) error {
+// show prints a record, or only its checkpoint if raw is set.
+func (a *app) show(ctx context.Context, key string, raw bool) error {
 	rec, now, err := a.record(ctx, key)
 	if err != nil {
 		return err
+	}
+	if raw {
+		_, _ = a.Stdout.Write([]byte(rec.Checkpoint)) // the sink remembers a failed write
+		return nil
 	}
 	if a.JSON {
 		if rec.IsZero() {

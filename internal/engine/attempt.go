@@ -83,7 +83,7 @@ func (e *Engine) answered(a *attempt, r *request, answer *store.Answer) {
 	case a.resolving:
 		e.settle(a, r, answer)
 	case c == nil || c.attempt != a || c.state != open: // nobody waits for the answer
-		if c != nil && c.Request.Verb == tenure.Report && c.Lease != nil && lossOf(answer.Err) != nil {
+		if c != nil && reports(c.Request.Verb) && c.Lease != nil && lossOf(answer.Err) != nil {
 			e.stepLease(c.Lease, renewal.Answered{Answer: *answer}) // the store's refusal still ends the lease
 		}
 	case a.request.Verb == tenure.Acquire:

@@ -186,7 +186,7 @@ func (e *Engine) asked(c *Call, r *request, answer *store.Answer) {
 		e.reply(c, answer.Err)
 	case c.Request.Verb == tenure.Release:
 		e.released(c)
-	case c.Request.Verb == tenure.Report:
+	case reports(c.Request.Verb):
 		e.reported(c)
 	case !c.Request.Resume:
 		e.retimed(c, r.sent)

@@ -100,7 +100,7 @@ func (c *Call) hopeless(err error) bool {
 	switch c.Request.Verb {
 	case tenure.Acquire:
 		return c.WaitFor == 0
-	case tenure.Renew, tenure.Release, tenure.Report:
+	case tenure.Renew, tenure.Release, tenure.Report, tenure.Checkpoint:
 		return false
 	}
 	return true

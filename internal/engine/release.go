@@ -28,7 +28,7 @@ func (e *Engine) beginOfLease(c *Call) {
 	case tenure.Release:
 		l.Given = true
 		e.release(c)
-	case tenure.Report:
+	case tenure.Report, tenure.Checkpoint:
 		e.progressed(l)
 		e.ask(c)
 	default: // a new TTL, or resume
@@ -36,6 +36,9 @@ func (e *Engine) beginOfLease(c *Call) {
 		e.ask(c)
 	}
 }
+
+// reports reports whether a request says that the work has made progress.
+func reports(v tenure.Verb) bool { return v == tenure.Report || v == tenure.Checkpoint }
 
 // Progressed says that the work of a lease has made progress, without a message
 // to the store. A call that reports says so by itself.
@@ -153,7 +156,7 @@ func (e *Engine) giveBack(l *Lease, then *Call, err error) {
 	e.release(c)
 }
 
-// reported takes the store's decision about a report.
+// reported takes the store's decision about a report or a checkpoint.
 func (e *Engine) reported(c *Call) {
 	l, answer := c.Lease, c.Reply.Answer
 	l.confirm(answer)

@@ -85,6 +85,13 @@ var dirLives = map[string]func(r *dirRun){
 		r.ask(one, takeover("job/b"))
 		r.ask(two, takeover("job/a"))
 	},
+	"a checkpoint just before the cut": func(r *dirRun) {
+		st := r.process()
+		a := acquire("job/a", "ann")
+		r.ask(st, a)
+		r.ask(st, then(tenure.Renew, a))
+		r.ask(st, then(tenure.Checkpoint, a))
+	},
 	"renewals until they are pruned": func(r *dirRun) {
 		st := r.process()
 		a := acquire("job/a", "ann")

@@ -103,6 +103,9 @@ func then(verb tenure.Verb, req tenure.Request) tenure.Request {
 	if verb == tenure.Report {
 		req.Progress = "half"
 	}
+	if verb == tenure.Checkpoint {
+		req.Checkpoint = "where " + req.Owner + " was"
+	}
 	return req
 }
 
@@ -219,11 +222,16 @@ func (a *account) check(st store.Store, clock *storetest.Clock) error {
 // remembered compares the record with the answers that clients got.
 func (a *account) remembered(rec tenure.Record) error {
 	var last told
+	saves := func(req tenure.Request) bool { return req.Verb == tenure.Checkpoint }
+	saved, doubt := rec.Checkpoint, slices.ContainsFunc(a.failed, saves) || a.flying != nil && saves(*a.flying)
 	for _, t := range a.told {
 		if t.req.Verb == tenure.Renew || t.req.Verb == tenure.Report {
 			continue // may be lost: all holders died in the same cut
 		}
 		last = t
+		if saves(t.req) {
+			saved = t.req.Checkpoint
+		}
 		i := slices.IndexFunc(rec.History, func(term tenure.Term) bool { return term.Token == t.record.Token })
 		switch {
 		case i < 0:
@@ -231,6 +239,9 @@ func (a *account) remembered(rec tenure.Record) error {
 		case rec.History[i].Grant != t.record.Grant:
 			return fmt.Errorf("token %d was told to one and is remembered as another's (law 1)", t.record.Token)
 		}
+	}
+	if rec.Checkpoint != saved && !doubt {
+		return fmt.Errorf("the checkpoint %q was told, the record has %q", saved, rec.Checkpoint)
 	}
 	for i, term := range rec.History {
 		if term.Cause == "" || term.Cause == tenure.Operator && (term.Actor == "" || term.Note == "") {
@@ -254,7 +265,7 @@ func (a *account) remembered(rec tenure.Record) error {
 func (a *account) again(st store.Store, rec tenure.Record) error {
 	ctx := context.Background()
 	wrong := acquire(a.key, "nobody")
-	for _, verb := range []tenure.Verb{tenure.Renew, tenure.Release, tenure.Report} {
+	for _, verb := range []tenure.Verb{tenure.Renew, tenure.Release, tenure.Report, tenure.Checkpoint} {
 		if ans := st.Apply(ctx, []tenure.Request{then(verb, wrong)})[0]; !errors.Is(ans.Err, tenure.ErrNotOwned) {
 			return fmt.Errorf("%s with a secret of nobody's: %w (law 7)", verb, ans.Err)
 		}

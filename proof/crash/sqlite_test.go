@@ -55,6 +55,7 @@ func sqliteLife(c *client) (made int) {
 			execute(c, "file:"+path, "PRAGMA wal_checkpoint(PASSIVE)")
 		}
 		c.ask(st, then(tenure.Renew, a))
+		c.ask(st, then(tenure.Checkpoint, a))
 		c.ask(st, then(tenure.Release, a))
 		c.ask(st, takeover(fmt.Sprintf("job/%d", round)))
 		if err := st.Close(); err != nil {

@@ -271,7 +271,7 @@ func (c *client) send(b *engine.Batch, byCaller bool) {
 			a := c.w.judge.asking[req.Secret.Grant()]
 			a.key = req.Key
 			a.copies++
-		case tenure.Renew, tenure.Report:
+		case tenure.Renew, tenure.Report, tenure.Checkpoint:
 			holders[i] = c.holder(req)
 		}
 		c.w.say(c.name, "sends: %s %s", req.Verb, req.Key)

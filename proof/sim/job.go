@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -216,12 +217,16 @@ func (j *job) put(l *lease, res *resource, stamp fence.Stamp, version, tries int
 	})
 }
 
-// report reports progress.
+// report reports progress, or saves a checkpoint.
 func (j *job) report(l *lease) {
-	p := &pending{then: func() {}, Call: engine.Call{
-		Request: tenure.Request{Verb: tenure.Report, Key: l.Key, Secret: l.Secret, Progress: "going on"},
-		Lease:   l.Lease, Bound: actBound,
-	}}
+	req := tenure.Request{Verb: tenure.Report, Key: l.Key, Secret: l.Secret, Progress: "going on"}
+	if l.rest%2 == 0 {
+		req = tenure.Request{
+			Verb: tenure.Checkpoint, Key: l.Key, Secret: l.Secret,
+			Checkpoint: fmt.Sprintf("token %d, write %d", l.Token, l.seq),
+		}
+	}
+	p := &pending{then: func() {}, Call: engine.Call{Request: req, Lease: l.Lease, Bound: actBound}}
 	j.c.begin(p)
 	if chance(j.c.rng, 10) {
 		j.c.leave(p, upTo(j.c.rng, time.Second))

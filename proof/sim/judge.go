@@ -78,6 +78,10 @@ func (j *judge) committed(req tenure.Request, before, after tenure.Record, m mes
 	} else {
 		j.changed(l, req, before, after)
 	}
+	if req.Verb != tenure.Checkpoint && after.Checkpoint != before.Checkpoint {
+		w.fail(WrongGrant, "a %s changed the checkpoint of %s from %q to %q", req.Verb, req.Key, before.Checkpoint,
+			after.Checkpoint)
+	}
 	j.beliefs(req.Key)
 }
 
@@ -110,10 +114,11 @@ func (j *judge) changed(l *account, req tenure.Request, before, after tenure.Rec
 		} else {
 			w.cover("transition", "renew")
 		}
-	case tenure.Report:
-		w.cover("transition", "report")
+	case tenure.Report, tenure.Checkpoint:
+		w.cover("transition", string(req.Verb))
 		if !after.Deadline.Equal(before.Deadline) {
-			w.fail(WrongGrant, "a report moved the deadline of %s by %s", req.Key, after.Deadline.Sub(before.Deadline))
+			w.fail(WrongGrant, "a %s moved the deadline of %s by %s", req.Verb, req.Key,
+				after.Deadline.Sub(before.Deadline))
 		}
 	case tenure.Release:
 		if req.Failed {

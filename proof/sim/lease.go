@@ -49,11 +49,11 @@ func (c *client) leaseOf(p *pending) *lease {
 	return l
 }
 
-// holder returns the live lease that a request is about, or nil. A report may
-// be about the lease that this one resumes.
+// holder returns the live lease that a request is about, or nil. A report or a
+// checkpoint may be about the lease that this one resumes.
 func (c *client) holder(req tenure.Request) *lease {
 	for _, l := range c.leases {
-		if l.Secret == req.Secret && !(l.resumed && req.Verb == tenure.Report) {
+		if l.Secret == req.Secret && !(l.resumed && req.Verb != tenure.Renew) {
 			return l
 		}
 	}

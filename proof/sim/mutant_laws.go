@@ -79,6 +79,14 @@ func anybodyRenews(rec tenure.Record, req tenure.Request, now time.Time) (tenure
 	return rec, true, nil
 }
 
+func forgetsCheckpoints(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
+	next, changed, err := tenure.Apply(rec, req, now)
+	if next.Token != rec.Token {
+		next.Checkpoint = ""
+	}
+	return next, changed, err
+}
+
 func renewsTheDead(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Record, bool, error) {
 	req.Resume = req.Resume || req.Verb == tenure.Renew
 	return tenure.Apply(rec, req, now)

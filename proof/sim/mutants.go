@@ -29,6 +29,10 @@ var Mutants = []*Mutant{
 		Profile: "redis", Laws: []Law{WrongGrant}, Apply: anybodyReleases,
 	},
 	{
+		Name: "forgets-checkpoints", Part: "law", Says: "the next holder does not get the checkpoint",
+		Profile: "redis", Laws: []Law{WrongGrant}, Apply: forgetsCheckpoints,
+	},
+	{
 		Name: "anybody-renews", Part: "law", Says: "a renewal is not asked who it is",
 		Profile: "redis", Laws: []Law{WrongGrant}, Apply: anybodyRenews,
 	},

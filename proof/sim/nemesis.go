@@ -193,7 +193,7 @@ func (w *world) forge(b blow) {
 			}
 		}
 	}
-	verb := []tenure.Verb{tenure.Renew, tenure.Release, tenure.Report}[b.choice%3]
+	verb := []tenure.Verb{tenure.Renew, tenure.Release, tenure.Report, tenure.Checkpoint}[b.choice%4]
 	req := tenure.Request{Verb: verb, Key: b.key, Secret: w.secret(), Resume: verb == tenure.Renew && b.choice%2 == 0}
 	w.operator.act(req, func(a store.Answer) {
 		if a.Err == nil {

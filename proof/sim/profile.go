@@ -213,7 +213,8 @@ func sights(kind string, names ...string) (all []Sight) {
 // everywhere are the sights that every profile must show.
 var everywhere = slices.Concat(
 	sights("transition", "acquire first", "acquire released", "acquire expired", "acquire handoff",
-		"acquire cancelled", "acquire again", "renew", "renew to resume", "report", "release", "release after failure",
+		"acquire cancelled", "acquire again", "renew", "renew to resume", "report", "checkpoint", "release",
+		"release after failure",
 		"takeover", "reserve", "revoke", "dropped"),
 	sights("refusal", "held: held", "held: reserved", "held: hold", "held: period", "not owned: released",
 		"not owned: expired", "not owned: superseded", "not owned: taken_over", "not owned: unknown", "unknown"),

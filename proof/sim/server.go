@@ -106,7 +106,7 @@ func (g *core) write(req tenure.Request, next kept, m message) {
 	next.modified = g.now()
 	g.records[req.Key] = next
 	g.w.judge.committed(req, before.record, next.record, m)
-	if req.Verb != tenure.Renew && req.Verb != tenure.Report {
+	if req.Verb != tenure.Renew && req.Verb != tenure.Report && req.Verb != tenure.Checkpoint {
 		g.wake(req.Key)
 	}
 	if req.Verb.ByHand() {

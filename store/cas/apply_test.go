@@ -191,7 +191,7 @@ func TestAnAmbiguousSwapIsUnknown(t *testing.T) {
 // release. It shows nothing of a renewal, so the store must not refuse the
 // renewal as if it had never been made.
 func TestAnEclipsedRenewalIsUnknownAndNotRefused(t *testing.T) {
-	for verb, known := range map[tenure.Verb]bool{tenure.Acquire: true, tenure.Renew: false, tenure.Report: false} {
+	for verb, known := range map[tenure.Verb]bool{tenure.Acquire: true, tenure.Renew: false, tenure.Report: false, tenure.Checkpoint: false} {
 		reg := newRegister()
 		st, mine := reg.open(nil), acquire("k")
 		if verb != tenure.Acquire {

@@ -217,7 +217,7 @@ func (s *Store) carryOut(ctx context.Context, req tenure.Request) store.Answer {
 				}
 				// The other verbs leave a trace in the record, so the law
 				// recognises a repetition.
-				if err != nil && doubt && !durable(req.Verb) {
+				if err != nil && doubt && !traced(req.Verb) {
 					return store.Answer{Err: store.Unknown(errEclipsed)}
 				}
 				return store.Answer{Record: next, Now: now, Err: err}
@@ -256,8 +256,8 @@ func failure(err error, try int) error {
 	return store.Unknown(err)
 }
 
-// errEclipsed is the reason of an unknown renewal or report. It may have taken
-// effect before another request changed the record.
+// errEclipsed is the reason of an unknown renewal, report or checkpoint. It may
+// have taken effect before another request changed the record.
 var errEclipsed = errors.New("cas: the reply was lost, and others have changed the record since; ask again")
 
 // announce tells the holder of a key that an operator has acted on it.
@@ -313,6 +313,9 @@ func (s *Store) recalled(req tenure.Request) (held Entry, next tenure.Record, no
 // durable reports whether the effect of a request must survive a crash of the
 // register.
 func durable(v tenure.Verb) bool { return v != tenure.Renew && v != tenure.Report }
+
+// traced reports whether the record tells later that a request took effect.
+func traced(v tenure.Verb) bool { return durable(v) && v != tenure.Checkpoint }
 
 // load reads a record and checks it. Nobody else refers to the values in it.
 func (s *Store) load(ctx context.Context, key string) (Entry, error) {

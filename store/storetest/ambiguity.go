@@ -49,6 +49,10 @@ func lostReply(t *trial) {
 	if rec := t.get(t.store, key); rec.Progress != "half" {
 		t.Fatalf("the report whose reply was lost left %q", rec.Progress)
 	}
+	t.send(net, saves(mine, "page 1"), false)
+	if rec := t.get(t.store, key); rec.Checkpoint != "page 1" {
+		t.Fatalf("the checkpoint whose reply was lost left %q", rec.Checkpoint)
+	}
 	t.send(net, release(mine), false)
 	t.must(release(mine))
 	for _, hand := range []tenure.Request{takeover(key), reserve(key, "bob"), revoke(key)} {
@@ -127,7 +131,9 @@ func lateHolder(t *trial) {
 	mine, other := t.expiring(acquire("ambiguity/holder", "ann")), acquire("ambiguity/holder", "bob")
 	t.must(mine)
 	net := DeliverLate(t.store, nil)
-	for _, req := range []tenure.Request{renew(mine), resume(mine), report(mine, "late"), release(mine), fail(mine)} {
+	for _, req := range []tenure.Request{
+		renew(mine), resume(mine), report(mine, "late"), saves(mine, "late"), release(mine), fail(mine),
+	} {
 		t.send(net, req, false)
 	}
 	t.expire(mine.Key)
@@ -154,7 +160,7 @@ func deliveredTwice(t *trial) {
 			t.Fatalf("one acquire delivered twice: %v, token %d and then %d, terms %d and then %d",
 				a.Err, a.Record.Token, rec.Token, terms, rec.Terms)
 		}
-		for _, req := range []tenure.Request{renew(mine), report(mine, "half"), release(mine)} {
+		for _, req := range []tenure.Request{renew(mine), report(mine, "half"), saves(mine, "half"), release(mine)} {
 			if a := t.send(net, req, true); a.Err != nil {
 				t.Fatalf("%s delivered twice: %v", req.Verb, a.Err)
 			}

@@ -72,6 +72,24 @@ func lawFlaws() []flaw {
 		{"renews for whoever asks", "transitions", law(lawful{before: func(r rec, q req, _ time.Time) { pretend(r, q, tenure.Renew) }})},
 		{"lets anybody release", "transitions", law(lawful{before: func(r rec, q req, _ time.Time) { pretend(r, q, tenure.Release) }})},
 		{"lets anybody report", "transitions", law(lawful{before: func(r rec, q req, _ time.Time) { pretend(r, q, tenure.Report) }})},
+		{"lets anybody save a checkpoint", "checkpoints", law(lawful{before: func(r rec, q req, _ time.Time) { pretend(r, q, tenure.Checkpoint) }})},
+		{"forgets the checkpoint at the next grant", "checkpoints", law(lawful{after: func(before tenure.Record, n rec, _ tenure.Request, _ time.Time) {
+			if n.Token != before.Token {
+				n.Checkpoint = ""
+			}
+		}})},
+		{"forgets the checkpoint of a failed term", "checkpoints", law(lawful{after: func(_ tenure.Record, n rec, q tenure.Request, _ time.Time) {
+			if q.Failed {
+				n.Checkpoint = ""
+			}
+		}})},
+		{"keeps a checkpoint as text", "checkpoints", func(p *plain) {
+			p.keep = func(rec tenure.Record) tenure.Record {
+				rec.Checkpoint = strings.ToValidUTF8(rec.Checkpoint, "?")
+				return rec
+			}
+		}},
+		{"lists records without their checkpoint", "checkpoints", func(p *plain) { p.show = func(rec tenure.Record) tenure.Record { rec.Checkpoint = ""; return rec } }},
 		{"renews what has expired", "repeats", law(lawful{before: func(_ rec, q req, _ time.Time) { q.Resume = q.Resume || q.Verb == tenure.Renew }})},
 		{"never resumes", "repeats", law(lawful{before: func(_ rec, q req, _ time.Time) { q.Resume = false }})},
 		{"grants a secret again after its release", "repeats", law(lawful{before: func(r rec, q req, _ time.Time) {

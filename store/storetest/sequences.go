@@ -61,7 +61,7 @@ func (by *author) request() tenure.Request {
 	t := by.trial
 	req := tenure.Request{
 		Verb: pickOne(t, tenure.Acquire, tenure.Acquire, tenure.Acquire, tenure.Renew, tenure.Renew, tenure.Report,
-			tenure.Release, tenure.Release, tenure.Takeover, tenure.Reserve, tenure.Revoke),
+			tenure.Checkpoint, tenure.Release, tenure.Release, tenure.Takeover, tenure.Reserve, tenure.Revoke),
 		Key:    by.key,
 		Secret: by.secret(),
 		Owner:  pickOne(t, "ann", "bob", "cleo"),
@@ -81,6 +81,9 @@ func (by *author) request() tenure.Request {
 	case tenure.Report:
 		req.Resume = pickOne(t, false, false, true)
 		req.Progress = pickOne(t, "", "step 1", "step 2")
+	case tenure.Checkpoint:
+		req.Resume = pickOne(t, false, false, true)
+		req.Checkpoint = pickOne(t, "", "page 1", "page\x00\xff")
 	case tenure.Release:
 		req.Failed = pickOne(t, false, true)
 	default:

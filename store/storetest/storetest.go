@@ -63,6 +63,7 @@ func groups() []group {
 		{"periods", periods()},
 		{"reservations", reservations()},
 		{"history", history()},
+		{"checkpoints", checkpoints()},
 		{"facts", facts()},
 		{"batch", batch()},
 		{"listing", listing()},

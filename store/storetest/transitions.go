@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -168,6 +169,11 @@ func acts() []act {
 			return list{with(report(s.mine, "half"), func(q *tenure.Request) { q.Resume = true })}
 		}},
 		{"report by a stranger", func(s scene) list { return list{stranger(report(s.mine, "none"))} }},
+		{"checkpoint", func(s scene) list { return list{saves(s.mine, "page 1")} }},
+		{"checkpoint to resume", func(s scene) list {
+			return list{with(saves(s.mine, "page 1"), func(q *tenure.Request) { q.Resume = true })}
+		}},
+		{"checkpoint by a stranger", func(s scene) list { return list{stranger(saves(s.mine, "none"))} }},
 		{"release", func(s scene) list { return list{release(s.mine), release(s.mine)} }},
 		{"release after failure", func(s scene) list { return list{fail(s.mine), fail(s.mine)} }},
 		{"release by a stranger", func(s scene) list {
@@ -246,7 +252,9 @@ func wrongGrant(t *trial) {
 	mine := acquire("laws/7", "ann")
 	t.must(mine)
 	before := t.get(t.store, mine.Key)
-	for _, req := range []tenure.Request{renew(mine), resume(mine), report(mine, "x"), release(mine), fail(mine)} {
+	for _, req := range []tenure.Request{
+		renew(mine), resume(mine), report(mine, "x"), saves(mine, "x"), release(mine), fail(mine),
+	} {
 		a := t.step(stranger(req))
 		t.refused(a, tenure.WhyUnknown)
 		if d := differ(before, t.get(t.store, mine.Key), wholeHistory); d != "" {
@@ -281,6 +289,7 @@ func invalidRequests(t *trial) {
 		with(fresh, func(q *tenure.Request) { q.Guards = []string{""} }),
 		with(renew(good), func(q *tenure.Request) { q.TTL = time.Microsecond }),
 		with(report(good, "x"), func(q *tenure.Request) { q.Progress = "bell\a" }),
+		saves(good, strings.Repeat("x", tenure.MaxCheckpoint+1)),
 		with(hand, func(q *tenure.Request) { q.Actor = "" }),
 		with(hand, func(q *tenure.Request) { q.Note = " " }),
 	} {

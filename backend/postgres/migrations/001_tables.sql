@@ -27,6 +27,7 @@ CREATE TABLE croft.lease (
     succeeded   bigint,
     grid        bigint,                         -- when the first success with this period began
     hold_until  bigint,
+    checkpoint  text   NOT NULL DEFAULT '',     -- in base64
     -- The short forms of the grants in the key's past. Looking here makes most
     -- looks into the past unnecessary.
     spent       integer[] NOT NULL DEFAULT '{}'

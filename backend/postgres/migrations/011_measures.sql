@@ -20,8 +20,9 @@ CREATE OR REPLACE FUNCTION croft.short(grant_id text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT ('x' OPERATOR(pg_catalog.||) pg_catalog.left(grant_id, 8))::bit(32)::integer $$;
 
--- Version 10 of the schema has no grid.
+-- Version 10 of the schema has no grid and no checkpoint.
 ALTER TABLE croft.lease ADD COLUMN IF NOT EXISTS grid bigint;
+ALTER TABLE croft.lease ADD COLUMN IF NOT EXISTS checkpoint text NOT NULL DEFAULT '';
 
 -- A record as clients read it: one text, whose fields are separated by a
 -- character that is in none of them. Several columns would cost the server more
@@ -34,7 +35,7 @@ AS $$
         l.acquired, l.renewed, l.deadline, l.ttl, l.every,
         coalesce(l.succeeded::pg_catalog.text, ''), coalesce(l.grid::pg_catalog.text, ''),
         coalesce(l.hold_until::pg_catalog.text, ''),
-        l.guards, l.progress, coalesce(l.progress_at::pg_catalog.text, ''), l.terms, l.awaited)
+        l.guards, l.progress, coalesce(l.progress_at::pg_catalog.text, ''), l.checkpoint, l.terms, l.awaited)
 $$;
 
 -- The transfers before a key's newest one, the oldest first. The limit leaves
@@ -71,6 +72,9 @@ AS $$
         -- No time is further away, so croft.due and sweeps do not overflow.
         AND coalesce(l.succeeded, 1) BETWEEN -62135596799999999 AND 9007199254740991
         AND coalesce(l.grid, 1) BETWEEN -62135596799999999 AND 9007199254740991
+        -- Clients can decode it, and it has at most 1024 bytes.
+        AND (l.checkpoint = '' OR pg_catalog.length(l.checkpoint) <= 1368 AND pg_catalog.length(l.checkpoint) % 4 = 0
+            AND l.checkpoint ~ '^[A-Za-z0-9+/]+={0,2}$')
 $$;
 
 -- When the slot of a key's last success ends: see tenure.Record.Due. NULL if

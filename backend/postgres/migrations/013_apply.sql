@@ -21,6 +21,8 @@
 -- key, with every request in a wave of its own. It also waits for the key's
 -- row.
 --
+-- Of a checkpoint, progresses has the bytes, in base64.
+--
 -- set_at replaces the clock, for tests. A refused acquire puts its client in
 -- the queue for for_ms, if waiters names the client.
 CREATE OR REPLACE FUNCTION croft.apply_v1(
@@ -177,10 +179,12 @@ WHILE wave <= cardinality(ends) LOOP
                 EXIT decide; -- a decision by such a clock could never be undone
             END IF;
 
-            IF verb = 'renew' OR verb = 'report' THEN
+            IF verb = 'renew' OR verb = 'report' OR verb = 'checkpoint' THEN
                 IF known AND r.state = 'held' AND (alive OR resumes[n]) THEN
                     IF verb = 'report' THEN
                         r.progress := progresses[n]; r.progress_at := now_us;
+                    ELSIF verb = 'checkpoint' THEN -- no other request changes it
+                        r.checkpoint := progresses[n]; r.progress_at := now_us;
                     ELSE
                         IF ttls[n] <> 0 THEN
                             r.ttl := ttls[n];
@@ -304,7 +308,7 @@ WHILE wave <= cardinality(ends) LOOP
                 r.spent := croft.short(r.grant_id) || r.spent[:30];
             ELSE
                 r.key := k; r.terms := 0; r.transfers := 0; r.every := 0; r.succeeded := NULL; r.grid := NULL;
-                r.actor := ''; r.note := ''; r.guards := ''; r.spent := '{}';
+                r.actor := ''; r.note := ''; r.guards := ''; r.checkpoint := ''; r.spent := '{}';
                 r.awaited := EXISTS (SELECT FROM croft.waiter w WHERE w.key = k);
             END IF;
 
@@ -384,7 +388,7 @@ WHILE wave <= cardinality(ends) LOOP
             state = c.state, cause = c.cause, ended = c.ended, actor = c.actor, note = c.note,
             acquired = c.acquired, renewed = c.renewed, deadline = c.deadline, ttl = c.ttl, every = c.every,
             succeeded = c.succeeded, grid = c.grid, hold_until = c.hold_until, guards = c.guards,
-            progress = c.progress, progress_at = c.progress_at,
+            progress = c.progress, progress_at = c.progress_at, checkpoint = c.checkpoint,
             terms = c.terms, transfers = c.transfers, awaited = c.awaited, spent = c.spent
         FROM unnest(changes) AS c
         WHERE l.key = c.key;

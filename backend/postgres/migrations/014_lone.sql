@@ -38,7 +38,7 @@ BEGIN
       AND croft.sound(l)
     RETURNING
         concat_ws(E'\x1f', 1, 'granted', now_us, l.token, l.terms, l.every,
-            coalesce(l.succeeded::text, ''), coalesce(l.grid::text, '')),
+            coalesce(l.succeeded::text, ''), coalesce(l.grid::text, ''), l.checkpoint),
         l.awaited
     INTO answer, told;
     IF FOUND THEN

@@ -114,6 +114,7 @@ type RecordView struct {
 	TTL        *string      `json:"ttl"`
 	Progress   *string      `json:"progress"`
 	ProgressAt When         `json:"progress_at"`
+	Checkpoint []byte       `json:"checkpoint"`
 	Terms      *int64       `json:"terms"`
 	Guards     []string     `json:"guards"`
 	Every      *string      `json:"every"`
@@ -141,7 +142,8 @@ func ViewOf(rec tenure.Record, now time.Time) RecordView {
 		Key: rec.Key, Token: rec.Token, Owner: rec.Owner, Instance: rec.Instance,
 		State: state, Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Acquired: When(rec.Acquired), Renewed: When(rec.Renewed), Deadline: When(rec.Deadline), TTL: &ttl,
-		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt), Terms: &rec.Terms, Guards: Targets(rec.Guards),
+		Progress: &rec.Progress, ProgressAt: When(rec.ProgressAt),
+		Checkpoint: []byte(rec.Checkpoint), Terms: &rec.Terms, Guards: Targets(rec.Guards),
 		Succeeded: When(rec.Succeeded), Due: When(rec.Due(rec.Every)),
 		Ended: rec.Ended,
 	}

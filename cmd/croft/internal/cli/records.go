@@ -146,6 +146,9 @@ func DescribeRecord(p Palette, rec tenure.Record, now time.Time) [][2]string {
 	if rec.Progress != "" {
 		add("progress", "%s, %s", Line(rec.Progress), Ago(now, rec.ProgressAt))
 	}
+	if rec.Checkpoint != "" {
+		add("checkpoint", "%s", Excerpt([]byte(rec.Checkpoint)))
+	}
 	if rec.Actor != "" {
 		add("by hand", "%s: %s", Word(rec.Actor), Line(rec.Note))
 	}

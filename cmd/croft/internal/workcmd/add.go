@@ -24,13 +24,13 @@ type addOptions struct {
 	request work.Request
 	id      string
 	at      string
-	payload content
+	payload cli.Content
 	lines   bool
 	guards  []string
 }
 
 func (a *app) workAddCommand() *cobra.Command {
-	o := addOptions{payload: content{what: "payload", most: work.MaxPayload}}
+	o := addOptions{payload: cli.Content{What: "payload", Most: work.MaxPayload}}
 	c := &cobra.Command{
 		Use:   "add QUEUE PAYLOAD|-",
 		Short: "Add an item to a queue and print its id",
@@ -76,7 +76,7 @@ the lines.`,
 		},
 	}
 	flags := c.Flags()
-	contentFlag(c, &o.payload)
+	o.payload.Flag(c)
 	flags.StringVar(&o.request.Unique, "unique", "", "idempotency `key`: the queue has one item under it")
 	flags.IntVar(&o.request.Priority, "priority", 0, "higher is claimed first")
 	delayFlag(flags, &o.request.Delay, "delay", "how long it waits before it can be claimed")
@@ -133,7 +133,7 @@ func (a *app) workAdd(ctx context.Context, args []string, o addOptions) error {
 	if o.lines {
 		return a.workAddLines(ctx, args, o)
 	}
-	payload, given, err := o.payload.read(a, args)
+	payload, given, err := o.payload.Read(a.App, args)
 	if err != nil {
 		return err
 	}
@@ -178,10 +178,10 @@ func (a *app) workAddLines(ctx context.Context, args []string, o addOptions) err
 	}
 	in := a.Stdin
 	switch {
-	case len(args) > 0 && (args[0] != "-" || o.payload.from != ""), len(args) == 0 && o.payload.from == "":
+	case len(args) > 0 && (args[0] != "-" || o.payload.From != ""), len(args) == 0 && o.payload.From == "":
 		return &cli.UsageError{Message: "--lines reads a file or standard input", Hint: "give --from FILE or -"}
-	case o.payload.from != "" && o.payload.from != "-":
-		f, err := os.Open(o.payload.from)
+	case o.payload.From != "" && o.payload.From != "-":
+		f, err := os.Open(o.payload.From)
 		if err != nil {
 			return cli.Invalid("--from: %v", err)
 		}

@@ -112,7 +112,7 @@ func parseEffect(text []byte) (work.Emission, error) {
 }
 
 func (a *app) workEmitCommand() *cobra.Command {
-	in := content{what: "body", most: work.MaxBody}
+	in := cli.Content{What: "body", Most: work.MaxBody}
 	var l effectLine
 	c := &cobra.Command{
 		Use:   "emit NAME [BODY|-]",
@@ -136,7 +136,7 @@ can tell the repetition by its Idempotency-Key.`,
 					Hint:    "run it inside croft work run, or give complete --effects FILE",
 				}
 			}
-			body, _, err := in.read(a, args[1:])
+			body, _, err := in.Read(a.App, args[1:])
 			if err != nil {
 				return err
 			}
@@ -165,7 +165,7 @@ can tell the repetition by its Idempotency-Key.`,
 			return f.Close()
 		},
 	}
-	contentFlag(c, &in)
+	in.Flag(c)
 	c.Flags().StringVar(&l.To, "to", "", "`destination`, as the dispatcher knows it (default: the name)")
 	c.Flags().BoolVar(&l.AtMostOnce, "at-most-once", false,
 		"the receiver cannot tell repetitions: if nobody knows whether it arrived, do not send it again")

@@ -57,7 +57,7 @@ nothing for that long.
 }
 
 func (a *app) workCheckpointCommand() *cobra.Command {
-	in := content{what: "checkpoint", most: work.MaxPayload}
+	in := cli.Content{What: "checkpoint", Most: work.MaxPayload}
 	c := &cobra.Command{
 		Use:   "checkpoint STATE|- [@FILE|-]",
 		Short: "Save what the next owner of an item shall begin with",
@@ -73,27 +73,9 @@ when the item is done. With --from the only argument is the lease.
 		Args:              cli.Takes("[STATE]", "[LEASE]"),
 		ValidArgsFunction: cli.CompleteNothingThenLease,
 		RunE: func(c *cobra.Command, args []string) error {
-			state, lease := args, []string(nil)
-			if in.from != "" {
-				state, lease = nil, args
-			} else if len(args) > 1 {
-				state, lease = args[:1], args[1:]
-			}
-			if len(lease) > 1 {
-				return &cli.UsageError{
-					Message: "too many arguments: with --from only the lease is left",
-					Hint:    "see: croft work checkpoint --help",
-				}
-			}
-			data, given, err := in.read(a, state)
+			data, lease, err := in.ReadBeforeLease(a.App, c, args)
 			if err != nil {
 				return err
-			}
-			if !given {
-				return &cli.UsageError{
-					Message: "no checkpoint given",
-					Hint:    "give it as an argument, - for standard input, or --from FILE",
-				}
 			}
 			return a.byClaim(c.Context(), lease, work.Request{Verb: work.Checkpoint, State: data},
 				func(answer work.Answer) string {
@@ -101,7 +83,7 @@ when the item is done. With --from the only argument is the lease.
 				})
 		},
 	}
-	contentFlag(c, &in)
+	in.Flag(c)
 	return c
 }
 
@@ -131,7 +113,7 @@ does so by itself.
 }
 
 func (a *app) workCompleteCommand() *cobra.Command {
-	in := content{what: "result", most: work.MaxPayload}
+	in := cli.Content{What: "result", Most: work.MaxPayload}
 	var result, effects string
 	c := &cobra.Command{
 		Use:   "complete [@FILE|-]",
@@ -159,7 +141,7 @@ JSON. It is sent as it stands, but a string is sent as its text. Use
 				given = []string{result}
 			}
 			var err error
-			if req.Result, _, err = in.read(a, given); err != nil {
+			if req.Result, _, err = in.Read(a.App, given); err != nil {
 				return err
 			}
 			if effects != "" {
@@ -176,7 +158,7 @@ JSON. It is sent as it stands, but a string is sent as its text. Use
 		},
 	}
 	c.Flags().StringVar(&result, "result", "", "the result as `text`, or - for standard input (default: none)")
-	contentFlag(c, &in)
+	in.Flag(c)
 	c.Flags().StringVar(&effects, "effects", "", "a `file` with the effects, one JSON object per line")
 	return c
 }

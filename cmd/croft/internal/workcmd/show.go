@@ -3,9 +3,7 @@ package workcmd
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -126,7 +124,7 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 		data []byte
 	}{{"payload", it.Payload}, {"checkpoint", it.Checkpoint}, {"result", it.Result}} {
 		if len(part.data) > 0 {
-			say(part.name, "%s", excerpt(part.data))
+			say(part.name, "%s", cli.Excerpt(part.data))
 		}
 	}
 	if len(rec.History) == 0 {
@@ -139,19 +137,6 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 		t.Row(cli.RowOfTerm(rec, rec.History[i], now)...)
 	}
 	t.Flush()
-}
-
-// excerpt is the beginning of some bytes, safe for a terminal.
-func excerpt(data []byte) string {
-	const most = 300
-	size := ""
-	if len(data) > most || !utf8.Valid(data) {
-		size = fmt.Sprintf("  (%s; --raw prints it)", cli.BytesText(int64(len(data))))
-	}
-	if !utf8.Valid(data) {
-		return fmt.Sprintf("no text%s", size)
-	}
-	return cli.Cut(cli.Line(strings.TrimSuffix(string(data), "\n")), most) + size
 }
 
 func (a *app) describeEffects(ctx context.Context, l work.Ledger, id work.ID, now time.Time) error {
