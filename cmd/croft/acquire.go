@@ -33,6 +33,8 @@ and only if you get the key: a run that is refused leaves the lease of the run
 before in place. It replaces a lease that is over. It refuses to replace a live
 lease of another key, or anything that is no lease, unless you add --replace.
 
+` + cli.DefaultsHelp + `
+
 Exit code 11 says that another owner holds the key, or that --wait ran out.`,
 		Example: `  croft acquire reports/daily --ttl 5m --out lease
   croft renew @lease
@@ -43,6 +45,12 @@ Exit code 11 says that another owner holds the key, or that --wait ran out.`,
 		Args:              cli.Takes("KEY"),
 		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := fence.CheckKey(args[0]); err != nil {
+				return err
+			}
+			if err := a.ApplyDefaults(c.Flags(), args[0], &o.TTL, &o.Every, &targets); err != nil {
+				return err
+			}
 			o.Above = fence.Token(above)
 			if above < 0 || o.Above > tenure.MaxAbove {
 				return cli.Invalid("--above %d: it must be between 0 and %d", above, tenure.MaxAbove)
@@ -67,7 +75,7 @@ Exit code 11 says that another owner holds the key, or that --wait ran out.`,
 		},
 	}
 	flags := c.Flags()
-	cli.TTLFlag(flags, &o.TTL, time.Minute, "how long the lease lasts without renewal")
+	cli.TTLFlag(flags, &o.TTL, cli.DefaultTTL, "how long the lease lasts without renewal")
 	cli.WaitFlag(flags, &o.WaitFor)
 	flags.Int64Var(&above, "above", 0,
 		"ask for a token above this one: after a write was refused although you hold the lease")
@@ -84,9 +92,6 @@ Exit code 11 says that another owner holds the key, or that --wait ran out.`,
 func (a *app) acquire(
 	ctx context.Context, key string, o croft.LeaseOptions, targets []string, file *leaseFile,
 ) error {
-	if err := fence.CheckKey(key); err != nil {
-		return err
-	}
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	guards, closeGuards, err := cli.OpenGuards(ctx, targets)

@@ -28,7 +28,7 @@ on. Standard error says where that worked.
 		Args:              cli.Takes("KEY"),
 		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			allowed, err := cli.AllowRaise(raise)
+			allowed, err := a.AllowRaise(raise)
 			if err != nil {
 				return err
 			}

@@ -47,6 +47,7 @@ func (a *app) commands() []*cobra.Command {
 
 		drillcmd.Command(a.App), drillcmd.WorkerCommand(a.App),
 		a.doctorCommand(),
+		a.configCommand(),
 		a.schemaCommand(),
 		a.completionCommand(),
 		a.manCommand(),
@@ -69,10 +70,11 @@ A lease says who may try. A fence guards the file or table that is written, and
 says whose writes still count. Suppose a worker was presumed dead and replaced,
 and wakes up again: the fence refuses its write.
 
-All contenders share one store, named by --store or CROFT_STORE. Without either,
-the store is .local/state/croft in your home, as the password database has it.
-HOME does not count, so that cron, sudo and shells agree. That is good for one
-machine. "croft doctor" tells how fit a store is.
+All contenders share one store, named by --store, CROFT_STORE or a configuration
+file (croft config --help). Without any of them, the store is .local/state/croft
+in your home, as the password database has it. HOME does not count, so that
+cron, sudo and shells agree. That is good for one machine. "croft doctor" tells
+how fit a store is.
   /shared/croft                        a directory
   sqlite:///var/lib/croft.db           a file on one machine
   postgres://user@host/db              ?sslmode=verify-full over a network
@@ -121,7 +123,9 @@ Exit codes:
 
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.StoreURL, "store", "",
-		"lease store: a directory or a URL (default $CROFT_STORE, else a directory under your home)")
+		"lease store: a directory, a URL, or a name of your configuration (default $CROFT_STORE, else that of "+
+			"the configuration, else a directory under your home)")
+	a.ConfigFlag(flags)
 	flags.BoolVar(&a.JSON, "json", false, "print JSON, one object per line")
 	flags.StringVar(&a.Owner, "owner", "",
 		"who you are, in records and refusals (default $CROFT_OWNER, else user@host)")
@@ -130,6 +134,7 @@ Exit codes:
 		"timeout",
 		"how long the store may take for one answer; croft gives up after at most three times as long without any "+
 			"(a whole listing: after a minute)")
+	_ = root.RegisterFlagCompletionFunc("store", a.CompleteStore)
 	a.StoreGiven = func() bool { return flags.Changed("store") }
 	a.OwnerGiven = func() bool { return flags.Changed("owner") }
 

@@ -57,6 +57,8 @@ croft that the command calls finds the password in a file that only you can
 read. A command that runs as another user, or that opens the store by itself,
 may need --pass-store.
 
+` + cli.DefaultsHelp + `
+
 The command's exit code becomes croft's own, unless croft has something worse to
 say. The last line on stderr, and --status-file, tell them apart.`,
 		Example: `  croft run reports/daily --every 24h -- ./publish.sh
@@ -80,19 +82,26 @@ say. The last line on stderr, and --status-file, tell them apart.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.graceGiven, o.waitGiven, o.heldGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait"),
 				c.Flags().Changed("held-exit")
+			if err := fence.CheckKey(args[0]); err != nil {
+				return err
+			}
+			if err := a.ApplyDefaults(c.Flags(), args[0], &o.lease.TTL, &o.lease.Every, &o.targets); err != nil {
+				return err
+			}
 			if c.Flags().Changed("slots") {
 				if err := o.checkSlots(); err != nil {
 					return err
 				}
 			}
-			if err := o.check(args[0]); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			return a.run(c.Context(), args[0], args[1:], o)
 		},
 	}
 	flags := c.Flags()
-	cli.TTLFlag(flags, &o.lease.TTL, time.Minute, "how long others wait if this machine dies; renewed at a third of it")
+	cli.TTLFlag(flags, &o.lease.TTL, cli.DefaultTTL,
+		"how long others wait if this machine dies; renewed at a third of it")
 	cli.WaitFlag(flags, &o.lease.WaitFor)
 	flags.IntVar(&o.lease.Slots, "slots", 0,
 		"let this `many` hold the key at the same time: the keys KEY/1, KEY/2, … (default one, KEY itself)")
@@ -117,10 +126,7 @@ say. The last line on stderr, and --status-file, tell them apart.`,
 }
 
 // check refuses bad values before anything is opened.
-func (o *runOptions) check(key string) error {
-	if err := fence.CheckKey(key); err != nil {
-		return err
-	}
+func (o *runOptions) check() error {
 	if !o.graceGiven {
 		o.grace = min(o.lease.TTL/6, 10*time.Second)
 	}

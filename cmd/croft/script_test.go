@@ -23,10 +23,13 @@ import (
 
 // TestMain makes this binary the croft of the scripts. There is one difference:
 // a script's home replaces the home of the password database, which no test may
-// write to. Scripts that are not about concurrency use a copy without the race
-// detector: see plainCroft.
+// write to, and its folder etc replaces /etc. Scripts that are not about
+// concurrency use a copy without the race detector: see plainCroft.
 func TestMain(m *testing.M) {
 	home := os.Getenv("SCRIPT_HOME")
+	if home != "" {
+		cli.SystemConfig = func() string { return filepath.Join(home, "..", "etc", "croft", "croft.toml") }
+	}
 	if os.Getenv("CROFT_TEST_MAIN") != "" { // a test started this croft as a real process
 		if home != "" {
 			cli.HomeDir = func() (string, error) { return home, nil }

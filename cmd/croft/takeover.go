@@ -42,7 +42,7 @@ time is up.`,
 					"key " +
 					"yourself")
 			}
-			allowed, err := cli.AllowRaise(raise)
+			allowed, err := a.AllowRaise(raise)
 			if err != nil {
 				return err
 			}

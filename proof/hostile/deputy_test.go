@@ -91,13 +91,19 @@ func hostileTargets(evil *attacker, away string) []string {
 // asOperator runs croft with credentials of every kind.
 func asOperator(t *testing.T, bin string, args ...string) (code int, out string) {
 	t.Helper()
+	return asOperatorIn(t, t.TempDir(), bin, args...)
+}
+
+// asOperatorIn is asOperator in a folder.
+func asOperatorIn(t *testing.T, folder, bin string, args ...string) (code int, out string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), bin, args...)
 	home := t.TempDir()
 	key := filepath.Join(home, "key.json")
 	if err := os.WriteFile(key, []byte(`{"type":"authorized_user","client_id":"x","client_secret":"hunter2","refresh_token":"hunter2"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Dir = home
+	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "HOME="+home, "PGPASSWORD=hunter2", "PGUSER=ops", "AWS_ACCESS_KEY_ID=ops", "AWS_SECRET_ACCESS_KEY=hunter2",
 		"AWS_EC2_METADATA_DISABLED=true", "GOOGLE_APPLICATION_CREDENTIALS="+key)
 	printed, err := cmd.CombinedOutput()

@@ -114,12 +114,23 @@ func (s *fileScene) racing(script string, args ...string) (end func()) {
 // root runs croft with limited time and memory, and returns its output.
 func (s *fileScene) root(stdin string, args ...string) (string, error) {
 	s.Helper()
+	return s.rootWith("", stdin, args...)
+}
+
+// rootIn runs croft in a folder.
+func (s *fileScene) rootIn(folder string, args ...string) (string, error) {
+	s.Helper()
+	return s.rootWith(folder, "", args...)
+}
+
+func (s *fileScene) rootWith(folder, stdin string, args ...string) (string, error) {
+	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), testenv.Patience)
 	defer cancel()
 	bounded := []string{"-c", `ulimit -v 4000000; exec "$@"`, "sh", s.croft}
 	cmd := exec.CommandContext(ctx, "/bin/sh", append(bounded, args...)...)
 	cmd.Env = append(os.Environ(), "CROFT_STORE="+s.store)
-	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Dir, cmd.Stdin = folder, strings.NewReader(stdin)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = testenv.Patience / 10

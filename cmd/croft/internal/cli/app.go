@@ -16,13 +16,15 @@ type App struct {
 	Stdout *Sink
 	Stderr io.Writer
 
-	StoreURL string
-	JSON     bool
-	Owner    string
-	Timeout  time.Duration
+	StoreURL   string
+	ConfigPath string
+	JSON       bool
+	Owner      string
+	Timeout    time.Duration
 
-	StoreGiven func() bool
-	OwnerGiven func() bool
+	StoreGiven  func() bool
+	OwnerGiven  func() bool
+	ConfigGiven func() bool
 	// Started is false while cobra still reads the command line. An error is
 	// then a mistake in the command line.
 	Started bool
@@ -30,6 +32,8 @@ type App struct {
 	Quiet bool
 	// Examining is set by doctor. Its errors then do not advise to run doctor.
 	Examining bool
+
+	config configOnce
 }
 
 // The groups of the help text.

@@ -16,6 +16,9 @@ const (
 // item, or the content of a write. There croft confirms on standard error.
 const EnvConfirm = "CROFT_CONFIRM"
 
+// EnvConfig names the one configuration file to read, or none.
+const EnvConfig = "CROFT_CONFIG"
+
 // EnvRaise lists further places for --raise, separated by spaces.
 const EnvRaise = "CROFT_RAISE"
 

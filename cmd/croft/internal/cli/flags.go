@@ -83,6 +83,9 @@ func (d *Duration) String() string {
 // Type names the flag's value in help texts.
 func (d *Duration) Type() string { return "duration" }
 
+// DefaultTTL is the TTL of "croft run" and "croft acquire" if nothing sets one.
+const DefaultTTL = time.Minute
+
 // TTLFlag defines --ttl, which is how long a lease lasts without renewal.
 func TTLFlag(flags *pflag.FlagSet, value *time.Duration, def time.Duration, usage string) {
 	*value = def

@@ -43,31 +43,70 @@ var HomeDir = func() (string, error) {
 	return u.HomeDir, nil
 }
 
-// StoreName returns the store that the flag, the environment or the default
-// names. It makes a path absolute, so that the path means the same to a child
-// in another directory.
+// StoreName returns the store that the flag, the environment, a configuration
+// file or the default names. It makes a path absolute, so that the path means
+// the same to a child in another directory.
 func (a *App) StoreName() (name string, defaulted bool, err error) {
-	name = os.Getenv(EnvStore)
-	if a.StoreGiven() {
-		name = a.StoreURL
-		if name == "" {
-			return "", false, Invalid("store: --store is empty; give a directory or a URL")
+	s, _, err := a.StoreSetting()
+	return s.Value, err == nil && s.From.Source == FromDefault, err
+}
+
+// StoreSetting is StoreName with the origin. word is the store's name in the
+// configuration, if it was given by that.
+func (a *App) StoreSetting() (s Setting[string], word string, err error) {
+	switch given := os.Getenv(EnvStore); {
+	case a.StoreGiven() && a.StoreURL == "":
+		return s, "", Invalid("store: --store is empty; give a directory or a URL")
+	case a.StoreGiven():
+		s = Setting[string]{a.StoreURL, Origin{FromFlag, "--store"}}
+	case given != "":
+		s = Setting[string]{given, Origin{FromEnv, EnvStore}}
+	default:
+		config, err := a.Config()
+		if err != nil {
+			return s, "", err
 		}
+		s, _ = config.store()
 	}
-	if name == "" {
-		if name, err = DefaultStore(); err != nil {
-			return "", false, Invalid("store: none is named, and there is no home to keep one in (%v); give --store "+
+	if s.Value == "" {
+		name, err := DefaultStore()
+		if err != nil {
+			return s, "", Invalid("store: none is named, and there is no home to keep one in (%v); give --store "+
 				"or set %s", err, EnvStore)
 		}
-		return name, true, nil
+		return Setting[string]{name, Usual}, "", nil
 	}
-	name, err = StoreAt(name)
-	return name, false, err
+	given := s.Value
+	if s.Value, err = a.StoreAt(given); err != nil {
+		return s, "", err
+	}
+	if storeName.MatchString(given) {
+		if config, err := a.Config(); err == nil {
+			if _, known := config.Stores()[given]; known {
+				word = given
+			}
+		}
+	}
+	return s, word, nil
 }
 
 // StoreAt makes the name of a store, as a user gives it, independent of the
-// working directory.
-func StoreAt(name string) (string, error) {
+// working directory. A plain word is the name of a store in the configuration.
+// If the configuration has no such store, it is a directory. If the
+// configuration has other stores, that directory must exist: the word is likely
+// mistyped.
+func (a *App) StoreAt(name string) (string, error) {
+	if storeName.MatchString(name) {
+		config, err := a.Config()
+		if err != nil {
+			return "", err
+		}
+		if s, known := config.Stores()[name]; known {
+			name = s.Value
+		} else if _, err := os.Stat(name); err != nil && len(config.Stores()) > 0 {
+			return "", Invalid("store: %s; to make a directory of this name write ./%s", config.noStore(name), name)
+		}
+	}
 	name, err := WithPassword(name)
 	if err != nil {
 		return "", err

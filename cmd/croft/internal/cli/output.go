@@ -202,7 +202,8 @@ func (a *App) Redact(message string) string {
 	message = strings.Join(tries, " ")
 	message = urlText.ReplaceAllStringFunc(message, store.Redact)
 	whole, _ := readStore(os.Getenv(envStoreFile))
-	for _, raw := range append(strings.Fields(os.Getenv(EnvRaise)), a.StoreURL, os.Getenv(EnvStore), whole) {
+	known := append(strings.Fields(os.Getenv(EnvRaise)), a.StoreURL, os.Getenv(EnvStore), whole)
+	for _, raw := range append(known, a.configSecrets()...) {
 		if password := passwordOf(raw); password != "" {
 			message = strings.ReplaceAll(message, password, "xxxxx")
 		}

@@ -19,9 +19,9 @@ const RaiseHelp = `Somebody else chose those targets. Croft does not open them j
 are named: it would send your credentials wherever that somebody says. It raises
 the fence in the store's own place (the same server and database, bucket or
 file; with a store that only you can write to, also at files), and in the places
-that you name with --raise or in CROFT_RAISE. If the fence is not up at every
-target in the end, the exit code is 1. Croft uses the first place that fits a
-target, those of --raise first.
+that you name with --raise, in CROFT_RAISE, or in your configuration file. If
+the fence is not up at every target in the end, the exit code is 1. Croft uses
+the first place that fits a target, those of --raise first.
 
 Name a PostgreSQL database as the role that owns the fence table there. The
 owner of a table can make its users run code, so croft refuses owners other than
@@ -31,14 +31,29 @@ of the machine sees arguments.`
 // RaiseFlag defines --raise.
 func RaiseFlag(c *cobra.Command, places *[]string) {
 	c.Flags().StringArrayVar(places, "raise", nil, "also raise the fence at targets in this `place`: a folder, or a "+
-		"URL such as s3://bucket/reports (repeatable; CROFT_RAISE adds more)")
+		"URL such as s3://bucket/reports (repeatable; CROFT_RAISE and \"raise\" in your configuration file add more)")
 }
 
 // AllowRaise returns the places where the user lets croft raise the fence. The
-// first place that fits a target is used, so flags come before the environment.
-func AllowRaise(places []string) (guard.Allowed, error) {
-	return guard.Allow(append(slices.Clip(places), strings.Fields(os.Getenv(EnvRaise))...)...)
+// first place that fits a target is used, so flags come before the environment,
+// and the environment before files.
+func (a *App) AllowRaise(places []string) (guard.Allowed, error) {
+	places = append(slices.Clip(places), envPlaces()...)
+	config, err := a.Config()
+	if err != nil {
+		return guard.Allowed{}, err
+	}
+	for _, s := range config.Raise() {
+		if _, err := guard.Allow(s.Value); err != nil {
+			return guard.Allowed{}, fmt.Errorf("configuration %s: %w", s.From.Where, err)
+		}
+		places = append(places, s.Value)
+	}
+	return guard.Allow(places...)
 }
+
+// envPlaces are the places of CROFT_RAISE.
+func envPlaces() []string { return strings.Fields(os.Getenv(EnvRaise)) }
 
 // RaiseView says in JSON whether the fence was raised at one resource.
 type RaiseView struct {

@@ -44,7 +44,7 @@ func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (
 			return end, err
 		}
 	} else {
-		if name, err = cli.StoreAt(f.leases); err == nil {
+		if name, err = a.StoreAt(f.leases); err == nil {
 			st, err = cli.OpenWithin(ctx, name)
 		}
 		if err != nil {

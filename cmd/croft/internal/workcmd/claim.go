@@ -65,7 +65,7 @@ lease. If it cannot, it gives the item back for 30s and says why.
 		ValidArgsFunction: a.completeQueues,
 		RunE: func(c *cobra.Command, args []string) error {
 			claim.Queues = args
-			allowed, err := cli.AllowRaise(raise)
+			allowed, err := a.AllowRaise(raise)
 			if err != nil {
 				return err
 			}

@@ -28,7 +28,7 @@ func items(_ *cobra.Command, args []string) error {
 func (a *app) byHand(
 	ctx context.Context, texts, raise []string, req work.Request, text func(work.Answer) string,
 ) error {
-	allowed, err := cli.AllowRaise(raise)
+	allowed, err := a.AllowRaise(raise)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ The ledger refuses whatever the old owner still writes.
 		Args:              cli.Takes("ID"),
 		ValidArgsFunction: a.completeItems(work.Waiting, work.Running, work.Dead),
 		RunE: func(c *cobra.Command, args []string) error {
-			allowed, err := cli.AllowRaise(raise)
+			allowed, err := a.AllowRaise(raise)
 			if err != nil {
 				return err
 			}

@@ -58,7 +58,7 @@ given.`,
 				}
 			}
 			var err error
-			if o.Raise, err = cli.AllowRaise(raise); err != nil {
+			if o.Raise, err = a.AllowRaise(raise); err != nil {
 				return err
 			}
 			if c.Flags().Changed("every") {

@@ -122,7 +122,7 @@ With --json croft prints every event as one object per line. Exit codes with
 				return err
 			}
 			var err error
-			if o.worker.Raise, err = cli.AllowRaise(o.raise); err != nil {
+			if o.worker.Raise, err = a.AllowRaise(o.raise); err != nil {
 				return err
 			}
 			return a.workRun(c.Context(), args[0], args[1:], o)
