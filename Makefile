@@ -25,7 +25,10 @@ VULNFLAGS ?=
 # data is outside the Go heap, where the detector sees nothing. Detection there
 # took more than two thirds of the time of everything that uses SQLite. Data
 # gets there through SQLite's driver, which is watched.
-RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+#
+# With -trimpath the go command need not compile our packages again in another
+# clone.
+RACE := -race -trimpath -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
 # All packages of the modules in go.work. `./...` would leave out the modules
 # below the top.
@@ -49,9 +52,8 @@ quick: ## vet, and the tests that need no server and no root, within two minutes
 	go test $(RACE) -short $(ALL)
 
 .PHONY: lint
-lint: linter ## go vet, our list of linters (tools/lint), and types for macOS and Windows
+lint: linter ## our list of linters (tools/lint), and types for macOS and Windows
 	@tools/lint/check $(TOOLS)/lint
-	go vet $(RACE) $(ALL)
 	go vet $(RACE) -vettool=$(CURDIR)/$(TOOLS)/lint $(ALL)
 	cd bench && $(ALONE) go vet $(RACE) -vettool=$(CURDIR)/$(TOOLS)/lint ./...
 	@cd tools/oscheck && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/oscheck .
@@ -98,14 +100,14 @@ generate: ## write again what is generated from the code
 
 # Tests mostly wait, for a lease to end or a server to answer. So several tests
 # of a package run at a time, even on few processors. The timeout detects
-# hanging, not slowness.
+# hanging, not slowness. `make lint` has done what `go test` would vet.
 .PHONY: tests
 tests: gotest
-	@$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
+	@$(TOOLS)/gotest $(RACE) -vet=off -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
 
 .PHONY: bench-tests
 bench-tests: gotest
-	@cd bench && export $(ALONE) && go vet $(RACE) ./... && ../$(TOOLS)/gotest $(RACE) -count=1 -timeout=20m ./...
+	@cd bench && export $(ALONE) && ../$(TOOLS)/gotest $(RACE) -vet=off -count=1 -timeout=20m ./...
 
 .PHONY: generated
 generated:

@@ -16,10 +16,6 @@ import (
 	"github.com/timakin/bodyclose/passes/bodyclose"
 	fatcontext "go.augendre.info/fatcontext/pkg/analyzer"
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/analysis/passes/nilness"
-	"golang.org/x/tools/go/analysis/passes/reflectvaluecompare"
-	"golang.org/x/tools/go/analysis/passes/sortslice"
-	"golang.org/x/tools/go/analysis/passes/unusedwrite"
 	"honnef.co/go/tools/analysis/lint"
 	"honnef.co/go/tools/quickfix"
 	"honnef.co/go/tools/simple"
@@ -35,7 +31,7 @@ type linter struct {
 	excused   func(finding) bool // nil excuses nothing
 }
 
-// linters returns all that Croft is held to. `go vet` itself runs beside them.
+// linters returns all that Croft is held to.
 func linters() []linter {
 	return []linter{
 		one("bodyclose", bodyclose.Analyzer),
@@ -54,7 +50,7 @@ func linters() []linter {
 				"whyNoLint",        // the excuses are checked in quiet.go
 			}, ","))}},
 		one("gofumpt", format),
-		one("govet", nilness.Analyzer, reflectvaluecompare.Analyzer, sortslice.Analyzer, unusedwrite.Analyzer),
+		one("govet", vet()...),
 		one("ineffassign", ineffassign.Analyzer),
 		one("makezero", makezero.NewAnalyzer()),
 		{name: "staticcheck", analyzers: checks()},
