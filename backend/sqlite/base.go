@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -79,13 +78,7 @@ func openBase(ctx context.Context, path string, o *Options) (*base, error) {
 
 // freezable reports whether nobody can write to a file here, and nobody
 // elsewhere has it open: a process that does keeps a log beside it.
-func freezable(file string) bool {
-	f, err := os.OpenFile(file, os.O_RDWR, 0)
-	if err == nil {
-		_ = f.Close()
-	}
-	return errors.Is(err, syscall.EROFS) && !exists(file+"-wal")
-}
+func freezable(file string) bool { return onReadOnlyMount(file) && !exists(file+"-wal") }
 
 func exists(file string) bool {
 	_, err := os.Lstat(file)

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package sqlite
+
+// onReadOnlyMount is not known here.
+func onReadOnlyMount(string) bool { return false }
