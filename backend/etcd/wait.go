@@ -12,7 +12,6 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/turns"
-	"github.com/croft-dev/croft/store"
 )
 
 // queueTTL is how long a queue entry outlives its store. The hub enters a queue
@@ -247,5 +246,3 @@ func (l *listener) StepOut(ctx context.Context, keys []string) {
 		l.left(key, resp.Header.Revision)
 	}
 }
-
-var _ store.Announcer = (*Store)(nil)
