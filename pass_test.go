@@ -252,7 +252,7 @@ func TestAQueueThatYieldedIsForgotten(t *testing.T) {
 		if err := resumed.Release(r.Context()); err != nil {
 			r.Fatal(err)
 		}
-		time.Sleep(engine.Courtesy)
+		time.Sleep(2 * engine.Contended)
 		synctest.Wait()
 		wantNothingLeft(r, c)
 	})

@@ -241,11 +241,12 @@ func (s *Store) isNamedElsewhere(g *group, v *view) bool {
 		v.stored.named != 0 && v.stored.named != s.id && v.mod != g.yielded
 }
 
-// yield waits for a moment if another store is about to take a key.
+// yield waits for a moment if another store is about to take a key, as the last
+// read has shown. The first read is made at once: it may enter the queue.
 func (s *Store) yield(ctx context.Context, groups []*group) error {
 	pause := time.Duration(0)
 	for _, g := range groups {
-		if g.step != looking || g.view == nil || !s.isNamedElsewhere(g, g.view) {
+		if g.step != looking || !g.fresh || !s.isNamedElsewhere(g, g.view) {
 			continue
 		}
 		pause = max(pause, headStart<<g.yields)

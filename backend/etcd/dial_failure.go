@@ -110,35 +110,25 @@ func (u unreached) Error() string {
 	return why
 }
 
+const (
+	wrongName  = "write the hosts as their certificates name them, or that name with servername=NAME in the URL"
+	withoutTLS = "they speak without TLS: write etcd:// and neither cert, key, cacert nor servername"
+	hangsUp    = "what answers there hangs up: it may ask for a certificate that it trusts, " +
+		"cert=FILE and key=FILE in the URL; its log says why"
+	silent = "something listens there and says nothing: see whether the members hang, and whether it is etcd"
+)
+
 // remedies say what to do, by a part of the reason why no member was reached.
 var remedies = []struct{ sign, remedy string }{
 	{"certificate signed by unknown authority", "name whom to trust with cacert=FILE in the URL"},
-	{
-		"x509: certificate is valid for",
-		"write the hosts as their certificates name them, or that name with servername=NAME in the URL",
-	},
-	{
-		"x509: cannot validate certificate",
-		"write the hosts as their certificates name them, or that name with servername=NAME in the URL",
-	},
-	{
-		"first record does not look like a TLS handshake",
-		"they speak without TLS: write etcd:// and neither cert, key, cacert nor servername",
-	},
-	{"handshake failed: EOF", "they speak without TLS: write etcd:// and neither cert, key, cacert nor servername"},
+	{"x509: certificate is valid for", wrongName},
+	{"x509: cannot validate certificate", wrongName},
+	{"first record does not look like a TLS handshake", withoutTLS},
+	{"handshake failed: EOF", withoutTLS},
 	{"remote error: tls:", "they ask for a certificate that they trust: give cert=FILE and key=FILE in the URL"},
-	{
-		"use of closed network connection",
-		"something listens there and says nothing: see whether the members hang, and whether it is etcd",
-	},
-	{
-		"broken pipe", "what answers there hangs up: it may ask for a certificate that it trusts, " +
-			"cert=FILE and key=FILE in the URL; its log says why",
-	},
-	{
-		"connection reset", "what answers there hangs up: it may ask for a certificate that it trusts, " +
-			"cert=FILE and key=FILE in the URL; its log says why",
-	},
+	{"use of closed network connection", silent},
+	{"broken pipe", hangsUp},
+	{"connection reset", hangsUp},
 	{"server preface", "what answers there speaks TLS, or is no etcd: write etcds://, or check host and port"},
 }
 

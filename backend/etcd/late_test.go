@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -71,7 +72,7 @@ func TestASuspendedMachineTrustsNoOldPromise(t *testing.T) {
 	mine := claim("suspended", "ann")
 	must(t, st, mine)
 	st.mu.Lock()
-	st.etcdLeases[leaseSeconds(mine.TTL)].goodUntilWall = time.Now().Add(mine.TTL / 2)
+	st.etcdLeases[leaseSeconds(mine.TTL)].goodUntil = clock.System().Now().Add(mine.TTL / 2)
 	st.mu.Unlock()
 	calls, fast := w.inTime(func() { must(t, st, then(tenure.Renew, mine)) })
 	if calls["LeaseKeepAlive"] != 1 && fast {

@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -26,12 +27,11 @@ type etcdLease struct {
 	lock    chan struct{} // held while etcd grants it or keeps it alive
 
 	// The store's mutex protects the rest.
-	id            clientv3.LeaseID // 0 before etcd has granted it; then it does not change
-	goodUntil     time.Time        // etcd keeps it until then, on the monotonic clock,
-	goodUntilWall time.Time        // and on the clock that runs during suspend
-	gone          bool
-	doubtful      bool // it may carry a lease that this store does not know of
-	pages         []*ownPage
+	id        clientv3.LeaseID // 0 before etcd has granted it; then it does not change
+	goodUntil clock.Instant    // etcd keeps it until then
+	gone      bool
+	doubtful  bool // it may carry a lease that this store does not know of
+	pages     []*ownPage
 }
 
 // slack is how much longer an etcd lease lasts than the leases on it. Under
@@ -101,7 +101,7 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 	if lasts, err := s.leaseLasts(a, d); lasts || err != nil {
 		return err
 	}
-	sent, id, seconds := time.Now(), a.id, int64(0)
+	sent, id, seconds := clock.System().Now(), a.id, int64(0)
 	var err error
 	if id == 0 {
 		var granted *clientv3.LeaseGrantResponse
@@ -131,7 +131,6 @@ func (s *Store) extendLease(ctx context.Context, a *etcdLease, d time.Duration) 
 		a.id = id
 	}
 	a.goodUntil = sent.Add(time.Duration(seconds) * time.Second)
-	a.goodUntilWall = a.goodUntil.Round(0)
 	return nil
 }
 
@@ -146,10 +145,7 @@ func (s *Store) leaseLasts(a *etcdLease, d time.Duration) (bool, error) {
 
 // remaining returns for how long etcd certainly keeps the etcd lease. The
 // caller holds the mutex.
-func (a *etcdLease) remaining() time.Duration {
-	now := time.Now()
-	return min(a.goodUntil.Sub(now), a.goodUntilWall.Sub(now.Round(0)))
-}
+func (a *etcdLease) remaining() time.Duration { return a.goodUntil.Sub(clock.System().Now()) }
 
 // expired reports whether etcd may have let it expire. The caller holds the
 // mutex.

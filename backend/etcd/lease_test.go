@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -72,7 +73,7 @@ func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
 	st.mu.Lock()
 	for seconds, a := range st.etcdLeases {
 		if seconds != leaseSeconds(held.TTL) {
-			a.goodUntil = time.Now() // as if its time were over
+			a.goodUntil = clock.System().Now() // as if its time were over
 		}
 	}
 	st.mu.Unlock()

@@ -102,6 +102,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.listener = &listener{s: s, watches: map[string]*watch{}}
 	s.hub = turns.NewHub(s.listener)
+	s.hub.Closed = ErrClosed
 	return s
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/turns"
-	"github.com/croft-dev/croft/store"
 )
 
 // queueTTL is how long a queue entry outlives its store. The hub enters a queue
@@ -36,11 +35,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	c, err := s.hub.Watch(ctx, key)
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return c, nil
+	return s.hub.Watch(ctx, key)
 }
 
 // Acts returns a channel of the keys on which operators act. The transaction
@@ -50,11 +45,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	keys, err := s.hub.Listen(ctx, acts)
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return keys, nil
+	return s.hub.Listen(ctx, acts)
 }
 
 // listener is the driver of a store's hub: see package internal/turns. A queue
@@ -255,5 +246,3 @@ func (l *listener) StepOut(ctx context.Context, keys []string) {
 		l.left(key, resp.Header.Revision)
 	}
 }
-
-var _ store.Announcer = (*Store)(nil)

@@ -95,6 +95,7 @@ func New(pool *pgxpool.Pool, o *Options) *Store {
 	}
 	s.listener = newListener(s, log)
 	s.hub = turns.NewHub(s.listener)
+	s.hub.Closed = ErrClosed
 	return s
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/turns"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -35,11 +34,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.listening(ctx); err != nil {
 		return nil, err
 	}
-	c, err := s.hub.Watch(ctx, key)
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return c, nil
+	return s.hub.Watch(ctx, key)
 }
 
 // Acts tells of operators' acts, over the connection that also wakes waiters.
@@ -50,11 +45,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.listening(ctx); err != nil {
 		return nil, err
 	}
-	keys, err := s.hub.Listen(ctx, actPrefix)
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return keys, nil
+	return s.hub.Listen(ctx, actPrefix)
 }
 
 // listening makes sure that the store listens. Its errors are ready for the

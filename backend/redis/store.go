@@ -110,6 +110,7 @@ func New(client goredis.UniversalClient, o *Options) *Store {
 	s.slow.Store(true) // until it has answered promptly
 	s.listener = newListener(s)
 	s.hub = turns.NewHub(s.listener)
+	s.hub.Closed = ErrClosed
 	return s
 }
 

@@ -44,11 +44,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	c, err := s.hub.Watch(ctx, s.names.record(key))
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return c, nil
+	return s.hub.Watch(ctx, s.names.record(key))
 }
 
 // Acts returns a channel that receives the keys that operators act on. It uses
@@ -58,11 +54,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	keys, err := s.hub.Listen(ctx, s.names.acts())
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return keys, nil
+	return s.hub.Listen(ctx, s.names.acts())
 }
 
 // stood tells the hub whether an acquire was granted, or has put the store into

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/internal/turns"
 )
 
 const (
@@ -29,11 +28,7 @@ func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	c, err := s.watch.hub.Listen(ctx, acts)
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return c, nil
+	return s.watch.hub.Listen(ctx, acts)
 }
 
 // lastAct returns the id of the newest act.

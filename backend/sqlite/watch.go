@@ -53,6 +53,7 @@ type watched struct {
 func newWatches(s *Store) *watches {
 	w := &watches{store: s, sooner: make(chan struct{}, 1), keys: map[string]watched{}}
 	w.hub = turns.NewHub(w)
+	w.hub.Closed = ErrClosed
 	w.hub.Kept = 0 // end subscriptions with their last waiter
 	return w
 }
@@ -67,11 +68,7 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
-	c, err := s.watch.hub.Watch(ctx, key)
-	if err != nil {
-		return nil, turns.CannotWatch(ctx, err, ErrClosed)
-	}
-	return c, nil
+	return s.watch.hub.Watch(ctx, key)
 }
 
 // Subscribe reads the key's ownership, or the last act. The hub hears of every

@@ -67,7 +67,10 @@ func (e *Engine) start(c *Call) {
 		a.poll = PollMax
 		c.next = min(renewal.After(e.now, PollMax), a.end)
 	case q.yield:
+		e.watchFirst(c)
 		e.letOthersFirst(c)
+	case e.watchFirst(c): // it asks when hints come, or else without them
+		c.next = min(renewal.After(e.now, PollFirst), a.end)
 	}
 	a.woken = a.woken || q.overdue > 0
 	e.tryAcquire(c)
@@ -217,10 +220,7 @@ func (e *Engine) held(c *Call, held *tenure.HeldError, asked clock.Instant) {
 	freed := max(held.Remaining(), 0) + time.Millisecond + renewal.Spread(PollFirst, 0, 1, e.o.Random())
 	a.due = min(renewal.After(e.now, freed), a.end)
 	c.next = min(renewal.After(e.now, e.pauseOf(c, most)), a.due)
-	if e.o.Watches && q.watch == unwatched && !a.watching {
-		q.watch, a.watching = opening, true
-		e.ready.Watch = append(e.ready.Watch, q.key)
-	}
+	e.askForHints(c)
 	e.tellOverdue(q)
 	e.tryAcquire(c)
 	// A call behind it, with another period, may get the key.

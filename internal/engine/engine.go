@@ -287,6 +287,7 @@ func (a *alarm) ring(e *Engine) {
 	case *attempt:
 		e.resolve(owner)
 	case *queue:
+		owner.contended = owner.contended && owner.yield
 		owner.yield = false
 		e.tidy(owner)
 	case *acts:

@@ -275,6 +275,56 @@ func TestAKeyIsNotPassedOnWhileOthersWait(t *testing.T) {
 	r.leaseOf(c)
 }
 
+// TestAContendedKeyIsWatchedBeforeItIsAskedFor: the store can then put the
+// client into its queue with the first request. If no hints come, the call asks
+// without them. A call that does not wait needs no hints.
+func TestAContendedKeyIsWatchedBeforeItIsAskedFor(t *testing.T) {
+	for _, hints := range []bool{true, false} {
+		r := newRig(t)
+		r.awaited = true
+		r.release(r.granted("a"))
+		r.settle()
+		r.pass(Contended / 2)
+		r.ready.Watch = nil
+		c := r.acquire("a", time.Minute)
+		r.wantQuiet()
+		if !slices.Equal(r.ready.Watch, []string{"a"}) {
+			t.Fatalf("Watch is %q", r.ready.Watch)
+		}
+		if hints {
+			r.e.Hint(r.now, "a", Watched, nil)
+			r.take()
+		} else {
+			r.pass(PollFirst)
+		}
+		r.wantFlight(tenure.Acquire)
+		r.settle()
+		r.release(r.leaseOf(c))
+		r.settle()
+		r.ready.Watch = nil
+		r.pass(Courtesy)
+		r.acquire("a", 0)
+		r.wantFlight(tenure.Acquire)
+		r.settle()
+		if len(r.ready.Watch) > 0 {
+			t.Errorf("Watch is %q for a call that does not wait", r.ready.Watch)
+		}
+	}
+}
+
+// TestAKeyIsNotContendedForLong: later calls ask for the key at once.
+func TestAKeyIsNotContendedForLong(t *testing.T) {
+	r := newRig(t)
+	r.awaited = true
+	r.release(r.granted("a"))
+	r.settle()
+	r.pass(Courtesy + Contended)
+	c := r.acquire("a", time.Minute)
+	r.wantFlight(tenure.Acquire)
+	r.settle()
+	r.leaseOf(c)
+}
+
 func TestASingleTryLearnsWhatTheFirstLearns(t *testing.T) {
 	r := newRig(t)
 	r.another("a")

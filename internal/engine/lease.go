@@ -67,7 +67,8 @@ func (l *Lease) Refused() *Lost { return l.outcome.Lost }
 // Adopted returns a lease that another process was granted. For this client it
 // is over until a call resumes it.
 func Adopted(d tenure.Deed, p renewal.Policy, now clock.Instant) *Lease {
-	return &Lease{Deed: d, policy: p, renewer: renewal.Over(renewal.Expired), Since: now, Lost: &Lost{Loss: renewal.Expired}}
+	const loss = renewal.Expired
+	return &Lease{Deed: d, policy: p, renewer: renewal.Over(loss), Since: now, Lost: &Lost{Loss: loss}}
 }
 
 // newLease begins to keep a grant.

@@ -31,6 +31,10 @@ const (
 // A hint must reach them, and they must ask.
 const Courtesy = time.Millisecond
 
+// Contended is how long a key counts as contended after other clients were
+// seen to wait for it.
+const Contended = time.Second
+
 // maxPassed limits how often in a row a client passes a key on within itself.
 // Then the key is free for as long as a call takes, and other clients can
 // compete. Not every store can tell that they wait.
@@ -44,6 +48,7 @@ type queue struct {
 	holder      *Lease // this client's lease on the key
 	passed      int    // how often in a row the key was passed on
 	yield       bool   // another client waits: the next call lets it go first
+	contended   bool   // other clients have waited a short while ago
 	watch       watch
 	alarm       alarm
 
@@ -213,7 +218,8 @@ func (e *Engine) advanceQueue(q *queue) {
 }
 
 // tidy forgets a queue that nobody needs. A queue that yields is kept for a
-// moment, because the next call must let other clients go first.
+// moment, because the next call must let other clients go first. A contended
+// one is kept for a little longer, because the next call asks for hints first.
 func (e *Engine) tidy(q *queue) {
 	if q.first != nil {
 		return
@@ -224,14 +230,37 @@ func (e *Engine) tidy(q *queue) {
 	}
 	switch {
 	case q.holder != nil || e.queues[q.key] != q:
-	case q.yield:
+	case q.yield || q.contended:
+		kept := Contended
+		if q.yield {
+			kept = Courtesy // and then for Contended
+		}
 		if q.alarm.index == 0 {
-			e.alarms.set(&q.alarm, renewal.After(e.now, Courtesy))
+			e.alarms.set(&q.alarm, renewal.After(e.now, kept))
 		}
 	default:
 		e.alarms.set(&q.alarm, renewal.Never)
 		delete(e.queues, q.key)
 	}
+}
+
+// watchFirst asks for hints about a contended key before a call asks for the
+// key. The store will most likely refuse the call, and puts it into its queue
+// at once if hints come. watchFirst reports whether it asked for hints.
+func (e *Engine) watchFirst(c *Call) bool {
+	return c.acquire.queue.contended && e.now < c.acquire.end && e.askForHints(c)
+}
+
+// askForHints asks for hints about a call's key, once, if the store gives any.
+// It reports whether it did.
+func (e *Engine) askForHints(c *Call) bool {
+	a := &c.acquire
+	if !e.o.Watches || a.queue.watch != unwatched || a.watching {
+		return false
+	}
+	a.queue.watch, a.watching = opening, true
+	e.ready.Watch = append(e.ready.Watch, a.queue.key)
+	return true
 }
 
 // standBy lets a call behind the head wait for its turn. When its WaitFor ends,

@@ -98,6 +98,7 @@ func (e *Engine) released(c *Call) {
 	l, err := c.Lease, c.Reply.Answer.Err
 	if q := e.queues[l.Key]; q != nil {
 		q.yield = c.Reply.Answer.Awaited
+		q.contended = q.yield
 	}
 	if err == nil {
 		e.event(Event{

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/store"
 )
 
 const (
@@ -55,6 +57,9 @@ type Hub struct {
 	// left. A store that had the key often waits for it again soon. It may be
 	// 0. Change it only before the first Watch.
 	Kept time.Duration
+	// Closed is the error of Watch and Listen once the hub has ended; default
+	// ErrEnded. Change it only before the first Watch.
+	Closed error
 
 	driver Driver
 	queuer Queuer // nil if the server keeps no queues
@@ -83,30 +88,44 @@ type entry struct {
 
 // NewHub makes a hub.
 func NewHub(d Driver) *Hub {
-	h := &Hub{driver: d, clk: clock.System(), Kept: keptFor, keys: map[string]*entry{}}
+	h := &Hub{driver: d, clk: clock.System(), Kept: keptFor, Closed: ErrEnded, keys: map[string]*entry{}}
 	h.queuer, _ = d.(Queuer)
 	return h
 }
 
 // Watch returns a channel that receives when the key may be free. From when
 // Watch returns, no message is missed. The channel is closed when ctx ends, or
-// when no more hints come.
+// when no more hints come. Errors match [store.ErrUnknown].
 func (h *Hub) Watch(ctx context.Context, key string) (<-chan struct{}, error) {
 	_, c, err := h.watch(ctx, key, h.queuer == nil)
-	return c, err
+	return c, h.explain(ctx, err)
+}
+
+// explain makes an error ready for the caller of a store.
+func (h *Hub) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		err = wait.Ended(ctx)
+	case errors.Is(err, ErrEnded):
+		err = h.Closed
+	}
+	return store.Unknown(err)
 }
 
 // Listen returns a channel of the keys on which operators have acted, as Acted
-// tells them. topic is the name to subscribe to.
+// tells them. topic is the name to subscribe to. Errors match
+// [store.ErrUnknown].
 func (h *Hub) Listen(ctx context.Context, topic string) (<-chan string, error) {
 	e, _, err := h.watch(ctx, topic, true)
 	if err != nil {
-		return nil, err
+		return nil, h.explain(ctx, err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.keys[topic] != e {
-		return nil, errBroke
+		return nil, store.Unknown(errBroke)
 	}
 	return e.acts.Listen(ctx), nil
 }

@@ -188,6 +188,9 @@ var Mutants = []*Mutant{
 		patch("engine/queue.go", "if q.yield || q.passed == maxPassed {", "if q.yield {"),
 	inEngine("no-yielding", "a key is passed on while others wait").byTest("TestAKeyIsNotPassedOnWhileOthersWait").
 		patch("engine/release.go", "q.yield = c.Reply.Answer.Awaited", "q.yield = false"),
+	inEngine("watches-late", "a contended key is asked for before hints about it come").
+		byTest("TestAContendedKeyIsWatchedBeforeItIsAskedFor").
+		patch("engine/queue.go", "c.acquire.queue.contended && e.now < c.acquire.end", "false"),
 	inEngine("takes-the-too-old", "a grant that is too old is answered as a lease").
 		byTest("TestAGrantThatIsTooOldGivesNoAuthority").
 		patch("engine/acquire.go", "if e.now >= deadline.Add(-c.Policy.Notice) {", "if false {"),

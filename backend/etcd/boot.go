@@ -1,3 +1,5 @@
+//go:build !darwin
+
 package etcd
 
 import (
@@ -5,7 +7,8 @@ import (
 	"strings"
 )
 
-// bootName returns the kernel's name for this boot.
+// bootName returns the kernel's name for this boot. It returns "" on systems
+// other than Linux, which give boots no name.
 func bootName() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
