@@ -26,6 +26,8 @@ func TestALeaseTakenByAnOperatorEndsAtOnce(t *testing.T) {
 		t.Fatalf("Watch is %q", r.ready.Watch)
 	}
 	r.e.Hint(r.now, Acts, Watched, nil)
+	r.take()
+	r.settle() // the engine asks once when hints begin
 	r.apply([]tenure.Request{{
 		Verb: tenure.Revoke, Key: "a", Secret: r.e.o.NewSecret(), Actor: "op", Note: "x",
 	}}, r.now)
