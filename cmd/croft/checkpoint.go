@@ -38,6 +38,10 @@ deadline. With --from the only argument is the lease.
 			if err != nil {
 				return err
 			}
+			if _, err := cli.ParseLease(string(data)); err == nil {
+				return cli.Invalid("checkpoint: this is a lease, whose secret everybody could read there; write the " +
+					"state first, and then the lease as @FILE or -")
+			}
 			return a.checkpoint(c.Context(), data, lease)
 		},
 	}
@@ -66,6 +70,10 @@ func (a *app) checkpoint(ctx context.Context, data []byte, args []string) error 
 			Key: rec.Key, Token: rec.Token, Checkpoint: []byte(rec.Checkpoint), ProgressAt: cli.When(rec.ProgressAt),
 			Deadline: cli.When(rec.Deadline),
 		})
+		return nil
+	}
+	if len(data) == 0 {
+		a.Confirm("%s: cleared the checkpoint", cli.Word(rec.Key))
 		return nil
 	}
 	a.Confirm("%s: saved %s", cli.Word(rec.Key), cli.BytesText(int64(len(data))))

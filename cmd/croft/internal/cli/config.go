@@ -33,10 +33,11 @@ const (
 	FromDefault = "default"
 )
 
-// SystemConfig is the file that holds for all users of the machine.
+// SystemConfig is the file that holds for all users of the machine, or "".
+// Windows has none: ordinary users can make folders in ProgramData.
 var SystemConfig = func() string {
 	if runtime.GOOS == "windows" {
-		return filepath.Join(cmp.Or(os.Getenv("ProgramData"), `C:\ProgramData`), "croft", configName)
+		return ""
 	}
 	return "/etc/croft/" + configName
 }
@@ -91,7 +92,7 @@ func (a *App) Config() (*Config, error) {
 		}
 		for _, l := range loaded.Looked {
 			if l.Why != "" {
-				fmt.Fprintf(a.Stderr, "croft: ignored %s: %s\n", Line(l.Path), l.Why)
+				fmt.Fprintf(a.Stderr, "croft: ignored %s: %s\n", Line(l.Path), Line(l.Why))
 			}
 		}
 	})
@@ -137,6 +138,9 @@ func (a *App) loadConfig() (*Config, error) {
 	switch {
 	case named == noConfig:
 		return c, nil
+	case origin == EnvConfig && named != "" && !filepath.IsAbs(named):
+		return nil, Invalid("%s=%s: write the absolute path, because each program has a working directory of its own",
+			EnvConfig, Word(named))
 	case named != "":
 		if err := c.readNamed(named, origin); err != nil {
 			return nil, err
@@ -200,21 +204,8 @@ func (c *Config) readOwn(path, kind string) error {
 	if err != nil {
 		return refusedFile(path, err)
 	}
-	folder, err := os.Stat(filepath.Dir(path))
-	if err != nil {
+	if err := cmp.Or(changeable(path, info), replaceable(path)); err != nil {
 		return refusedFile(path, err)
-	}
-	for _, checked := range []struct {
-		path string
-		fs.FileInfo
-	}{{path, info}, {filepath.Dir(path), folder}} {
-		name := Word(checked.path)
-		if owner := foreign(checked.FileInfo); owner != "" {
-			return refusedFile(path, fmt.Errorf("%s belongs to %s; it must belong to you or to root", name, owner))
-		}
-		if others := writers(checked.FileInfo); others != "" {
-			return refusedFile(path, fmt.Errorf("%s may write to %s; run chmod go-w %s", others, name, name))
-		}
 	}
 	f := &configFile{path: path, kind: kind, secret: secret(info)}
 	if err := f.parse(text); err != nil {
@@ -222,6 +213,49 @@ func (c *Config) readOwn(path, kind string) error {
 	}
 	looked.State = "read"
 	c.files = append(c.files, f)
+	return nil
+}
+
+// changeable returns an error if somebody else can change a file or folder.
+func changeable(path string, info fs.FileInfo) error {
+	name := Word(path)
+	if owner := foreign(info); owner != "" {
+		return fmt.Errorf("%s belongs to %s; it must belong to you or to root", name, owner)
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return nil // its owner alone can change a link
+	}
+	if others := writers(info); others != "" {
+		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, name, name)
+	}
+	return nil
+}
+
+// replaceable returns an error if somebody else can put another file in the
+// place of this one: in a folder above it, or above the file that a link leads
+// to. A sticky folder like /tmp is allowed above the first one.
+func replaceable(path string) error {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for _, way := range []string{path, resolved} {
+		first := filepath.Dir(way)
+		for at := first; ; at = filepath.Dir(at) {
+			info, err := os.Lstat(at)
+			if err != nil {
+				return err
+			}
+			if at == first || info.Mode()&fs.ModeSticky == 0 {
+				if err := changeable(at, info); err != nil {
+					return err
+				}
+			}
+			if at == filepath.Dir(at) {
+				break
+			}
+		}
+	}
 	return nil
 }
 

@@ -227,7 +227,7 @@ func (f *configFile) setPlaces(what string, line int, value *unstable.Node) erro
 		case what == "trust" && IsURL(p.Value):
 			return f.wrong(line, "trust names folders of this machine, and %q is a URL", registry.Redact(p.Value))
 		case !IsURL(p.Value) && !filepath.IsAbs(p.Value) && !strings.HasPrefix(p.Value, "~/"):
-			return f.wrong(line, "%s: %q: write the absolute path", what, p.Value)
+			return f.wrong(line, "%s: write an absolute path or a URL", what) // the value may hold a password
 		}
 	}
 	if what == "raise" {

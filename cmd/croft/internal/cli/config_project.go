@@ -139,17 +139,30 @@ func (p *project) check(f *configFile, trusted bool) error {
 		return named("stores."+name, f.stores[name].From)
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(f.keys)) {
-		if d := f.keys[prefix]; d.guards != nil && len(d.guards.Value) > 0 {
-			return named(dotted([]string{"keys", prefix, "guards"}), d.guards.From)
+		guards := f.keys[prefix].guards
+		if guards == nil {
+			continue
 		}
+		what := dotted([]string{"keys", prefix, "guards"})
+		if len(guards.Value) == 0 {
+			return Invalid("configuration %s: %s takes your own guards away; %s",
+				guards.From.Where, what, p.howToTrust(f.path))
+		}
+		return named(what, guards.From)
 	}
 	return nil
 }
 
-// howToTrust says what to do if the user trusts the project.
+// howToTrust says what to do if the user trusts the project, and if not.
 func (p *project) howToTrust(path string) string {
+	instead := noConfig
+	if own := p.ownFile(); filepath.IsAbs(own) {
+		if _, err := os.Stat(own); err == nil {
+			instead = Word(own) // with none, the user's own settings would not count either
+		}
+	}
 	return fmt.Sprintf("if you trust it, put trust = [%q] into %s, else give --config %s",
-		filepath.Dir(path), p.ownFile(), noConfig)
+		filepath.Dir(path), p.ownFile(), instead)
 }
 
 // ownFile is where the user's own settings go.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,4 +125,42 @@ func FuzzConfigFile(f *testing.F) {
 			t.Errorf("%q: no line in %v", text, err)
 		}
 	})
+}
+
+// TestAConfigBelowAFolderOfOthersIsNotRead: others could put another file in
+// its place, in a folder above it or on the way of a link.
+func TestAConfigBelowAFolderOfOthersIsNotRead(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("owners are not checked there")
+	}
+	mkdir := func(path string, mode os.FileMode) string {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil { // whatever the umask is
+			t.Fatal(err)
+		}
+		return path
+	}
+	write := func(folder string) string {
+		path := filepath.Join(mkdir(folder, 0o755), configName)
+		if err := os.WriteFile(path, []byte("store = \"/srv/leases\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	home := t.TempDir()
+	good := write(filepath.Join(home, "good", "croft"))
+	open := write(filepath.Join(mkdir(filepath.Join(home, "open"), 0o777), "croft"))
+	link := filepath.Join(mkdir(filepath.Join(home, "linked"), 0o755), configName)
+	if err := os.Symlink(open, link); err != nil {
+		t.Fatal(err)
+	}
+	sticky := write(filepath.Join(mkdir(filepath.Join(home, "sticky"), 0o777|os.ModeSticky), "croft"))
+	for path, want := range map[string]bool{good: true, sticky: true, open: false, link: false} {
+		var c Config
+		if err := c.readOwn(path, fromUser); (err == nil) != want || want != (len(c.files) == 1) {
+			t.Errorf("%s: read %d files, %v", path, len(c.files), err)
+		}
+	}
 }
