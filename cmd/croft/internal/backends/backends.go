@@ -16,7 +16,7 @@ import (
 // optional are the backends that a build tag can leave out.
 var optional = []string{"etcd", "gcs", "postgres", "redis", "s3", "sqlite"}
 
-// in has the backends of this croft. The files of the optional ones add theirs.
+// in has the backends of this croft. The file of an optional one calls has.
 var in = []string{"dir", "file"}
 
 // Schemas returns the tables of the engines whose users may create them by
@@ -28,6 +28,9 @@ func init() {
 		registry.LeaveOut(name, advice(name))
 	}
 }
+
+// has adds a backend to those of this croft.
+func has(name string) { in = append(in, name) }
 
 // In lists the backends of this croft, sorted.
 func In() []string { return slices.Sorted(slices.Values(in)) }

@@ -4,4 +4,4 @@ package backends
 
 import _ "github.com/croft-dev/croft/backend/etcd"
 
-func init() { in = append(in, "etcd") }
+func init() { has("etcd") }

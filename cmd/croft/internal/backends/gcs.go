@@ -4,4 +4,4 @@ package backends
 
 import _ "github.com/croft-dev/croft/backend/gcs"
 
-func init() { in = append(in, "gcs") }
+func init() { has("gcs") }

@@ -4,6 +4,6 @@ package backends
 
 import "github.com/croft-dev/croft/backend/postgres"
 
-func init() { in = append(in, "postgres") }
+func init() { has("postgres") }
 
 func init() { Schemas["postgres"] = postgres.Schema }

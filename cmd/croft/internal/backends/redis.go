@@ -10,7 +10,7 @@ import (
 	_ "github.com/croft-dev/croft/backend/redis"
 )
 
-func init() { in = append(in, "redis") }
+func init() { has("redis") }
 
 // The Redis client logs every failed try. Croft reports a failure itself, once,
 // when the outcome is known.

@@ -4,4 +4,4 @@ package backends
 
 import _ "github.com/croft-dev/croft/backend/s3"
 
-func init() { in = append(in, "s3") }
+func init() { has("s3") }

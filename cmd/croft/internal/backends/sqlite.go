@@ -4,6 +4,6 @@ package backends
 
 import "github.com/croft-dev/croft/backend/sqlite"
 
-func init() { in = append(in, "sqlite") }
+func init() { has("sqlite") }
 
 func init() { Schemas["sqlite"] = sqlite.Schema }
