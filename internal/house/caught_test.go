@@ -123,6 +123,8 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a room without a line in the plan", "attic/x.go", imports("attic", "os"), `no room "attic"`},
 		{"a package without a comment", "fence/mark.go", "package fence\n", "fence: no package comment"},
 		{"a package commented in its test alone", "store/cas/cas_test.go", imports("cas", "os"), "store/cas: no package comment"},
+		{"a goroutine without a state model", "guard/go.go", imports("guard", "os") + "func f() { go f() }\n", "guard/go.go:7: starts a goroutine"},
+		{"a group's goroutine without a state model", "guard/go.go", imports("guard", "sync") + "func f(g sync.WaitGroup) { g.Go(f) }\n", "guard/go.go:7: starts a goroutine"},
 		{"a long file", "guard/long.go", imports("guard", "os") + long, "guard/long.go: 507 lines"},
 		{"a file named after nothing", "guard/util_linux.go", imports("guard", "os"), "guard/util_linux.go: a name for everything"},
 		{"a test named after nothing", "guard/helpers_test.go", imports("guard", "os"), "guard/helpers_test.go: a name for everything"},

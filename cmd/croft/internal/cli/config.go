@@ -53,7 +53,7 @@ func userConfig() string {
 	return filepath.Join(home, ".config", "croft", configName)
 }
 
-// LookedFile is a place where croft has looked for a configuration file.
+// LookedFile is a path at which croft has looked for a configuration file.
 type LookedFile struct {
 	Path  string `json:"path"`
 	Kind  string `json:"kind"`

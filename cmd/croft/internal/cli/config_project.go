@@ -115,14 +115,14 @@ func (p *project) trusts(dir string) bool {
 
 // check refuses settings that do not belong into a project's file.
 func (p *project) check(f *configFile, trusted bool) error {
-	for _, places := range [][]Setting[string]{f.raise, f.trust} {
-		if len(places) > 0 {
+	for _, list := range [][]Setting[string]{f.raise, f.trust} {
+		if len(list) > 0 {
 			what := "trust"
 			if len(f.raise) > 0 {
 				what = "raise"
 			}
 			return Invalid("configuration %s: a project cannot say %s, because its author may be another; move the "+
-				"line to %s", places[0].From.Where, what, p.ownFile())
+				"line to %s", list[0].From.Where, what, p.ownFile())
 		}
 	}
 	if trusted {
