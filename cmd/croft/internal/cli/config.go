@@ -226,7 +226,7 @@ func changeable(path string, info fs.FileInfo) error {
 		return nil // its owner alone can change a link
 	}
 	if others := writers(info); others != "" {
-		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, name, name)
+		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, name, Pasted(path))
 	}
 	return nil
 }

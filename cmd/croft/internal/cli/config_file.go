@@ -283,7 +283,7 @@ func (f *configFile) checkSecret(what string, line int, text string) error {
 		return nil
 	}
 	return f.wrong(line, "%s has a password, and others can read the file; run chmod 600 %s, or leave the password out",
-		what, Word(f.path))
+		what, Pasted(f.path))
 }
 
 // duration reads a duration. The word "once" is a period, as --once is.

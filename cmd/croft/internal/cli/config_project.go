@@ -75,7 +75,7 @@ func (p *project) read(path string) (*configFile, error) {
 		return nil, refusedFile(path, fmt.Errorf("it belongs to %s, who could choose your store; %s", owner,
 			p.howToTrust(path)))
 	case others == "everybody", others != "" && !trusted:
-		return nil, refusedFile(path, fmt.Errorf("%s may write to it; run chmod go-w %s", others, Word(path)))
+		return nil, refusedFile(path, fmt.Errorf("%s may write to it; run chmod go-w %s", others, Pasted(path)))
 	}
 	f := &configFile{path: path, kind: fromProject, secret: secret(info)}
 	if err := f.parse(text); err != nil {
@@ -158,7 +158,7 @@ func (p *project) howToTrust(path string) string {
 	instead := noConfig
 	if own := p.ownFile(); filepath.IsAbs(own) {
 		if _, err := os.Stat(own); err == nil {
-			instead = Word(own) // with none, the user's own settings would not count either
+			instead = Pasted(own) // with none, the user's own settings would not count either
 		}
 	}
 	return fmt.Sprintf("if you trust it, put trust = [%q] into %s, else give --config %s",
