@@ -143,6 +143,8 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a job that may write", ".github/workflows/tea.yml", readOnly + "jobs:\n  tea:\n    permissions:\n      contents: write\n", "tea.yml does not limit its token"},
 		{"a job that may write, in braces", ".github/workflows/tea.yml", readOnly + "jobs: {tea: {\"permissions\": write-all}}\n", "tea.yml does not limit its token"},
 		{"a workflow for changes of strangers", ".github/workflows/tea.yml", readOnly + "on: pull_request_target\n", "tea.yml runs on pull_request_target"},
+		{"an expression in a script", ".github/workflows/tea.yml", readOnly + "  - run: echo ${{ github.head_ref }}\n", "tea.yml writes ${{ github }} into a script"},
+		{"an expression in a script of several lines", ".github/workflows/tea.yml", readOnly + "  - run: |\n      echo '${{ github.head_ref }}'\n", "tea.yml writes ${{ github }} into a script"},
 		{"a module that Dependabot does not watch", "tools/tea/go.mod", "module tea\n", "the Go module in /tools/tea is not in"},
 		{"a README that names no target in a block", "README.md", sound["README.md"] + "```\nmake coffee\n```", "names `make coffee`"},
 	}
