@@ -30,4 +30,23 @@
 // A question to a store has three possible answers. It is so; it is not so
 // ([ErrHeld], [ErrNotOwned]); or it is not known ([ErrUnknown]). An unknown
 // answer gives no authority: do not act as if you held the lease.
+//
+// # Goroutines and locks
+//
+// One state machine without I/O makes all decisions of a client
+// (internal/engine). The client's mutex protects it, and everything that
+// callers and goroutines share. A goroutine that has news locks the client,
+// tells the engine, takes the work that the engine wants done, and unlocks.
+// Then it does the work. So no lock is held during a call of the store, of a
+// guard or of an observer.
+//
+//   - A caller waits on its own goroutine. If the store answers quickly and
+//     nothing else is in flight, the caller also makes the store's call.
+//   - Other goroutines exist only as long as they are needed: one for a batch
+//     in flight, one for each watch, and some that read the records of stalled
+//     leases.
+//   - A timer tells the engine when time has passed: see internal/clock.
+//   - A call that acts on several keys or guards has a goroutine for each, and
+//     waits for all of them.
+//   - Close waits until no goroutine and no call of the store is left.
 package croft

@@ -16,21 +16,14 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// This file runs the engine on a real store. All decisions are made by
-// internal/engine, a state machine without I/O.
+// This file runs the engine on a real store. The package comment says which
+// goroutines there are, and what the client's mutex protects.
 //
-// The client's mutex protects the engine, and everything that callers and
-// goroutines share. A goroutine that has news calls lock, tells the engine, and
-// calls unlock. unlock returns the work that the engine wants done, and do
-// carries it out without the lock. So no lock is held during a call of the
-// store, of a guard or of an observer.
-//
-// A caller waits in await, on its own goroutine. If the store answers quickly
-// and nothing else is in flight, the caller also makes the store's call. Other
-// goroutines exist only as long as they are needed: one per batch in flight,
-// one per watch, and some to read the records of stalled leases. The alarm
-// calls tick when the engine wants it. busy counts these goroutines and the
-// calls of the store. Close waits until it is zero, and for the alarm.
+// A goroutine that has news calls lock, tells the engine, and calls unlock.
+// unlock returns the work that the engine wants done, and do carries it out. A
+// caller waits in await. The alarm calls tick when the engine wants it. busy
+// counts the goroutines and the calls of the store. Close waits until it is
+// zero, and for the alarm.
 
 const (
 	// promptWithin is how fast a store must answer for callers to call it on

@@ -58,4 +58,11 @@
 //
 // The listener's mutex protects the set of waiters. It is never held while the
 // server is asked, because claims look there.
+//
+// # Goroutines
+//
+// Each listening connection has one goroutine, which ends with it. Closing the
+// store or the ledger waits for it. A call whose batch met locked rows asks for
+// up to four of them at the same time, with a goroutine for each, and waits for
+// all. The server's row locks alone order different clients.
 package postgres

@@ -35,7 +35,7 @@ type drama struct {
 	leases  *mem.Store
 	own     *mem.Store // the store of the proxy's own leases
 	service *http.Server
-	line    *pipes
+	network *pipes
 	marks   memoryMarks
 	flaw    flaw
 
@@ -83,12 +83,12 @@ func play(t *testing.T, admit bool, broken flaw, story []move) (found error) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		d := &drama{
-			t: t, admit: admit, flaw: broken, leases: mem.New(nil), line: newPipes(),
+			t: t, admit: admit, flaw: broken, leases: mem.New(nil), network: newPipes(),
 			// The proxy's own client counts real time, which stands still here.
 			own: mem.New(&mem.Options{Now: func() time.Time { return start }}),
 		}
 		d.service = &http.Server{Handler: http.HandlerFunc(d.serve)}
-		go func() { _ = d.service.Serve(d.line) }()
+		go func() { _ = d.service.Serve(d.network) }()
 		d.begin()
 		d.apply(tenure.Acquire, "ann")
 		synctest.Wait() // the follower listens now
@@ -125,7 +125,7 @@ func (d *drama) begin() {
 	}
 	p.gate.clk = clock.NewProcess()
 	p.writes.Transport.(*forwarder).base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := d.line.dial(ctx)
+		conn, err := d.network.dial(ctx)
 		return &guardedConn{Conn: conn, exchange: ctx.Value(exchangeKey).(*exchange)}, err
 	}
 	d.proxy = p

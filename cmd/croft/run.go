@@ -67,17 +67,7 @@ say. The last line on stderr, and --status-file, tell them apart.`,
   croft run train --stall-after 10m --max-hold 6h -- ./train      # which calls "croft report" as it goes
   croft run migrate --wait 10m -- ./migrate                       # wait for the holder instead of leaving
   croft run scrape --slots 3 --wait 1h -- ./scrape                # at most three at the same time`,
-		Args: func(c *cobra.Command, args []string) error {
-			switch at := c.ArgsLenAtDash(); {
-			case len(args) == 0 || at == 0:
-				return errors.New("missing argument: KEY")
-			case at > 1 || (at < 0 && len(args) > 1):
-				return errors.New("put -- between the key and the command: croft run KEY -- COMMAND")
-			case len(args) == 1:
-				return errors.New("missing command: croft run KEY -- COMMAND")
-			}
-			return nil
-		},
+		Args:              cli.TakesCommand("KEY"),
 		ValidArgsFunction: a.CompleteKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.graceGiven, o.waitGiven, o.heldGiven = c.Flags().Changed("grace"), c.Flags().Changed("wait"),

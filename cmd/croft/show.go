@@ -20,7 +20,8 @@ func (a *app) showCommand() *cobra.Command {
 		GroupID: cli.GroupLook,
 		Short:   "Show everything the store knows of one key",
 		Long: `Show everything the store knows of one key. In JSON the checkpoint is in base64.
---raw checkpoint prints it as it is, and nothing if there is none.`,
+--raw checkpoint prints it as it is, and nothing if there is none. On a terminal
+it escapes unprintable characters.`,
 		Example: `  croft show reports/daily
   croft show reports/daily --json | jq .deadline
   croft show reports/daily --raw checkpoint`,
@@ -46,7 +47,7 @@ func (a *app) show(ctx context.Context, key string, raw bool) error {
 		return err
 	}
 	if raw {
-		_, _ = a.Stdout.Write([]byte(rec.Checkpoint)) // the sink remembers a failed write
+		a.PrintRaw([]byte(rec.Checkpoint))
 		return nil
 	}
 	if a.JSON {

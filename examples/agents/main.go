@@ -9,7 +9,8 @@
 // afterwards.
 //
 // The file agents.go has the agents, newsroom.go has the webhook that hears of
-// every report, and main.go tells the story.
+// every report, and main.go tells the story. Reconciler and dispatcher run in a
+// goroutine each, until the story is over.
 package main
 
 import (

@@ -123,6 +123,8 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a room without a line in the plan", "attic/x.go", imports("attic", "os"), `no room "attic"`},
 		{"a package without a comment", "fence/mark.go", "package fence\n", "fence: no package comment"},
 		{"a package commented in its test alone", "store/cas/cas_test.go", imports("cas", "os"), "store/cas: no package comment"},
+		{"a goroutine without a state model", "guard/go.go", imports("guard", "os") + "func f() { go f() }\n", "guard/go.go:7: starts a goroutine"},
+		{"a group's goroutine without a state model", "guard/go.go", imports("guard", "sync") + "func f(g sync.WaitGroup) { g.Go(f) }\n", "guard/go.go:7: starts a goroutine"},
 		{"a long file", "guard/long.go", imports("guard", "os") + long, "guard/long.go: 507 lines"},
 		{"a file named after nothing", "guard/util_linux.go", imports("guard", "os"), "guard/util_linux.go: a name for everything"},
 		{"a test named after nothing", "guard/helpers_test.go", imports("guard", "os"), "guard/helpers_test.go: a name for everything"},
@@ -141,6 +143,8 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a job that may write", ".github/workflows/tea.yml", readOnly + "jobs:\n  tea:\n    permissions:\n      contents: write\n", "tea.yml does not limit its token"},
 		{"a job that may write, in braces", ".github/workflows/tea.yml", readOnly + "jobs: {tea: {\"permissions\": write-all}}\n", "tea.yml does not limit its token"},
 		{"a workflow for changes of strangers", ".github/workflows/tea.yml", readOnly + "on: pull_request_target\n", "tea.yml runs on pull_request_target"},
+		{"an expression in a script", ".github/workflows/tea.yml", readOnly + "  - run: echo ${{ github.head_ref }}\n", "tea.yml writes ${{ github }} into a script"},
+		{"an expression in a script of several lines", ".github/workflows/tea.yml", readOnly + "  - run: |\n      echo '${{ github.head_ref }}'\n", "tea.yml writes ${{ github }} into a script"},
 		{"a module that Dependabot does not watch", "tools/tea/go.mod", "module tea\n", "the Go module in /tools/tea is not in"},
 		{"a README that names no target in a block", "README.md", sound["README.md"] + "```\nmake coffee\n```", "names `make coffee`"},
 	}

@@ -22,8 +22,21 @@ var empty = []string{"util", "utils", "common", "helper", "helpers", "types", "m
 func missingComments(t *tree) []string {
 	var found []string
 	for _, p := range t.packages {
-		if !p.documented {
+		if p.says == "" {
 			found = append(found, p.dir+": no package comment; say in one what the package is for")
+		}
+	}
+	return found
+}
+
+// missingStates reports packages that start goroutines, and whose package
+// comment does not tell which.
+func missingStates(t *tree) []string {
+	var found []string
+	for _, p := range t.packages {
+		if p.starts != "" && !strings.Contains(strings.ToLower(p.says), "goroutine") {
+			found = append(found, p.starts+": starts a goroutine; tell in the package comment which goroutines there are, "+
+				"what they share and when they end, as internal/supervise/doc.go does")
 		}
 	}
 	return found

@@ -70,6 +70,7 @@ func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 var goLaws = map[string]func(*tree) []string{
 	"imports follow the plan":           brokenPlan,
 	"every package says what it is for": missingComments,
+	"goroutines have a state model":     missingStates,
 	"no file has become two":            longFiles,
 	"names say what is inside":          emptyNames,
 }

@@ -13,12 +13,15 @@ var (
 	pinnedAction  = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
 	anyRights     = regexp.MustCompile(`\bpermissions["']?\s*:`)
 	readsOnly     = regexp.MustCompile(`(?m)^permissions:\n  contents: read\n(?:\S|\n|$)`)
+	expression    = regexp.MustCompile(`(?m)^(.*?)\$\{\{\s*(\w+)`)
+	settingOnly   = regexp.MustCompile(`^\s*-?\s*[\w-]+:(?:\s|$)`)
 	watchedModule = regexp.MustCompile(`(?m)^\s*- (/\S*)$`)
 )
 
 // looseSupply reports workflows that run code which may change under its name,
-// that have more rights than to read, or that give secrets to changes of
-// strangers. It also reports Go modules that Dependabot does not watch.
+// that have more rights than to read, that give secrets to changes of
+// strangers, or that write expressions into scripts. It also reports Go modules
+// that Dependabot does not watch.
 //
 // It does not parse YAML, so it accepts only the plain form of each setting: an
 // action without quotes, and one block of rights for all jobs of a workflow.
@@ -41,6 +44,13 @@ func looseSupply(top string) ([]string, error) {
 		}
 		if !readsOnly.Match(text) || len(anyRights.FindAll(text, -1)) != 1 {
 			found = append(found, name+" does not limit its token; give it permissions: contents: read, and no more")
+		}
+		for _, m := range expression.FindAllSubmatch(text, -1) {
+			before, what := string(m[1]), string(m[2])
+			if what != "hashFiles" && (!settingOnly.MatchString(before) || strings.Contains(before, "run:")) {
+				found = append(found, name+" writes ${{ "+what+" }} into a script, where a name of a stranger's branch could run; "+
+					"give it to the script by env")
+			}
 		}
 		if strings.Contains(string(text), "pull_request_target") {
 			found = append(found, name+" runs on pull_request_target, where changes of strangers meet the repository's secrets; use pull_request")

@@ -25,9 +25,10 @@ type tree struct {
 
 // pkg is one folder with Go files.
 type pkg struct {
-	dir        string     // relative to the top, with slashes; "." is the top
-	imports    []imported // of non-test files
-	documented bool
+	dir     string     // relative to the top, with slashes; "." is the top
+	imports []imported // of non-test files
+	says    string     // the package comment
+	starts  string     // where it starts a goroutine outside of tests, or ""
 }
 
 // imported is one import and its position.
@@ -87,9 +88,9 @@ func (t *tree) read(name string) error {
 		return err
 	}
 	positions := token.NewFileSet()
-	parsed, err := parser.ParseFile(positions, name, src, parser.ImportsOnly|parser.ParseComments)
+	parsed, err := parser.ParseFile(positions, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return fmt.Errorf("reading the imports of %s: %w", name, err)
+		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	test := strings.HasSuffix(name, "_test.go")
 	t.files = append(t.files, goFile{name: name, lines: bytes.Count(src, []byte("\n")), test: test, generated: ast.IsGenerated(parsed)})
@@ -103,7 +104,10 @@ func (t *tree) read(name string) error {
 	if test {
 		return nil
 	}
-	p.documented = p.documented || parsed.Doc.Text() != ""
+	p.says += parsed.Doc.Text()
+	if at := startOf(parsed); at.IsValid() && p.starts == "" {
+		p.starts = fmt.Sprintf("%s:%d", name, positions.Position(at).Line)
+	}
 	for _, spec := range parsed.Imports {
 		imports, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
@@ -113,6 +117,22 @@ func (t *tree) read(name string) error {
 		p.imports = append(p.imports, imported{path: imports, at: fmt.Sprintf("%s:%d", at.Filename, at.Line)})
 	}
 	return nil
+}
+
+// startOf returns the position at which a file starts its first goroutine: by a
+// go statement, or by the method Go of a group.
+func startOf(file *ast.File) token.Pos {
+	for n := range ast.Preorder(file) {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			return n.Pos()
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Go" && len(n.Args) == 1 {
+				return n.Pos()
+			}
+		}
+	}
+	return token.NoPos
 }
 
 // tracked returns the files under version control, which others get to see.

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 
 // variant is a broken variant, and whether a check found it.
 type variant struct {
-	Part   string `json:"place"`   // the broken part: the law, a store, a client
+	Part   string `json:"part"`    // the broken part: the law, a store, a client
 	Name   string `json:"variant"` // its name
 	Says   string `json:"says,omitempty"`
 	By     string `json:"killed_by,omitempty"` // the check that found it, "" if none did
@@ -88,7 +88,7 @@ func simulated(ctx context.Context, p *page) (all []variant, err error) {
 	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
 		var f struct {
 			Mutant, Says, By string
-			Part             string `json:"place"`
+			Part             string `json:"part"`
 			Killed           bool
 			Seed             uint64
 			Seeds            int

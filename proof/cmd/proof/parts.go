@@ -130,7 +130,7 @@ func (p *program) simulate(ctx context.Context) error {
 func (p *program) variants(ctx context.Context) error {
 	type variant struct {
 		Variant, Says, Again string
-		Part                 string `json:"place"`
+		Part                 string `json:"part"`
 		Killed               bool
 	}
 	return objects(p.command(ctx, "variants", filepath.Join(p.bin, "mutants"), "-json"), func(got variant) {

@@ -16,7 +16,7 @@ import (
 // finding says whether a mutant was found, and how.
 type finding struct {
 	Mutant  string        `json:"mutant"`
-	Part    string        `json:"place"` // scripts read the old name
+	Part    string        `json:"part"`
 	Says    string        `json:"says"`
 	Profile string        `json:"profile,omitempty"`
 	Killed  bool          `json:"killed"` // by a law it should break, or by its test

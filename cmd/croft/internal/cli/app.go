@@ -72,3 +72,20 @@ func Takes(names ...string) cobra.PositionalArgs {
 		return nil
 	}
 }
+
+// TakesCommand checks the arguments of a command that runs another: one
+// argument, and the command after --.
+func TakesCommand(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		usage := fmt.Sprintf("%s %s -- COMMAND", c.CommandPath(), name)
+		switch at := c.ArgsLenAtDash(); {
+		case len(args) == 0 || at == 0:
+			return fmt.Errorf("missing argument: %s", name)
+		case at > 1 || (at < 0 && len(args) > 1):
+			return fmt.Errorf("put -- between the %s and the command: %s", strings.ToLower(name), usage)
+		case len(args) == 1:
+			return fmt.Errorf("missing command: %s", usage)
+		}
+		return nil
+	}
+}

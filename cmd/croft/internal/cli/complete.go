@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -55,13 +57,23 @@ func (a *App) keys(ctx context.Context, begun string) []string {
 		if err != nil || len(keys) == CompletionKeys {
 			break
 		}
-		if Word(rec.Key) != rec.Key {
-			continue // quoted, it is another word to the shell
+		if !Completable(rec.Key) {
+			continue
 		}
 		state, _ := StateOf(rec, now)
 		keys = append(keys, cobra.CompletionWithDesc(rec.Key, state+" "+Line(rec.Owner)))
 	}
 	return keys
+}
+
+// Completable reports whether a word from a store may be offered to a shell: it
+// has only letters, digits and marks that mean nothing to any shell. At the
+// next TAB a shell evaluates the words on its line, and a neighbour may have
+// chosen them.
+func Completable(word string) bool {
+	return word != "" && word[0] != '-' && !strings.ContainsFunc(word, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-+:@%,=", r)
+	})
 }
 
 // CompleteLease completes the first character of a lease: @FILE, or -. Shells

@@ -53,7 +53,7 @@ func userConfig() string {
 	return filepath.Join(home, ".config", "croft", configName)
 }
 
-// LookedFile is a place where croft has looked for a configuration file.
+// LookedFile is a path at which croft has looked for a configuration file.
 type LookedFile struct {
 	Path  string `json:"path"`
 	Kind  string `json:"kind"`
@@ -226,7 +226,7 @@ func changeable(path string, info fs.FileInfo) error {
 		return nil // its owner alone can change a link
 	}
 	if others := writers(info); others != "" {
-		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, name, name)
+		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, name, Pasted(path))
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (f *configFile) set(p *unstable.Parser, name []string, line int, value *uns
 	case len(name) == 3 && name[0] == "keys":
 		return f.setDefault(name, line, value)
 	case len(name) == 1 && (name[0] == "raise" || name[0] == "trust"):
-		return f.setPlaces(name[0], line, value)
+		return f.setList(name[0], line, value)
 	}
 	return f.unknown(name, line)
 }
@@ -146,7 +146,7 @@ func (f *configFile) setStore(line int, value *unstable.Node) error {
 		return err
 	}
 	if !storeName.MatchString(text) {
-		if text, err = f.place("store", line, text); err != nil {
+		if text, err = f.absolute("store", line, text); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (f *configFile) setNamed(name string, line int, value *unstable.Node) error
 	if err != nil {
 		return err
 	}
-	if text, err = f.place(what, line, text); err != nil {
+	if text, err = f.absolute(what, line, text); err != nil {
 		return err
 	}
 	f.stores[name] = Setting[string]{text, f.at(line)}
@@ -212,15 +212,15 @@ func (f *configFile) setDefault(name []string, line int, value *unstable.Node) e
 	return err
 }
 
-// setPlaces takes raise or trust. Both are lists of places that add up over the
-// files, so each place has an origin of its own.
-func (f *configFile) setPlaces(what string, line int, value *unstable.Node) error {
-	places, err := f.texts(what, line, value)
+// setList takes raise or trust: places for raising, or folders of projects.
+// Both lists add up over the files, so each entry has an origin of its own.
+func (f *configFile) setList(what string, line int, value *unstable.Node) error {
+	entries, err := f.texts(what, line, value)
 	if err != nil {
 		return err
 	}
-	for i, p := range places {
-		if places[i].Value, err = f.place(what, line, p.Value); err != nil {
+	for i, p := range entries {
+		if entries[i].Value, err = f.absolute(what, line, p.Value); err != nil {
 			return err
 		}
 		switch {
@@ -231,9 +231,9 @@ func (f *configFile) setPlaces(what string, line int, value *unstable.Node) erro
 		}
 	}
 	if what == "raise" {
-		f.raise = places
+		f.raise = entries
 	} else {
-		f.trust = places
+		f.trust = entries
 	}
 	return nil
 }
@@ -249,9 +249,9 @@ func (f *configFile) checkTemplate(line int, template string) error {
 	return nil
 }
 
-// place makes a store's path independent of the working directory. A relative
-// path begins at the folder of the file.
-func (f *configFile) place(what string, line int, text string) (string, error) {
+// absolute makes a store's path independent of the working directory. A
+// relative path begins at the folder of the file.
+func (f *configFile) absolute(what string, line int, text string) (string, error) {
 	if err := f.checkSecret(what, line, text); err != nil {
 		return "", err
 	}
@@ -274,7 +274,7 @@ func (f *configFile) target(what string, line int, text string) (string, error) 
 	if !IsURL(text) && guard.IsFile(text) && !filepath.IsAbs(text) && !strings.HasPrefix(text, "~/") {
 		text = "." + string(filepath.Separator) + text
 	}
-	return f.place(what, line, text)
+	return f.absolute(what, line, text)
 }
 
 // checkSecret refuses a password in a file that others can read.
@@ -283,7 +283,7 @@ func (f *configFile) checkSecret(what string, line int, text string) error {
 		return nil
 	}
 	return f.wrong(line, "%s has a password, and others can read the file; run chmod 600 %s, or leave the password out",
-		what, Word(f.path))
+		what, Pasted(f.path))
 }
 
 // duration reads a duration. The word "once" is a period, as --once is.

@@ -75,7 +75,7 @@ func (p *project) read(path string) (*configFile, error) {
 		return nil, refusedFile(path, fmt.Errorf("it belongs to %s, who could choose your store; %s", owner,
 			p.howToTrust(path)))
 	case others == "everybody", others != "" && !trusted:
-		return nil, refusedFile(path, fmt.Errorf("%s may write to it; run chmod go-w %s", others, Word(path)))
+		return nil, refusedFile(path, fmt.Errorf("%s may write to it; run chmod go-w %s", others, Pasted(path)))
 	}
 	f := &configFile{path: path, kind: fromProject, secret: secret(info)}
 	if err := f.parse(text); err != nil {
@@ -115,14 +115,14 @@ func (p *project) trusts(dir string) bool {
 
 // check refuses settings that do not belong into a project's file.
 func (p *project) check(f *configFile, trusted bool) error {
-	for _, places := range [][]Setting[string]{f.raise, f.trust} {
-		if len(places) > 0 {
+	for _, list := range [][]Setting[string]{f.raise, f.trust} {
+		if len(list) > 0 {
 			what := "trust"
 			if len(f.raise) > 0 {
 				what = "raise"
 			}
 			return Invalid("configuration %s: a project cannot say %s, because its author may be another; move the "+
-				"line to %s", places[0].From.Where, what, p.ownFile())
+				"line to %s", list[0].From.Where, what, p.ownFile())
 		}
 	}
 	if trusted {
@@ -158,7 +158,7 @@ func (p *project) howToTrust(path string) string {
 	instead := noConfig
 	if own := p.ownFile(); filepath.IsAbs(own) {
 		if _, err := os.Stat(own); err == nil {
-			instead = Word(own) // with none, the user's own settings would not count either
+			instead = Pasted(own) // with none, the user's own settings would not count either
 		}
 	}
 	return fmt.Sprintf("if you trust it, put trust = [%q] into %s, else give --config %s",

@@ -85,6 +85,20 @@ func (a *App) Print(v any) {
 	_ = enc.Encode(v) // the sink remembers a failed write
 }
 
+// PrintRaw writes the bytes of a checkpoint or an item as they are. On a
+// terminal it escapes those that could move the cursor or change the text
+// around them, because others have chosen them.
+func (a *App) PrintRaw(data []byte) {
+	if _, is := TerminalWidth(a.Stdout); is {
+		text := string(data)
+		if data = []byte(Lines(text)); text != string(data) {
+			fmt.Fprintln(a.Stderr, "croft: the terminal gets this escaped; write it to a file or a pipe "+
+				"to have it as it is")
+		}
+	}
+	_, _ = a.Stdout.Write(data) // the sink remembers a failed write
+}
+
 // When is a time in JSON: RFC 3339 in UTC with microseconds, or null for the
 // zero time.
 type When time.Time

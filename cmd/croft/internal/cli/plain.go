@@ -21,6 +21,19 @@ func Word(s string) string {
 	return s
 }
 
+// Pasted returns text as one word of a command that a user may paste into a
+// shell. The shell runs nothing in it. A name with unprintable characters does
+// not survive.
+func Pasted(s string) string {
+	if Completable(s) {
+		return s
+	}
+	if strings.ContainsFunc(s, unsafe) {
+		s = strconv.Quote(s)
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // Line returns text on one line. It quotes text with unprintable characters.
 func Line(s string) string {
 	if strings.ContainsFunc(s, unsafe) {

@@ -32,6 +32,25 @@ func TestWordsThatCouldFoolAReaderAreQuoted(t *testing.T) {
 	}
 }
 
+// TestAPastedCommandRunsNothingElse: a neighbour has chosen the name of a file
+// in a command that croft suggests.
+func TestAPastedCommandRunsNothingElse(t *testing.T) {
+	for text, want := range map[string]string{
+		"/srv/croft.toml":  "/srv/croft.toml",
+		"":                 "''",
+		"-rf":              "'-rf'",
+		"two words":        "'two words'",
+		"$(touch ran)":     "'$(touch ran)'",
+		"`touch ran`; ~ *": "'`touch ran`; ~ *'",
+		"it's":             `'it'\''s'`,
+		"red\x1b[31m$(x)":  `'"red\x1b[31m$(x)"'`,
+	} {
+		if got := Pasted(text); got != want {
+			t.Errorf("pasted(%q) = %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestNothingShownMovesTheCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text") + string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))

@@ -44,7 +44,7 @@ func pausePicture(r *drill.Report) []byte {
 		y += 20
 		p.Bold(svg.Plain, svg.Title, edge, y, line)
 	}
-	t.place(y + 38)
+	t.arrange(y + 38)
 	t.drawAxis(p)
 	t.drawOwners(p)
 	t.drawFile(p)
@@ -120,9 +120,9 @@ func (t *timeline) lane(owner string) *lane {
 	return l
 }
 
-// place puts the first owner above the file and the others below it. So writes
-// of the first two cross no other lane.
-func (t *timeline) place(top float64) {
+// arrange puts the first owner above the file and the others below it. So
+// writes of the first two cross no other lane.
+func (t *timeline) arrange(top float64) {
 	t.lanes[0].y = top
 	t.fileY = top + barHeight + 34
 	y := t.fileY + barHeight

@@ -36,16 +36,16 @@ func (t *timeline) drawOwners(p *svg.Picture) {
 	for _, l := range t.lanes {
 		middle := l.y + barHeight/2
 		p.Bold(l.ink, svg.Body, edge, middle+5, svg.Clip(l.owner, svg.Body, plotFrom-edge-4))
-		for _, x := range t.places(l, drill.Asked) {
+		for _, x := range t.drawn(l, drill.Asked) {
 			t.drawWaiting(p, l, x)
 		}
 		for _, term := range l.terms {
 			t.drawTerm(p, l, term)
 		}
-		for _, x := range t.places(l, drill.Renewed) {
+		for _, x := range t.drawn(l, drill.Renewed) {
 			p.Line(svg.Paper, 2, "", x, l.y+5, x, l.y+barHeight-5)
 		}
-		for _, x := range t.places(l, drill.Refused, drill.Bounced) {
+		for _, x := range t.drawn(l, drill.Refused, drill.Bounced) {
 			p.Cross(svg.Alarm, x, middle, 5)
 		}
 	}
@@ -120,24 +120,24 @@ func (t *timeline) drawWrites(p *svg.Picture) {
 		if l != t.lanes[0] {
 			start, end, back = l.y, t.fileY+barHeight, 5.0
 		}
-		for _, x := range t.places(l, drill.Bounced) {
+		for _, x := range t.drawn(l, drill.Bounced) {
 			p.Line(svg.Alarm, 2, "4 3", x, start, x, end+back)
 			p.Line(svg.Alarm, 3, "", x-6, end+back, x+6, end+back)
 		}
-		for _, x := range t.places(l, drill.Wrote) {
+		for _, x := range t.drawn(l, drill.Wrote) {
 			p.Line(l.ink, 2, "", x, start, x, end)
 			p.Dot(l.ink, x, end, 4)
 		}
-		for _, x := range t.places(l, drill.Overwrote) {
+		for _, x := range t.drawn(l, drill.Overwrote) {
 			p.Line(svg.Alarm, 2, "", x, start, x, end)
 			p.Dot(svg.Alarm, x, end, 4)
 		}
 	}
 }
 
-// places is where to draw an owner's events of these kinds. It leaves out those
-// that would be drawn over the one before.
-func (t *timeline) places(l *lane, kinds ...drill.EventKind) []float64 {
+// drawn returns the positions of an owner's events of these kinds. It leaves
+// out those that would be drawn over the one before.
+func (t *timeline) drawn(l *lane, kinds ...drill.EventKind) []float64 {
 	var all []float64
 	for _, e := range l.events {
 		x := t.x(e.At)
@@ -178,7 +178,7 @@ func (t *timeline) drawFile(p *svg.Picture) {
 			switch {
 			case n > 0 && contents[n-1].lane == l && contents[n-1].ink == c.ink:
 			case n > 1 && c.from-contents[n-2].from < 3:
-				contents[n-1] = c // three in one place cannot be seen
+				contents[n-1] = c // a bar so narrow cannot be seen
 			default:
 				contents = append(contents, c)
 			}

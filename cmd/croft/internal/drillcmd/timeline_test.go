@@ -87,7 +87,7 @@ func TestThePictureOfARecordingStaysAsItIs(t *testing.T) {
 	}
 }
 
-// writtenAt is a line of text and its place.
+// writtenAt is a line of text and its position.
 type writtenAt struct {
 	text        string
 	left, right float64

@@ -43,7 +43,7 @@ func (a *app) completeQueues(c *cobra.Command, _ []string, _ string) ([]string, 
 		}
 		var queues []string
 		for _, s := range stats {
-			if s.Queue != "" && cli.Word(s.Queue) == s.Queue && len(queues) < cli.CompletionKeys {
+			if cli.Completable(s.Queue) && len(queues) < cli.CompletionKeys {
 				queues = append(queues, s.Queue)
 			}
 		}
@@ -82,7 +82,9 @@ func (a *app) completeEffects(c *cobra.Command, args []string, _ string) ([]stri
 			if err != nil {
 				break
 			}
-			ids = append(ids, cobra.CompletionWithDesc(e.EffectID.String(), string(e.State)+" "+cli.Line(e.To)))
+			if id := e.EffectID.String(); cli.Completable(id) {
+				ids = append(ids, cobra.CompletionWithDesc(id, string(e.State)+" "+cli.Line(e.To)))
+			}
 		}
 		return ids
 	}), cobra.ShellCompDirectiveNoFileComp

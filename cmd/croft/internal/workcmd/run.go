@@ -105,17 +105,7 @@ With --json croft prints every event as one object per line. Exit codes with
   croft work run train --stall-after 10m -- ./train      # which calls "croft work report" as it goes
   croft work run nightly --until-empty -- ./job && echo all done
   croft work run mails -- sh -c 'jq -r .to | xargs send-mail && croft work emit mailed'`,
-		Args: func(c *cobra.Command, args []string) error {
-			switch at := c.ArgsLenAtDash(); {
-			case len(args) == 0 || at == 0:
-				return errors.New("missing argument: QUEUE")
-			case at > 1 || (at < 0 && len(args) > 1):
-				return errors.New("put -- between the queue and the command: croft work run QUEUE -- COMMAND")
-			case len(args) == 1:
-				return errors.New("missing command: croft work run QUEUE -- COMMAND")
-			}
-			return nil
-		},
+		Args:              cli.TakesCommand("QUEUE"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.check(args[0]); err != nil {

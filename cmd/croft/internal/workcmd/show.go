@@ -20,7 +20,8 @@ func (a *app) workShowCommand() *cobra.Command {
 		Short: "Show everything the ledger knows of one item",
 		Long: `Show everything the ledger knows of one item: its state, payload, result, its
 owners and why they followed each other, and its effects. In JSON, payload,
-checkpoint and result are in base64. --raw prints one of them as it is.`,
+checkpoint and result are in base64. --raw prints one of them as it is. On a
+terminal it escapes unprintable characters.`,
 		Example: `  croft work show 0198c0de00007000800000000000cafe
   croft work show 0198c0de00007000800000000000cafe --raw result > result.json`,
 		Args:              cli.Takes("ID"),
@@ -54,7 +55,7 @@ func (a *app) workShow(ctx context.Context, text, raw string) error {
 		switch {
 		case raw != "":
 			part := map[string][]byte{"payload": it.Payload, "checkpoint": it.Checkpoint, "result": it.Result}[raw]
-			_, _ = a.Stdout.Write(part) // the sink remembers a failed write
+			a.PrintRaw(part)
 			return nil
 		case a.JSON:
 			a.Print(itemViewOf(it, now))
