@@ -293,6 +293,9 @@ func (m *trackedLedger) Claim(ctx context.Context, c work.Claim) ([]work.Item, e
 	sent := monotonic.Now()
 	items, err := m.Ledger.Claim(ctx, c)
 	if err != nil {
+		if (w.opts.once || w.opts.untilEmpty) && store.IsFault(err) && !c.Again && !w.hasBegun() {
+			w.endBroken(err) // nothing was taken, and asking again does not help
+		}
 		return items, err
 	}
 	w.claimed(items, sent)
