@@ -48,8 +48,16 @@ type HeldError struct {
 	Until, Now time.Time
 }
 
-// Remaining returns how long the refusal lasts if nothing else happens.
-func (e *HeldError) Remaining() time.Duration { return e.Until.Sub(e.Now) }
+// Remaining returns how long the refusal lasts if nothing else happens. For a
+// held key it is at most the TTL: a clock of whole seconds lags behind the
+// grant.
+func (e *HeldError) Remaining() time.Duration {
+	left := e.Until.Sub(e.Now)
+	if ttl := e.Record.TTL; e.Why == WhyHeld && ttl > 0 {
+		left = min(left, ttl)
+	}
+	return left
+}
 
 func (e *HeldError) Error() string {
 	left := rounded(e.Remaining())
@@ -63,9 +71,6 @@ func (e *HeldError) Error() string {
 			return fmt.Sprintf("%q has been done, and is to be done once", e.Record.Key)
 		}
 		return fmt.Sprintf("%q has been done in this period; it is due again in %s", e.Record.Key, left)
-	}
-	if ttl := e.Record.TTL; ttl > 0 {
-		left = min(left, ttl) // a clock of whole seconds lags behind the grant
 	}
 	return fmt.Sprintf("%q is held by %s (token %d) for another %s unless renewed",
 		e.Record.Key, e.Record.Owner, e.Record.Token, left)

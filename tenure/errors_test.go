@@ -19,6 +19,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		{"0s acquire ann", 18 * time.Second, "acquire", "bob", `"reports/daily" is held by ann (token 1772366400000000) for another 42s unless renewed`},
 		{"0s acquire ann", time.Minute - 1500*time.Microsecond, "acquire", "bob", `"reports/daily" is held by ann (token 1772366400000000) for another 2ms unless renewed`},
 		{"0s acquire ann", 18*time.Second + 20*time.Millisecond, "acquire", "bob", `"reports/daily" is held by ann (token 1772366400000000) for another 42s unless renewed`},
+		{"5s acquire ann", 4 * time.Second, "acquire", "bob", `"reports/daily" is held by ann (token 1772366405000000) for another 1m0s unless renewed`},
 		{"0s takeover opal", 0, "acquire", "bob", `"reports/daily" is held by opal (token 1772366400000000) for another 1m0s unless renewed`},
 		{"0s reserve:ann opal", 18 * time.Second, "acquire", "bob", `"reports/daily" is reserved for ann for another 42s`},
 		{"0s acquire+hold ann; 5s release ann", 5 * time.Second, "acquire", "bob", `"reports/daily" was done by ann and is on hold for another 59m55s`},

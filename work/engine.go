@@ -29,7 +29,7 @@ type engine struct {
 	due clock.Instant
 
 	claiming bool          // a claim is in flight
-	again    bool          // the last claim got no answer, and is sent again
+	again    bool          // the last claim may have taken items, and is sent again
 	granted  tenure.Secret // of the last claim
 	asked    clock.Instant // when that claim was first sent: its items are held from then on
 	claimAt  clock.Instant

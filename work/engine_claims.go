@@ -7,6 +7,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/store"
 )
 
 // leastIdle is the pause after the first claim that found nothing. It doubles
@@ -56,6 +57,7 @@ func (en *engine) claimIfDue(now clock.Instant) {
 }
 
 func (en *engine) onClaimed(ev claimedEvent, now clock.Instant) {
+	again := en.again
 	en.claiming, en.again = false, false
 	if ev.err != nil {
 		en.note(Event{Kind: EventClaimFailed, Err: ev.err})
@@ -64,7 +66,7 @@ func (en *engine) onClaimed(ev claimedEvent, now clock.Instant) {
 			en.drain(now)
 			return
 		}
-		en.again = true
+		en.again = again || !store.IsFault(ev.err) // a fault has taken nothing
 		en.backOff(now)
 		return
 	}

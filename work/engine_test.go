@@ -95,6 +95,24 @@ func TestAnInvalidClaimIsNotSentAgain(t *testing.T) {
 	}
 }
 
+// TestAClaimThatMetAFaultHasTakenNothing: the worker may end. That does not
+// hold for a repetition: the first request may have taken items.
+func TestAClaimThatMetAFaultHasTakenNothing(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		en := testEngine(t, Options{})
+		found[claimAction](t, en.step(0))
+		now := clock.Instant(time.Minute)
+		if again {
+			en.step(0, claimedEvent{asked: 8, err: errNoReply})
+			found[claimAction](t, en.step(now))
+		}
+		en.step(now, claimedEvent{asked: 8, err: store.Fault(errors.New("connection refused"))}, drainEvent{})
+		if en.over() == again {
+			t.Errorf("sent again %t: the worker may end %t", again, en.over())
+		}
+	}
+}
+
 // TestWhatArrivesAfterTheEndHasBegunIsGivenBack: items that arrive after the
 // shutdown has begun are released, not started.
 func TestWhatArrivesAfterTheEndHasBegunIsGivenBack(t *testing.T) {

@@ -19,10 +19,16 @@ func TestAListingTellsASilentStoreWithinTheTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	for _, command := range []string{"ls", "status", "inventory", "inventory --advise", "watch --lines", "doctor"} {
-		t.Run(command, func(t *testing.T) {
-			args := append(strings.Fields(command), "--timeout", "50ms",
-				"--store", "postgres://ann@"+silent.Addr().String()+"/db?sslmode=disable")
+	stores := []string{
+		"postgres://ann@" + silent.Addr().String() + "/db?sslmode=disable",
+		"etcd://" + silent.Addr().String() + "/leases", // it has the time from this machine
+	}
+	commands := []string{"ls", "status", "inventory", "inventory --advise", "watch --lines", "doctor"}
+	for i := range len(stores) * len(commands) {
+		command, storeURL := commands[i%len(commands)], stores[i/len(commands)]
+		scheme, _, _ := strings.Cut(storeURL, ":")
+		t.Run(command+" "+scheme, func(t *testing.T) {
+			args := append(strings.Fields(command), "--timeout", "50ms", "--store", storeURL)
 			var stdout, stderr strings.Builder
 			before := time.Now()
 			code := Main(args, strings.NewReader(""), &stdout, &stderr)

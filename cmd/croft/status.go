@@ -169,7 +169,9 @@ func (a *app) statusOf(ctx context.Context, st store.Store, ledger work.Ledger, 
 	if err != nil {
 		return nil, store.Unknown(err)
 	}
-	s.refused = only(all, func(r refusals.Refusal) bool { return now.Sub(r.At) < recentRefusals })
+	s.refused = only(all, func(r refusals.Refusal) bool {
+		return now.Sub(r.At) < recentRefusals && !cli.Hidden(r.Key, o.prefix)
+	})
 	slices.Reverse(s.refused) // the newest first
 	if ledger != nil {
 		if s.work, err = workcmd.GlanceAt(ctx, ledger, o.stallAfter, recentRefusals, o.limit); err != nil {

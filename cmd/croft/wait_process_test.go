@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,13 +18,24 @@ import (
 // gone when the wait is over.
 func TestAWaitOnATerminalSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string][]string{
-		"run":     {"run", "job", "--wait", "forever", "--", "true"},
-		"acquire": {"acquire", "job", "--wait", "1d"},
+	release := []string{"release", "@lease"}
+	for name, test := range map[string]struct {
+		wait  []string
+		shown string
+		end   []string // the wait
+	}{
+		"run":        {[]string{"run", "job", "--wait", "forever", "--", "true"}, "job, held by ada@one: ", release},
+		"acquire":    {[]string{"acquire", "job", "--wait", "1d"}, "job, held by ada@one: ", release},
+		"work claim": {[]string{"work", "claim", "jobs", "--wait", "1d"}, "jobs: ", []string{"work", "add", "jobs", "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStation(t)
+			args, end := test.wait, test.end
+			if args[0] == "work" {
+				ledger := "--store=sqlite://" + filepath.Join(s.dir, "work.db")
+				args, end = slices.Concat(args, []string{ledger}), slices.Concat(end, []string{ledger})
+			}
 			s.must(0, "acquire", "job", "--owner", "ada@one", "--ttl", "1h", "--out", "lease")
 			screen, terminal := openTerminal(t)
 			c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
@@ -36,14 +48,14 @@ func TestAWaitOnATerminalSaysForWhomItWaits(t *testing.T) {
 			t.Cleanup(func() { _ = c.Process.Kill() })
 			_ = terminal.Close()
 			var shown strings.Builder
-			for buf := make([]byte, 4096); !strings.Contains(shown.String(), "waiting for job, held by ada@one: "); {
+			for buf := make([]byte, 4096); !strings.Contains(shown.String(), "waiting for "+test.shown); {
 				n, err := screen.Read(buf)
 				if err != nil {
 					t.Fatalf("shown %q: %v", shown.String(), err)
 				}
 				shown.Write(buf[:n])
 			}
-			s.must(0, "release", "@lease")
+			s.must(0, end...)
 			last := ""
 			for buf := make([]byte, 4096); ; { // it ends with the last process on the terminal
 				n, err := screen.Read(buf)

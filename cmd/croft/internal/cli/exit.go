@@ -134,6 +134,10 @@ func (a *App) Fail(err error) int {
 	if errors.As(err, &usage) {
 		hint = usage.Hint
 	}
+	var lost *tenure.NotOwnedError
+	if errors.As(err, &lost) && lost.Why != tenure.WhySuperseded && lost.Why != tenure.WhyTakenOver {
+		hint = "" // nobody has followed
+	}
 	if store.IsFault(err) && hint == hintDoctor {
 		hint = hintFault
 	}

@@ -36,7 +36,7 @@ func (d *Duration) Set(text string) error {
 		return fmt.Errorf("not a duration; write it as in %s", d.Examples)
 	}
 	if v < d.Least || v > d.Most {
-		return fmt.Errorf("it must be between %s and %s", d.Least, d.Most)
+		return fmt.Errorf("it must be between %s and %s", d.Least, Short(d.Most))
 	}
 	*d.Value = v
 	return nil

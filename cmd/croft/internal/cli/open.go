@@ -174,10 +174,15 @@ func within[T any](ctx context.Context, name string, open func(context.Context, 
 }
 
 // Now asks for the store's time, the first question of a listing. A listing may
-// take long, but a store that does not answer is told within --timeout.
+// take long, but a store that does not answer is told within --timeout. The
+// time alone proves nothing, because etcd's store has it from this machine. So
+// Now reads a record first.
 func (a *App) Now(ctx context.Context, st store.Store) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
+	if _, err := st.Get(ctx, drillKeys+"none"); err != nil {
+		return time.Time{}, store.Unknown(err)
+	}
 	now, err := st.Now(ctx)
 	if err != nil {
 		err = store.Unknown(err)

@@ -61,8 +61,9 @@ func (a *App) CountOnTerminal(unit string) (count, stop func()) {
 }
 
 // WaitOnTerminal shows on standard error, where Progress would show a bar, that
-// croft waits for a key, who holds it, and for how long it has waited. holder
-// asks the store once. stop removes the line. It may be called twice.
+// croft waits for a key or a queue, who holds it, and for how long it has
+// waited. holder asks the store once. stop removes the line. It may be called
+// twice.
 func (a *App) WaitOnTerminal(key string, most time.Duration, holder func() tenure.Record) (stop func()) {
 	if most <= 0 {
 		return func() {}

@@ -99,6 +99,8 @@ func (a *app) workClaim(
 		return err
 	}
 	defer l.Close()
+	stopLine := a.WaitOnTerminal(strings.Join(claim.Queues, ","), wait, func() tenure.Record { return tenure.Record{} })
+	defer stopLine()
 	began, silent := time.Now(), time.Time{}
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, claimPoll) {
 		call, done := context.WithTimeout(ctx, a.Timeout)
@@ -106,6 +108,7 @@ func (a *app) workClaim(
 		done()
 		switch {
 		case len(items) > 0:
+			stopLine()
 			items, unfenced := a.fenced(ctx, l, items, claim, allowed)
 			if err := a.printClaimed(ctx, l, items, claim.Secret); err != nil {
 				return err

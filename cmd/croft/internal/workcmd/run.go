@@ -97,6 +97,9 @@ places in which everybody who adds items may choose targets.
 This worker also looks after items that others have lost, as "croft work
 reconcile" does, unless --no-reconcile is given.
 
+If the ledger cannot be reached, croft asks on. With --once or --until-empty, and
+without an item, it ends with exit code 14 instead if asking again cannot help.
+
 With --json croft prints every event as one object per line. Exit codes with
 --once: 0 done, 1 the attempt failed, 11 nothing is ready, 12 the item was lost,
 13 its completion was refused.`,
@@ -283,6 +286,9 @@ func (m *trackedLedger) Claim(ctx context.Context, c work.Claim) ([]work.Item, e
 	sent := monotonic.Now()
 	items, err := m.Ledger.Claim(ctx, c)
 	if err != nil {
+		if (w.opts.once || w.opts.untilEmpty) && store.IsFault(err) && !c.Again && !w.hasBegun() {
+			w.endBroken(err) // nothing was taken, and asking again does not help
+		}
 		return items, err
 	}
 	w.claimed(items, sent)

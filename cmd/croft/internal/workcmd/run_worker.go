@@ -36,7 +36,7 @@ type queueWorker struct {
 	tracked *trackedLedger
 
 	mu sync.Mutex
-	// broken is the error if no command can be run at all.
+	// broken is the error if no command can be run, or no item be had, at all.
 	broken                                         error
 	empty                                          bool
 	started, done, failed, released, lost, refused int
@@ -137,7 +137,7 @@ func (w *queueWorker) forget(id work.ID) {
 	delete(w.tracked.held, id)
 }
 
-// endBroken ends the run because no command can be run.
+// endBroken ends the run with an error, because it cannot get anywhere.
 func (w *queueWorker) endBroken(err error) {
 	w.mu.Lock()
 	if w.broken == nil {
@@ -228,7 +228,7 @@ func (w *queueWorker) count(e work.Event, problem string) (said string, over boo
 	case work.EventAbandoned:
 		return fmt.Sprintf("%s: its command could not be stopped in time", e.Item), false
 	case work.EventClaimFailed, work.EventBeatFailed, work.EventUnknown:
-		if problem == w.complaint {
+		if problem == w.complaint || w.broken != nil {
 			return "", false
 		}
 		w.complaint = problem
