@@ -145,7 +145,8 @@ func (h *holder) refused(code string) event {
 // exit waits for the end of the process, which must have this exit code.
 func (h *holder) exit(want int) {
 	h.t.Helper()
-	for range h.events { //nolint:revive // messages after those that the test looked at
+	for range h.events {
+		// messages after those that the test looked at
 	}
 	if code := exitCode(h.t, h.cmd, h.stderr); code != want {
 		h.t.Errorf("exit code %d, want %d; it printed:\n%s", code, want, h.stderr)
