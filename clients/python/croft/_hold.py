@@ -13,7 +13,6 @@ import io
 import json
 import os
 import queue
-import shutil
 import subprocess
 import threading
 from concurrent.futures import Future, InvalidStateError
@@ -41,7 +40,7 @@ class Hold:
         self._asked: dict[int, tuple[Future[Reply], Instant]] = {}
         self._count = 0
         self._why = ""  # why it has ended; "" while it lives
-        self._folder = ""  # where croft keeps the files of leases
+        self._files: dict[str, str] = {}  # the lease files of leases that are held
         self._queue: queue.Queue[bytes | None] = queue.Queue(MAX_QUEUE)
         self._hello: Future[Message] = Future()
         try:
@@ -162,8 +161,10 @@ class Hold:
         if not self._hello.done():
             self._hello.set_result(message)
             return
-        if message["event"] == "granted" and not self._folder:
-            self._folder = os.path.dirname(str(message.get("lease_file", "")))
+        if message["event"] == "granted":
+            self._files[str(message["lease"])] = str(message["lease_file"])
+        elif message["event"] in ("lost", "released"):
+            self._files.pop(str(message["lease"]), None)  # croft has removed it
         if "id" not in message:
             self._listen(message)
             return
@@ -191,8 +192,16 @@ class Hold:
                 pass
         self._ended(why)
         self.close()
-        if self._folder:  # a croft that was killed has left the secrets behind
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        """Removes the secrets that a croft which was killed has left behind."""
+        for name in self._files.values():
+            try:
+                os.remove(name)
+                os.rmdir(os.path.dirname(name))  # goes with the last of them
+            except OSError:
+                pass
 
     def _gone(self) -> LeaseLost:
         return LeaseLost(f"{self._why}; its leases are lost, stop their work", loss="gone")
