@@ -22,7 +22,6 @@ package holdcmd
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,7 +41,7 @@ func Command(a *cli.App, version string) *cobra.Command {
 written. Croft takes the lease on KEY, renews it, and tells the parent on
 standard output when it is granted and when it is lost. The parent asks on
 standard input. Both speak JSON, one object per line; docs/protocol.md describes
-the messages. The clients for Python use it.
+the messages. The client for Python uses it.
 
 With --multi one process holds any number of leases, at most 1000: the parent
 asks for each with the message acquire. Keys and flags then come in messages.
@@ -61,7 +60,7 @@ Exit code 11 says that another holds the key or that --wait ran out, 12 that the
 lease was lost, 14 that the store could not be reached. Without --multi croft
 exits 0 once the lease is given back.`,
 		Example: `  croft hold reports/daily --ttl 1m
-  {"id": 1, "do": "verify"}        # is it still mine, and for how long?
+  {"id": 1, "do": "verify"}
   {"id": 2, "do": "report", "marker": "page 17 of 40"}
   {"id": 3, "do": "release"}
 
@@ -80,7 +79,8 @@ exits 0 once the lease is given back.`,
 		ValidArgsFunction: a.CompleteKey,
 	}
 	t.define(c)
-	own := slices.Collect(names(c.Flags()))
+	var own []string // the flags that the message acquire has instead
+	c.Flags().VisitAll(func(f *pflag.Flag) { own = append(own, f.Name) })
 	c.Flags().BoolVar(&multi, "multi", false, "hold any number of leases, each asked for with the message acquire")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		p := &process{app: a, leases: map[string]*lease{}}
@@ -99,11 +99,4 @@ exits 0 once the lease is given back.`,
 		return p.serve(c.Context(), version)
 	}
 	return c
-}
-
-// names lists the flags that are defined.
-func names(flags *pflag.FlagSet) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		flags.VisitAll(func(f *pflag.Flag) { yield(f.Name) })
-	}
 }
