@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/drillcmd"
+	"github.com/croft-dev/croft/cmd/croft/internal/holdcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/proxycmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/workcmd"
 )
@@ -28,6 +29,7 @@ func (a *app) commands() []*cobra.Command {
 		a.releaseCommand(),
 		a.reportCommand(),
 		a.checkpointCommand(),
+		holdcmd.Command(a.App, built().Version),
 		workcmd.Command(a.App),
 
 		a.writeCommand(),

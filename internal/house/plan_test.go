@@ -54,6 +54,7 @@ var plan = map[string]room{
 	"cmd":      {opens: all, outside: true},
 	"bench":    {opens: all, outside: true},
 	"examples": {opens: all, outside: true, apart: true},
+	"clients":  {},
 	"tools":    {outside: true, apart: true},
 	"internal": {opens: all},
 }

@@ -82,6 +82,28 @@ func Program(tb testing.TB, name, debianPackage string, folders ...string) strin
 	return programs.found[name]
 }
 
+// Package installs a Debian package without a program, such as a library of
+// Python, unless there returns nil. If the package cannot be had, it ends the
+// test with Missing. With -short it skips the test.
+func Package(tb testing.TB, debianPackage string, there func() error) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skipf("testenv: -short installs nothing, and this needs %s", debianPackage)
+	}
+	programs.Lock()
+	defer programs.Unlock()
+	if there() == nil {
+		return
+	}
+	err := install(debianPackage)
+	if err == nil {
+		err = there()
+	}
+	if err != nil {
+		Missing(tb, "the package %s is not here and could not be installed (%v); install it", debianPackage, err)
+	}
+}
+
 func program(name, debianPackage string, folders []string) (string, error) {
 	if path, ok := find(name, folders); ok {
 		return path, nil

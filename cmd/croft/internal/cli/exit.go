@@ -145,11 +145,11 @@ func (a *App) Fail(err error) int {
 		hint = ""
 	}
 	if o.Exit == ExitInterrupted {
-		err = errors.New("interrupted")
+		err = interrupted{err}
 	}
 	message := a.Redact(err.Error())
 	if a.JSON {
-		a.Print(map[string]any{"error": append(Facts{{"code", o.code}, {"message", message}}, factsOf(err)...)})
+		a.Print(map[string]any{"error": a.FactsOf(err)})
 		a.Stdout.Close(a.Stderr)
 		return o.Exit
 	}
@@ -159,6 +159,19 @@ func (a *App) Fail(err error) int {
 		fmt.Fprintf(a.Stderr, "       %s\n", hint)
 	}
 	return o.Exit
+}
+
+// interrupted replaces the text of an error that only says that its command was
+// interrupted.
+type interrupted struct{ error }
+
+func (e interrupted) Error() string { return "interrupted" }
+func (e interrupted) Unwrap() error { return e.error }
+
+// FactsOf is an error as --json prints it: its code, its message, and details.
+func (a *App) FactsOf(err error) Facts {
+	f := Facts{{"code", CodeOf(err)}, {"message", a.Redact(err.Error())}}
+	return append(f, factsOf(err)...)
 }
 
 // ErrNothingReady says that there was nothing to claim.

@@ -1,0 +1,101 @@
+"""Many at once: rows 60 to 64 of conformance.md."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import unittest
+
+import croft
+
+from .support import Case
+
+
+class Many(Case):
+    def test_60_a_hundred_leases(self) -> None:
+        async def work() -> None:
+            leases = await asyncio.gather(*(
+                self.client.lease(f"many/{n}", ttl=600).acquire_async() for n in range(100)))
+            await asyncio.gather(*(lease.verify() for lease in leases))
+            self.assertEqual(len({lease.key for lease in leases}), 100)
+            await asyncio.gather(*(lease.release() for lease in leases))
+
+        asyncio.run(work())
+        self.assertEqual(len(self.client._holds), 1)
+
+    def test_61_threads(self) -> None:
+        done: list[str] = []
+
+        def work(name: str) -> None:
+            for n in range(5):
+                with self.client.lease(f"{name}/{n}", ttl=600) as lease:
+                    lease.report("x")
+                    done.append(lease.key)
+
+        threads = [threading.Thread(target=work, args=(f"thread{n}",)) for n in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        self.assertEqual(len(set(done)), 40)
+        self.assertEqual(len(self.client._holds), 1)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+    def test_62_fork(self) -> None:
+        program = self.python(
+            "import croft, os, sys\n"
+            "lease = croft.lease('jobs/a', ttl=3600).acquire()\n"
+            "child = os.fork()\n"
+            "if not child:\n"
+            "    for use in (lease.check, lease.release, lambda: lease.report('x'), lambda: lease.write('out', 'x')):\n"
+            "        try: use()\n"
+            "        except croft.Forked: continue\n"
+            "        os._exit(1)\n"
+            "    with croft.lease('jobs/b'): pass\n"
+            "    sys.exit(7)  # with all that Python does at an end\n"
+            "status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+            "lease.report('still here')\n"
+            "lease.release()\n"
+            "print(status)\n")
+        self.assertEqual(program.communicate()[0], "7\n")
+        self.assertEqual(self.show("jobs/a")["ended"], "released")
+        self.assertEqual(self.show("jobs/b")["ended"], "released")
+
+    def test_63_cancellation(self) -> None:
+        """Cancels after more and more turns of the event loop, until the work is
+        done before that. Each time the key must be free again."""
+
+        async def work() -> None:
+            async with self.client.lease("jobs/a", ttl=3600, wait=60) as lease:
+                await lease.check()
+                await lease.report("x")
+                await lease.save(b"x")
+                await lease.renew()
+
+        async def main() -> int:
+            for turns in range(200):
+                task = asyncio.create_task(work())
+                for _ in range(turns):
+                    if not task.done():
+                        await asyncio.sleep(0.0005)
+                task.cancel()
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    continue
+                return turns
+            return 0
+
+        self.assertGreater(asyncio.run(main()), 3)
+        with self.another("other").lease("jobs/a", wait=60):
+            pass
+
+    def test_64_names(self) -> None:
+        first = self.client.lease("jobs/a").acquire()
+        first.release()
+        with self.client.lease("jobs/a") as second:
+            self.assertNotEqual(first._grant.name, second._grant.name)
+            self.client._heard({"event": "lost", "lease": first._grant.name, "loss": "expired", "message": "late"})
+            second.check()
+            self.assertIsNone(second.lost)

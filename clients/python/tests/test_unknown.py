@@ -1,0 +1,47 @@
+"""What is not known: rows 50 to 53 of conformance.md."""
+
+from __future__ import annotations
+
+import croft
+
+from .support import PROGRAM, Case, until
+
+HELLO = """echo '{"event": "hello", "protocol": 1, "version": "a test", "pid": 1}'\n"""
+
+
+class NotKnown(Case):
+    def test_50_the_store_is_away(self) -> None:
+        client = croft.Client("redis://127.0.0.1:1/0", croft=PROGRAM, timeout=0.2)
+        self.addCleanup(client.close)
+        with self.assertRaises(croft.Unknown):
+            client.lease("jobs/a").acquire()
+
+    def test_51_another_protocol(self) -> None:
+        client = self.fake("""echo '{"event": "hello", "protocol": 2, "version": "v9", "pid": 1}'; cat >/dev/null\n""")
+        with self.assertRaisesRegex(croft.Incompatible, "v9"):
+            client.lease("jobs/a").acquire()
+
+    def test_52_a_torn_message(self) -> None:
+        granted = (
+            """{"event": "granted", "id": 1, "lease": "1", "key": "jobs/a", "token": 7, "stamp": "s", "owner": "o", """
+            """"cause": "first", "deadline": "", "ttl": 60, "remaining": 50, "lease_file": "", "checkpoint": ""}""")
+        verified = """{"event": "verified", "id": 2, "lease": "1", "token": 7, "ttl": 60, "remaining": 50}"""
+        for last in ("""{"event": "verif""", "verified\\n", "[]\\n", "\\377\\n"):
+            with self.subTest(last):
+                lease = self.fake(
+                    HELLO + f"read x; echo '{granted}'; read x; echo '{verified}'; read x; printf '{last}'\n"
+                ).lease("jobs/a").acquire()
+                lease.check()
+                with self.assertRaises(croft.LeaseLost):
+                    lease.report("x")
+                self.assertEqual(self.lost(lease).loss, "gone")
+
+    def test_53_no_croft(self) -> None:
+        with self.assertRaisesRegex(croft.CroftError, "CROFT_BIN"):
+            croft.Client(self.store, croft=self.path("missing")).lease("jobs/a").acquire()
+        with self.assertRaises(croft.CroftError):
+            self.fake("exit 3\n").lease("jobs/a").acquire()
+        dies = self.fake(HELLO + "exit 3\n")
+        with self.assertRaises(croft.CroftError):
+            dies.lease("jobs/a").acquire()
+        until("its end", lambda: not dies._holds or not dies._holds[0].alive)

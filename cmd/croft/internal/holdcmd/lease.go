@@ -1,0 +1,157 @@
+package holdcmd
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+)
+
+// maxInbox is how many requests about one lease may wait for the store.
+const maxInbox = 64
+
+// lease is a lease in the hands of the parent, or on its way there.
+type lease struct {
+	p       *process
+	name    string // the parent's name for it
+	file    string // has the deed, while the lease is held
+	inbox   chan *request
+	abandon func() // gives the acquire up; does nothing later
+
+	held *croft.Lease // nil until it is granted; process.mu protects it
+}
+
+// live is the life of a lease. A run without --multi ends with it.
+func (l *lease) live(asking context.Context, req *request) {
+	err := l.hold(asking, req)
+	for _, left := range l.p.forget(l) {
+		if left.do == doRelease || left.do == doFail { // nothing is held, as it should be
+			l.p.out.say(releasedEvent{about: about{"released", left.id, l.name}})
+			continue
+		}
+		l.p.out.say(l.p.failure(left.id, l.name, errNoLease))
+	}
+	if l.p.single == nil {
+		return
+	}
+	switch {
+	case errors.Is(err, errCancelled):
+		err = cli.ExitError(cli.ExitInterrupted)
+	case err != nil:
+		err = cli.ExitError(cli.OutcomeOf(err).Exit)
+	}
+	l.p.ended <- err
+}
+
+// hold takes the key and holds it until it is given back or lost. It tells the
+// parent how that ended, and returns the error.
+func (l *lease) hold(asking context.Context, req *request) error {
+	held, err := l.acquire(asking, req)
+	if err != nil {
+		if cause := context.Cause(asking); errors.Is(cause, errCancelled) && errors.Is(err, context.Canceled) {
+			err = cause
+		}
+		l.p.out.say(l.p.failure(req.id, l.name, err))
+		return err
+	}
+	defer os.Remove(l.file)
+	for {
+		select {
+		case <-l.p.life.Done():
+			return l.settle()
+		case <-held.Done():
+			l.p.out.say(l.p.lostBy(l.name, held.Err()))
+			return held.Err()
+		case next := <-l.inbox:
+			if next.do == doRelease || next.do == doFail {
+				return l.giveBack(next)
+			}
+			l.serve(next)
+		}
+	}
+}
+
+// settle ends a lease whose parent has left. What the parent has asked for
+// before counts: it may have released the lease and not waited for the answer.
+func (l *lease) settle() error {
+	for {
+		select {
+		case next := <-l.inbox:
+			if next.do == doRelease || next.do == doFail {
+				return l.giveBack(next)
+			}
+			l.serve(next)
+		default:
+			return l.giveBack(&request{do: doFail})
+		}
+	}
+}
+
+// acquire takes the key, writes the lease's file, and tells the parent.
+func (l *lease) acquire(ctx context.Context, req *request) (*croft.Lease, error) {
+	guards, closeGuards, err := cli.OpenGuards(ctx, req.terms.targets)
+	if err != nil {
+		return nil, err
+	}
+	defer closeGuards()
+	o := req.terms.lease
+	o.Guards = guards
+	held, err := l.p.client.Acquire(ctx, req.key, &o)
+	if err != nil {
+		return nil, cli.Reentrant(err)
+	}
+	if err := os.WriteFile(l.file, []byte(held.Deed().Text()+"\n"), 0o600); err != nil {
+		_ = held.Fail(context.WithoutCancel(ctx)) // otherwise it lapses
+		return nil, err
+	}
+	l.p.mu.Lock()
+	l.held = held
+	l.p.mu.Unlock()
+	rec := held.Record()
+	l.p.out.say(grantedEvent{
+		about: about{"granted", req.id, l.name}, Key: held.Key(), Token: held.Token(), Stamp: held.Stamp().String(),
+		Owner: rec.Owner, Cause: rec.Cause, Deadline: cli.When(rec.Deadline), TTL: held.Deed().TTL.Seconds(),
+		Remaining: remaining(held), LeaseFile: l.file, Checkpoint: held.Checkpoint(),
+	})
+	return held, nil
+}
+
+// serve carries out a request that asks the store, and answers it.
+func (l *lease) serve(req *request) {
+	var err error
+	switch req.do {
+	case doRenew:
+		ttl := req.ttl
+		if ttl == 0 {
+			ttl = l.held.Deed().TTL
+		}
+		err = l.held.SetTTL(l.p.calls, ttl)
+	case doReport:
+		err = l.held.Report(l.p.calls, req.marker)
+	case doCheckpoint:
+		err = l.held.Save(l.p.calls, req.checkpoint)
+	}
+	if err != nil {
+		l.p.out.say(l.p.failure(req.id, l.name, err))
+		return
+	}
+	req.lease = l.name
+	l.p.out.say(alive(req, l.held))
+}
+
+// giveBack gives the lease back, and tells the parent. If that cannot be
+// confirmed, the key frees itself at its deadline.
+func (l *lease) giveBack(req *request) error {
+	give := l.held.Fail
+	if req.do == doRelease {
+		give = l.held.Release
+	}
+	if err := give(context.WithoutCancel(l.p.life)); err != nil {
+		l.p.out.say(l.p.failure(req.id, l.name, err))
+		return err
+	}
+	l.p.out.say(releasedEvent{about{"released", req.id, l.name}, l.held.Key(), l.held.Token()})
+	return nil
+}
