@@ -679,3 +679,44 @@ func TestLeasesGoBackBeforeCroftComplains(t *testing.T) {
 	h.say(`{"id": 1, "do": "verify"}`)
 	s.until("the end of the term", func() bool { return s.ended("job") == "failed" })
 }
+
+// TestALostLeaseGoesBackOnceItsWorkHasStopped, if the store still keeps the key
+// from others. The TTL is an hour, so nothing lapses here.
+func TestALostLeaseGoesBackOnceItsWorkHasStopped(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	h := s.hold("--multi")
+	for i, name := range []string{"a", "b", "c"} {
+		h.say(`{"id": %d, "do": "acquire", "lease": %q, "key": "k/%s", "ttl": 3600, "max_hold": 1}`, i+1, name, name)
+		h.next("granted")
+		if lost := h.next("lost"); lost.Loss != "held_too_long" || lost.Lease != name {
+			t.Errorf("%+v", lost)
+		}
+	}
+	if rec := s.show("k/a"); rec.State != "held" {
+		t.Errorf("the parent may still work, and the record says %+v", rec)
+	}
+	h.say(`{"id": 4, "do": "report", "lease": "a", "marker": "stopping"}`)
+	h.refused("not_owned")
+	h.say(`{"id": 5, "do": "fail", "lease": "a"}`)
+	if e := h.next("released"); e.ID != 5 {
+		t.Errorf("%+v", e)
+	}
+	h.say(`{"id": 6, "do": "release", "lease": "b"}`)
+	if e := h.refused("not_owned"); e.ID != 6 {
+		t.Errorf("%+v", e)
+	}
+	_ = h.in.Close()
+	h.exit(0)
+
+	single := s.hold("k/d", "--ttl", "1h", "--max-hold", "1s")
+	single.next("granted")
+	single.next("lost")
+	_ = single.in.Close()
+	single.exit(cli.ExitNotOwned)
+	for _, key := range []string{"k/a", "k/b", "k/c", "k/d"} {
+		if how := s.ended(key); how != "failed" {
+			t.Errorf("the term of %s ended as %q", key, how)
+		}
+	}
+}

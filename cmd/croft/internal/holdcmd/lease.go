@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
@@ -61,6 +62,7 @@ func (l *lease) hold(asking context.Context, req *request) error {
 	for {
 		if err := held.Err(); err != nil { // before requests that wait: they are too late
 			l.p.out.say(l.p.lostBy(l.name, err))
+			l.linger(err)
 			return err
 		}
 		select {
@@ -72,6 +74,33 @@ func (l *lease) hold(asking context.Context, req *request) error {
 				return l.giveBack(next)
 			}
 			l.serve(next)
+		}
+	}
+}
+
+// linger waits with a lease that was lost before its deadline: it was held too
+// long, or the store did not answer. The parent may still be stopping its work,
+// and the store keeps the key from others. So the lease goes back as failed when
+// the parent says that it has stopped, or has left.
+func (l *lease) linger(lost error) {
+	deadline := time.NewTimer(l.held.Remaining())
+	defer deadline.Stop()
+	for l.held.Remaining() > 0 {
+		select {
+		case <-deadline.C:
+		case <-l.p.life.Done():
+			_ = l.end(l.held.Fail)
+			return
+		case next := <-l.inbox:
+			if next.do == doFail {
+				_ = l.giveBack(next)
+				return
+			}
+			l.p.out.say(l.p.failure(next.id, l.name, lost))
+			if next.do == doRelease { // its success does not count
+				_ = l.end(l.held.Fail)
+				return
+			}
 		}
 	}
 }
@@ -160,12 +189,17 @@ func (l *lease) giveBack(req *request) error {
 	if req.do == doRelease {
 		give = l.held.Release
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(l.p.life), l.p.releaseTime())
-	defer stop()
-	if err := give(ctx); err != nil {
+	if err := l.end(give); err != nil {
 		l.p.out.say(l.p.failure(req.id, l.name, err))
 		return err
 	}
 	l.p.out.say(releasedEvent{about{"released", req.id, l.name}, l.held.Key(), l.held.Token()})
 	return nil
+}
+
+// end calls Release or Fail of the lease, also after the parent has left.
+func (l *lease) end(give func(context.Context) error) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(l.p.life), l.p.releaseTime())
+	defer stop()
+	return give(ctx)
 }
