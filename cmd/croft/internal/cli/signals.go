@@ -8,8 +8,8 @@ import (
 )
 
 // Interruptible returns a context that ends when the process is interrupted or
-// terminated, or gets one of the further signals. Commands that wait use it. The
-// other commands just die, and so do these at the second signal.
+// terminated, or gets one of the further signals. Commands that wait use it.
+// The other commands just die, and so do these at the second signal.
 //
 // Signals ignored at start (background jobs of a script) stay ignored, here and
 // in children. A signal that was caught once would no longer be ignored in

@@ -16,8 +16,8 @@
 // if it is full, the process gives its leases back and ends. So a parent that
 // does not read cannot keep renewals waiting.
 //
-// process.mu protects the table of leases, and the grant of each lease, which the
-// command's goroutine reads.
+// process.mu protects the table of leases, and the grant of each lease, which
+// the command's goroutine reads.
 package holdcmd
 
 import (

@@ -80,8 +80,8 @@ func (l *lease) hold(asking context.Context, req *request) error {
 
 // linger waits with a lease that was lost before its deadline: it was held too
 // long, or the store did not answer. The parent may still be stopping its work,
-// and the store keeps the key from others. So the lease goes back as failed when
-// the parent says that it has stopped, or has left.
+// and the store keeps the key from others. So the lease goes back as failed
+// when the parent says that it has stopped, or has left.
 func (l *lease) linger(lost error) {
 	deadline := time.NewTimer(l.held.Remaining())
 	defer deadline.Stop()
@@ -153,7 +153,8 @@ func (l *lease) acquire(ctx context.Context, req *request) (*croft.Lease, error)
 }
 
 // serve carries out a request that asks the store, and answers it. The end of
-// the lease ends the call: if the store hangs, the parent must hear of the loss.
+// the lease ends the call: if the store hangs, the parent must hear of the
+// loss.
 func (l *lease) serve(req *request) {
 	ctx, stop := context.WithCancel(l.p.calls)
 	defer stop()

@@ -61,8 +61,8 @@ func (p *process) give(err error) error {
 // serve opens the store and serves the parent. It returns an ExitError when it
 // has told everything.
 func (p *process) serve(ctx context.Context, version string) error {
-	parent := os.Getppid()                              // before the first message, to which the parent may react by dying
-	ctx, stop := cli.Interruptible(ctx, syscall.SIGHUP) // a terminal that closes must not leave leases behind
+	parent := os.Getppid()                              // before the parent may react to a message by dying
+	ctx, stop := cli.Interruptible(ctx, syscall.SIGHUP) // HUP: a terminal has closed
 	defer stop()
 	p.begin(version)
 	defer p.out.close()
