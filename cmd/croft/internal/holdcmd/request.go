@@ -140,7 +140,8 @@ func parse(a *cli.App, text []byte) (*request, error) {
 			return req, cli.Invalid("member %.40q: %s has none of this name", name, req.do)
 		}
 	}
-	return req, req.read(a, all)
+	err := req.read(a, all)
+	return req, err
 }
 
 // read reads the members of an act.

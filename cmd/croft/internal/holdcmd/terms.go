@@ -77,7 +77,8 @@ func termsOf(a *cli.App, key string, members map[string]json.RawMessage) (*terms
 	if err := c.PreRunE(c, nil); err != nil {
 		return nil, err
 	}
-	return t, t.check(a, key)
+	err := t.check(a, key)
+	return t, err
 }
 
 // set sets a flag to the value of a member.
