@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // holder is a croft hold, seen by its parent.
@@ -280,14 +282,17 @@ func TestAMessageThatIsWrongEndsNothingElse(t *testing.T) {
 		{17, `{"id": 17, "do": "report", "lease": "a", "marker": ""}`, "invalid"},
 		{18, `{"id": 18, "do": "checkpoint", "lease": "a", "checkpoint": "?"}`, "invalid"},
 		{19, `{"id": 19, "do": "renew", "lease": "a", "ttl": -1}`, "invalid"},
+		{20, `{"id": 20, "do": "report", "lease": "a", "marker": "` + strings.Repeat("x", 1025) + `"}`, "invalid"},
+		{21, `{"id": 21, "do": "checkpoint", "lease": "a", "checkpoint": "` + strings.Repeat("eHh4", 342) + `"}`, "invalid"},
+		{22, `{"id": 22, "do": "verify", "lease": "` + strings.Repeat("\u2028", 20000) + `"}`, "invalid"},
 	} {
 		h.say("%s", c.message)
 		e := h.next("error")
-		if e.Error.Code != c.code || e.Error.Message == "" || e.ID != c.id {
+		if e.Error.Code != c.code || e.Error.Message == "" || e.ID != c.id || len(e.Lease) > 512 {
 			t.Errorf("%s is answered with %+v, want code %s", c.message, e, c.code)
 		}
 	}
-	h.say(`{"id": 20, "do": "verify", "lease": "a"}`)
+	h.say(`{"id": 23, "do": "verify", "lease": "a"}`)
 	h.next("verified")
 	_ = h.in.Close()
 	h.exit(0)
@@ -375,6 +380,30 @@ func TestAnAcquireCanBeGivenUp(t *testing.T) {
 	interrupted.exit(cli.ExitInterrupted)
 	if rec := s.show("job"); rec.State != "held" {
 		t.Errorf("the record says %+v", rec)
+	}
+}
+
+// TestASignalGivesLeasesBack: HUP comes when a terminal closes.
+func TestASignalGivesLeasesBack(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if signal.Ignored(sig) { // here, and so in croft
+			continue
+		}
+		h := s.hold("job", "--ttl", "1h")
+		g := h.next("granted")
+		if err := h.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		h.next("released")
+		h.exit(cli.ExitInterrupted)
+		if how := s.ended("job"); how != "failed" {
+			t.Errorf("after %v the term ended as %q", sig, how)
+		}
+		if _, err := os.Stat(filepath.Dir(g.LeaseFile)); !os.IsNotExist(err) {
+			t.Errorf("after %v the folder with the lease is still there: %v", sig, err)
+		}
 	}
 }
 
@@ -533,4 +562,162 @@ func TestAParentThatReportsNothingLosesItsLease(t *testing.T) {
 		t.Errorf("%+v", lost)
 	}
 	h.exit(cli.ExitNotOwned)
+}
+
+// TestALossIsToldWhileTheStoreHangs, also if a request waits for the store. The
+// release behind that request has not happened.
+func TestALossIsToldWhileTheStoreHangs(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	redis := testenv.RedisAlone(t)
+	h := s.hold("--multi", "--store", redis.URL(), "--timeout", "1h")
+	h.say(`{"id": 1, "do": "acquire", "lease": "a", "key": "job", "ttl": 6}`)
+	h.next("granted")
+	redis.Pause(t)
+	h.say(`{"id": 2, "do": "report", "lease": "a", "marker": "page 2"}`)
+	h.say(`{"id": 3, "do": "release", "lease": "a"}`)
+	if e := h.refused("not_owned"); e.ID != 2 {
+		t.Errorf("%+v", e)
+	}
+	if lost := h.next("lost"); lost.Loss != "unreachable" && lost.Loss != "expired" {
+		t.Errorf("%+v", lost)
+	}
+	if e := h.refused("not_owned"); e.ID != 3 {
+		t.Errorf("%+v", e)
+	}
+	redis.Resume()
+	_ = h.in.Close()
+	h.exit(0)
+}
+
+// TestReleaseHasRoomBehindRequestsThatWait for the store.
+func TestReleaseHasRoomBehindRequestsThatWait(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	s.must(0, "acquire", "job", "--ttl", "1h", "--out", "lease")
+	h := s.hold("--multi")
+	h.say(`{"id": 1, "do": "acquire", "lease": "a", "key": "job", "wait": "forever"}`)
+	for i := range 64 {
+		h.say(`{"id": %d, "do": "report", "lease": "a", "marker": "x"}`, i+2)
+	}
+	h.say(`{"id": 100, "do": "report", "lease": "a", "marker": "x"}`)
+	if e := h.refused("invalid"); e.ID != 100 {
+		t.Errorf("%+v", e)
+	}
+	h.say(`{"id": 101, "do": "release", "lease": "a"}`)
+	if e := h.refused("cancelled"); e.ID != 1 {
+		t.Errorf("%+v", e)
+	}
+	for range 64 {
+		h.refused("not_owned")
+	}
+	if e := h.next("released"); e.ID != 101 {
+		t.Errorf("%+v", e)
+	}
+	_ = h.in.Close()
+	h.exit(0)
+}
+
+// TestManyLeasesAreGivenBackTogether: a store that needs more than the time of
+// one release for all of them gets it.
+func TestManyLeasesAreGivenBackTogether(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	redis := testenv.RedisAlone(t)
+	h := s.hold("--multi", "--store", redis.URL())
+	const n = 500
+	for i := range n {
+		h.say(`{"id": %d, "do": "acquire", "lease": "%d", "key": "many/%d", "ttl": 3600}`, i+1, i, i)
+	}
+	for range n {
+		h.next("granted")
+	}
+	redis.Pause(t)
+	_ = h.in.Close()
+	time.Sleep(3 * time.Second) // the store is slow for longer than one release may take
+	redis.Resume()
+	for range n {
+		h.next("released")
+	}
+	h.exit(0)
+}
+
+// TestLeasesGoBackBeforeCroftComplains: its standard error may be a pipe that
+// nobody reads.
+func TestLeasesGoBackBeforeCroftComplains(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	h := s.holdUnread("job", "--ttl", "1h")
+	read, full, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	fd := int(full.Fd())
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = syscall.Write(fd, make([]byte, 4096))
+	}
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	h.cmd.Stderr = full
+	out, err := h.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	_ = full.Close()
+	lines := bufio.NewReader(out)
+	for range 2 { // hello and granted
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = out.Close()
+	h.say(`{"id": 1, "do": "verify"}`)
+	s.until("the end of the term", func() bool { return s.ended("job") == "failed" })
+}
+
+// TestALostLeaseGoesBackOnceItsWorkHasStopped, if the store still keeps the key
+// from others. The TTL is an hour, so nothing lapses here.
+func TestALostLeaseGoesBackOnceItsWorkHasStopped(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	h := s.hold("--multi")
+	for i, name := range []string{"a", "b", "c"} {
+		h.say(`{"id": %d, "do": "acquire", "lease": %q, "key": "k/%s", "ttl": 3600, "max_hold": 1}`, i+1, name, name)
+		h.next("granted")
+		if lost := h.next("lost"); lost.Loss != "held_too_long" || lost.Lease != name {
+			t.Errorf("%+v", lost)
+		}
+	}
+	if rec := s.show("k/a"); rec.State != "held" {
+		t.Errorf("the parent may still work, and the record says %+v", rec)
+	}
+	h.say(`{"id": 4, "do": "report", "lease": "a", "marker": "stopping"}`)
+	h.refused("not_owned")
+	h.say(`{"id": 5, "do": "fail", "lease": "a"}`)
+	if e := h.next("released"); e.ID != 5 {
+		t.Errorf("%+v", e)
+	}
+	h.say(`{"id": 6, "do": "release", "lease": "b"}`)
+	if e := h.refused("not_owned"); e.ID != 6 {
+		t.Errorf("%+v", e)
+	}
+	_ = h.in.Close()
+	h.exit(0)
+
+	single := s.hold("k/d", "--ttl", "1h", "--max-hold", "1s")
+	single.next("granted")
+	single.next("lost")
+	_ = single.in.Close()
+	single.exit(cli.ExitNotOwned)
+	for _, key := range []string{"k/a", "k/b", "k/c", "k/d"} {
+		if how := s.ended(key); how != "failed" {
+			t.Errorf("the term of %s ended as %q", key, how)
+		}
+	}
 }

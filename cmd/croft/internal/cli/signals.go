@@ -8,15 +8,15 @@ import (
 )
 
 // Interruptible returns a context that ends when the process is interrupted or
-// terminated. Commands that wait use it. The other commands just die, and so do
-// these at the second signal.
+// terminated, or gets one of the further signals. Commands that wait use it.
+// The other commands just die, and so do these at the second signal.
 //
 // Signals ignored at start (background jobs of a script) stay ignored, here and
 // in children. A signal that was caught once would no longer be ignored in
 // children.
-func Interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+func Interruptible(ctx context.Context, further ...os.Signal) (context.Context, context.CancelFunc) {
 	var asked []os.Signal
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, sig := range append([]os.Signal{os.Interrupt, syscall.SIGTERM}, further...) {
 		if !signal.Ignored(sig) {
 			asked = append(asked, sig)
 		}

@@ -16,8 +16,8 @@
 // if it is full, the process gives its leases back and ends. So a parent that
 // does not read cannot keep renewals waiting.
 //
-// process.mu protects the table of leases and what main reads of a lease: the
-// grant, and whether its inbox still takes requests.
+// process.mu protects the table of leases, and the grant of each lease, which
+// the command's goroutine reads.
 package holdcmd
 
 import (
@@ -51,8 +51,8 @@ garbage collection, cannot starve it. With --stall-after it depends on progress:
 a parent that reports none loses the lease.
 
 The end of standard input gives all leases back as failed: a parent that died
-has not succeeded, and the next contender may try at once. So does an interrupt,
-the death of the parent, and an output that the parent does not read.
+has not succeeded, and the next contender may try at once. So do an interrupt, the
+death of the parent, and an output that the parent does not read.
 
 ` + cli.DefaultsHelp + `
 

@@ -3,7 +3,9 @@ package holdcmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
@@ -27,7 +29,7 @@ type lease struct {
 func (l *lease) live(asking context.Context, req *request) {
 	err := l.hold(asking, req)
 	for _, left := range l.p.forget(l) {
-		if left.do == doRelease || left.do == doFail { // nothing is held, as it should be
+		if l.held == nil && (left.do == doRelease || left.do == doFail) { // nothing is held, as it should be
 			l.p.out.say(releasedEvent{about: about{"released", left.id, l.name}})
 			continue
 		}
@@ -48,6 +50,7 @@ func (l *lease) live(asking context.Context, req *request) {
 // hold takes the key and holds it until it is given back or lost. It tells the
 // parent how that ended, and returns the error.
 func (l *lease) hold(asking context.Context, req *request) error {
+	defer os.Remove(l.file)
 	held, err := l.acquire(asking, req)
 	if err != nil {
 		if cause := context.Cause(asking); errors.Is(cause, errCancelled) && errors.Is(err, context.Canceled) {
@@ -56,19 +59,48 @@ func (l *lease) hold(asking context.Context, req *request) error {
 		l.p.out.say(l.p.failure(req.id, l.name, err))
 		return err
 	}
-	defer os.Remove(l.file)
 	for {
+		if err := held.Err(); err != nil { // before requests that wait: they are too late
+			l.p.out.say(l.p.lostBy(l.name, err))
+			l.linger(err)
+			return err
+		}
 		select {
 		case <-l.p.life.Done():
 			return l.settle()
 		case <-held.Done():
-			l.p.out.say(l.p.lostBy(l.name, held.Err()))
-			return held.Err()
 		case next := <-l.inbox:
 			if next.do == doRelease || next.do == doFail {
 				return l.giveBack(next)
 			}
 			l.serve(next)
+		}
+	}
+}
+
+// linger waits with a lease that was lost before its deadline: it was held too
+// long, or the store did not answer. The parent may still be stopping its work,
+// and the store keeps the key from others. So the lease goes back as failed
+// when the parent says that it has stopped, or has left.
+func (l *lease) linger(lost error) {
+	deadline := time.NewTimer(l.held.Remaining())
+	defer deadline.Stop()
+	for l.held.Remaining() > 0 {
+		select {
+		case <-deadline.C:
+		case <-l.p.life.Done():
+			_ = l.end(l.held.Fail)
+			return
+		case next := <-l.inbox:
+			if next.do == doFail {
+				_ = l.giveBack(next)
+				return
+			}
+			l.p.out.say(l.p.failure(next.id, l.name, lost))
+			if next.do == doRelease { // its success does not count
+				_ = l.end(l.held.Fail)
+				return
+			}
 		}
 	}
 }
@@ -103,8 +135,10 @@ func (l *lease) acquire(ctx context.Context, req *request) (*croft.Lease, error)
 		return nil, cli.Reentrant(err)
 	}
 	if err := os.WriteFile(l.file, []byte(held.Deed().Text()+"\n"), 0o600); err != nil {
-		_ = held.Fail(context.WithoutCancel(ctx)) // otherwise it lapses
-		return nil, err
+		if failed := held.Fail(context.WithoutCancel(ctx)); failed != nil {
+			return nil, fmt.Errorf("lease file: %w; the key could not be given back and lapses: %w", err, failed)
+		}
+		return nil, fmt.Errorf("lease file: %w; the key was given back", err)
 	}
 	l.p.mu.Lock()
 	l.held = held
@@ -118,8 +152,13 @@ func (l *lease) acquire(ctx context.Context, req *request) (*croft.Lease, error)
 	return held, nil
 }
 
-// serve carries out a request that asks the store, and answers it.
+// serve carries out a request that asks the store, and answers it. The end of
+// the lease ends the call: if the store hangs, the parent must hear of the
+// loss.
 func (l *lease) serve(req *request) {
+	ctx, stop := context.WithCancel(l.p.calls)
+	defer stop()
+	defer context.AfterFunc(l.held.Context(), stop)()
 	var err error
 	switch req.do {
 	case doRenew:
@@ -127,11 +166,14 @@ func (l *lease) serve(req *request) {
 		if ttl == 0 {
 			ttl = l.held.Deed().TTL
 		}
-		err = l.held.SetTTL(l.p.calls, ttl)
+		err = l.held.SetTTL(ctx, ttl)
 	case doReport:
-		err = l.held.Report(l.p.calls, req.marker)
+		err = l.held.Report(ctx, req.marker)
 	case doCheckpoint:
-		err = l.held.Save(l.p.calls, req.checkpoint)
+		err = l.held.Save(ctx, req.checkpoint)
+	}
+	if lost := l.held.Err(); err != nil && lost != nil {
+		err = lost
 	}
 	if err != nil {
 		l.p.out.say(l.p.failure(req.id, l.name, err))
@@ -148,10 +190,17 @@ func (l *lease) giveBack(req *request) error {
 	if req.do == doRelease {
 		give = l.held.Release
 	}
-	if err := give(context.WithoutCancel(l.p.life)); err != nil {
+	if err := l.end(give); err != nil {
 		l.p.out.say(l.p.failure(req.id, l.name, err))
 		return err
 	}
 	l.p.out.say(releasedEvent{about{"released", req.id, l.name}, l.held.Key(), l.held.Token()})
 	return nil
+}
+
+// end calls Release or Fail of the lease, also after the parent has left.
+func (l *lease) end(give func(context.Context) error) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(l.p.life), l.p.releaseTime())
+	defer stop()
+	return give(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 )
@@ -22,8 +23,8 @@ const (
 	flushTime = time.Second
 )
 
-// errUnread ends a process whose parent does not read.
-var errUnread = errors.New("the parent does not read: too many messages wait for it")
+// errUnread is matched by every reason why the output is of no use.
+var errUnread = errors.New("the parent does not read")
 
 func newOutput(w io.Writer) *output {
 	o := &output{queue: make(chan []byte, maxQueue), failed: make(chan error, 1), done: make(chan struct{})}
@@ -44,7 +45,7 @@ func (o *output) write(w io.Writer) {
 
 func (o *output) fail(err error) {
 	select {
-	case o.failed <- err:
+	case o.failed <- fmt.Errorf("%w: %w", errUnread, err):
 	default: // there is a reason already
 	}
 }
@@ -61,7 +62,7 @@ func (o *output) say(event any) {
 	select {
 	case o.queue <- text.Bytes():
 	default:
-		o.fail(errUnread)
+		o.fail(errors.New("too many messages wait for it"))
 	}
 }
 

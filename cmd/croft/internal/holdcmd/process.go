@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/croft-dev/croft"
@@ -60,8 +61,8 @@ func (p *process) give(err error) error {
 // serve opens the store and serves the parent. It returns an ExitError when it
 // has told everything.
 func (p *process) serve(ctx context.Context, version string) error {
-	parent := os.Getppid() // before the first message, to which the parent may react by dying
-	ctx, stop := cli.Interruptible(ctx)
+	parent := os.Getppid()                              // before the parent may react to a message by dying
+	ctx, stop := cli.Interruptible(ctx, syscall.SIGHUP) // HUP: a terminal has closed
 	defer stop()
 	p.begin(version)
 	defer p.out.close()
@@ -88,18 +89,30 @@ func (p *process) serve(ctx context.Context, version string) error {
 	giveBack()
 	time.AfterFunc(lastCalls, hangUp)
 	p.lives.Wait()
-	if errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
 		err = nil
 		if p.single != nil {
 			err = <-p.ended
 		}
+	case errors.Is(err, errUnread): // told only now: maybe nobody reads this, either
+		fmt.Fprintf(p.app.Stderr, "croft: %s; the leases were given back\n", cli.Lines(p.app.Redact(err.Error())))
+		err = cli.ExitError(cli.ExitFailed)
 	}
 	return err
 }
 
-// lastCalls is how long calls of the store go on after the parent has left. A
-// release takes at most two seconds more.
+// lastCalls is how long calls of the store go on after the parent has left.
+// Then the leases are given back, which takes at most releaseTime.
 const lastCalls = 2 * time.Second
+
+// releaseTime is how long a release may take. Leases that are given back at the
+// same time share the store, so each adds to it.
+func (p *process) releaseTime() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return 2*time.Second + time.Duration(len(p.leases))*50*time.Millisecond
+}
 
 // run takes what happens until the process is to end. Then its caller gives the
 // leases back. The error is io.EOF if the parent has left.
@@ -126,8 +139,7 @@ func (p *process) run(ctx context.Context, parent int) error {
 		case err := <-p.ended:
 			return err
 		case err := <-p.out.failed:
-			fmt.Fprintf(p.app.Stderr, "croft: %s; the leases are given back\n", cli.Lines(p.app.Redact(err.Error())))
-			return cli.ExitError(cli.ExitFailed)
+			return err
 		case <-ctx.Done():
 			return cli.ExitError(cli.ExitInterrupted)
 		// A child of the parent may have inherited its end of our input. Then
@@ -184,7 +196,7 @@ func (p *process) acquire(req *request) {
 	}
 	p.count++
 	l := &lease{
-		p: p, name: req.lease, inbox: make(chan *request, maxInbox),
+		p: p, name: req.lease, inbox: make(chan *request, maxInbox+1), // one for the end
 		file: filepath.Join(p.scratch, "lease-"+strconv.Itoa(p.count)),
 	}
 	asking, abandon := context.WithCancelCause(p.life)
@@ -213,13 +225,13 @@ func (p *process) pass(req *request) error {
 		p.out.say(alive(req, l.held))
 		return nil
 	}
-	select {
-	case l.inbox <- req:
-	default:
+	ends := req.do == doRelease || req.do == doFail
+	if len(l.inbox) == maxInbox && !ends || len(l.inbox) == cap(l.inbox) {
 		return fmt.Errorf("%w: %d requests about this lease wait for the store; wait for answers before you send more",
 			fence.ErrInvalid, maxInbox)
 	}
-	if l.held == nil && (req.do == doRelease || req.do == doFail) {
+	l.inbox <- req // has room: only this goroutine sends
+	if l.held == nil && ends {
 		l.abandon()
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // The acts that a parent asks for.
@@ -128,6 +129,7 @@ func parse(a *cli.App, text []byte) (*request, error) {
 	case req.id < 1 || req.id > int64(fence.MaxToken):
 		return req, cli.Invalid("id: every request has one, between 1 and %d", fence.MaxToken)
 	case len(req.lease) > maxName:
+		req.lease = "" // the reply does not repeat it
 		return req, cli.Invalid("lease: the name is longer than %d bytes", maxName)
 	case !isKnown:
 		return req, cli.Invalid("do %.40q: it must be one of %s", req.do,
@@ -178,11 +180,20 @@ func (r *request) read(a *cli.App, all map[string]json.RawMessage) error {
 		if err := text("marker", &r.marker, "a text"); err != nil {
 			return err
 		}
-		if r.marker == "" {
+		// The requests that wait for the store are bounded in size, too.
+		switch n := len(r.marker); {
+		case n == 0:
 			return cli.Invalid("marker: it is empty; say how far the work has got")
+		case n > tenure.MaxText:
+			return cli.Invalid("marker: %d bytes long, at most %d are allowed", n, tenure.MaxText)
 		}
 	case doCheckpoint:
-		return text("checkpoint", &r.checkpoint, "a text in base64")
+		if err := text("checkpoint", &r.checkpoint, "a text in base64"); err != nil {
+			return err
+		}
+		if n := len(r.checkpoint); n > tenure.MaxCheckpoint {
+			return cli.Invalid("checkpoint: %d bytes long, at most %d are allowed", n, tenure.MaxCheckpoint)
+		}
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (t *terms) define(c *cobra.Command) {
 	cli.SpanFlag(flags, &t.lease.HoldFor, "hold",
 		"after success keep the key from everybody until this long after acquiring it")
 	cli.SpanFlag(flags, &t.lease.StallAfter, "stall-after",
-		"lose the lease if the parent has not reported progress for this long")
+		"no longer renew if the parent has not reported progress for this long; the lease then ends with its TTL")
 	cli.SpanFlag(flags, &t.lease.MaxHold, "max-hold", "lose the lease after this long, whatever the parent does")
 	flags.Int64Var(&t.above, "above", 0,
 		"ask for a token above this one: after a write was refused although you hold the lease")
