@@ -36,6 +36,9 @@ func Answers(answers []store.Answer, refused map[int]Problem) []byte {
 		if !mine && a.Err != nil {
 			p = ProblemOf(a.Err)
 		}
+		if !mine && p.Code == Invalid && !a.Record.IsZero() {
+			p.Record = &a.Record // the law has looked at it
+		}
 		if p.Record != nil && len(body) > maxHistories {
 			short := *p.Record
 			short.History = nil

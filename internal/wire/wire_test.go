@@ -131,11 +131,8 @@ func TestAnswersAreReadAsTheyWereWritten(t *testing.T) {
 		}
 		for i, want := range answers {
 			sameError(t, got[i].Err, want.Err)
-			switch {
-			case want.Err == nil:
+			if want.Err == nil {
 				want.Record.History = nil
-			case errors.Is(want.Err, fence.ErrInvalid):
-				want.Record = tenure.Record{} // the answer of a store for bad input may have none
 			}
 			if !reflect.DeepEqual(plainRecord(got[i].Record), plainRecord(want.Record)) || !got[i].Now.Equal(want.Now) {
 				t.Fatalf("answer %d: read\n%+v, want\n%+v", i, got[i], want)
