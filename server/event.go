@@ -3,6 +3,7 @@ package server
 import (
 	"time"
 
+	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -53,7 +54,7 @@ func (s *Server) called(requests int, took time.Duration, err error) {
 
 // audit tells of the acts by hand among requests that were answered.
 func (s *Server) audit(c *call, q tenure.Request, err error) {
-	if !q.Verb.ByHand() {
+	if _, isNote := refusals.Noted(q); isNote || !q.Verb.ByHand() {
 		return
 	}
 	s.o.Observe(Event{

@@ -152,6 +152,26 @@ func (s *Server) sweep(c *call) error {
 	return nil
 }
 
+// examine answers GET /v1/examine: how fit the store is. Findings may name
+// hosts and files, so they are for operators of all keys.
+func (s *Server) examine(c *call) error {
+	if !s.may(c.id, Operate, "") {
+		return refuse(wire.NewProblem(wire.NotAllowed, "only an operator of all keys may examine the store"))
+	}
+	e, ok := s.st.(store.Examiner)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), examineWithin)
+	defer cancel()
+	findings, err := e.Examine(ctx)
+	if err != nil {
+		return err
+	}
+	c.send(http.StatusOK, wire.JSON, wire.Findings(findings))
+	return nil
+}
+
 // verify answers POST /v1/verify: whether the store has issued a stamp, and
 // whether its owner is the current one.
 func (s *Server) verify(c *call) error {

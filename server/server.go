@@ -49,6 +49,8 @@ const (
 	// answer.
 	receiveWithin = 10 * time.Second
 	sendWithin    = 10 * time.Second
+	// examineWithin bounds an examination of the store.
+	examineWithin = 25 * time.Second
 )
 
 // Server serves one store. It is an [http.Handler]. The zero Server is not
@@ -119,6 +121,7 @@ func (s *Server) routes() http.Handler {
 	handle("GET /v1/now", s.now)
 	handle("POST /v1/verify", s.verify)
 	handle("POST /v1/sweep", s.sweep)
+	handle("GET /v1/examine", s.examine)
 	handle("GET /v1/watch", s.watch)
 	handle("GET /v1/acts", s.acts)
 	handle("/", func(*call) error {

@@ -2,14 +2,12 @@ package remote
 
 import (
 	"crypto/tls"
-	"net/http"
+	"encoding/pem"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
-
-	"encoding/pem"
 
 	"github.com/croft-dev/croft/backend/dir"
 	"github.com/croft-dev/croft/backend/mem"
@@ -180,5 +178,3 @@ func TestAServerThatIsNotThereIsUnknown(t *testing.T) {
 	t.Parallel()
 	storetest.NotThere(t, connect(t, "http://127.0.0.1:1", nil))
 }
-
-var _ http.Handler = (*server.Server)(nil)

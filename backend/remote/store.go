@@ -36,6 +36,7 @@ var (
 	_ store.Watcher   = (*Store)(nil)
 	_ store.Announcer = (*Store)(nil)
 	_ store.Sweeper   = (*Store)(nil)
+	_ store.Examiner  = (*Store)(nil)
 )
 
 // Apply sends requests to the server, as a rule in one call.
@@ -166,6 +167,36 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		return 0, unread(err)
 	}
 	return dropped, nil
+}
+
+// Examine tells how the server is reached, and how fit the store behind it is.
+// Servers tell the second to operators of all keys alone.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	way := store.Finding{Check: "server", Level: store.OK, Seen: "reached over TLS"}
+	switch u, err := url.Parse(s.base); {
+	case err != nil || u.Scheme == "https":
+	case isLoopback(u.Hostname()):
+		way.Seen = "on this machine, without TLS"
+	default:
+		way.Level, way.Seen = store.Bad, "reached over a network without TLS"
+		way.Advice = "use https: anybody between here and the server can read the secrets of leases"
+	}
+	text, err := s.ask(ctx, http.MethodGet, "/v1/examine", nil, wire.MaxLine)
+	var refused *problemError
+	if errors.As(err, &refused) && (refused.code == wire.NotAllowed || refused.code == wire.Unsupported) {
+		return []store.Finding{way, {
+			Check: "tier", Level: store.Warn, Seen: "the server does not say how fit its store is: " + err.Error(),
+			Advice: "run croft doctor on the machine of the server",
+		}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	findings, err := wire.ReadFindings(text)
+	if err != nil {
+		return nil, unread(err)
+	}
+	return append([]store.Finding{way}, findings...), nil
 }
 
 // Close ends all watches and calls. It releases no lease.

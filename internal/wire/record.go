@@ -59,6 +59,46 @@ func ReadDropped(data []byte) (n int, err error) {
 	return n, err
 }
 
+// Findings writes how fit a store is.
+func Findings(all []store.Finding) []byte {
+	return encode(struct {
+		Findings []store.Finding `json:"findings"`
+	}{all})
+}
+
+// maxFindings is more than any store has.
+const maxFindings = 256
+
+// ReadFindings reads what Findings wrote.
+func ReadFindings(data []byte) (all []store.Finding, err error) {
+	err = read(data, false, func(r *reader) error {
+		return r.object(func(name string) (bool, error) {
+			if name != "findings" {
+				return false, nil
+			}
+			return true, r.list(maxFindings, func() error {
+				var f store.Finding
+				err := r.object(func(name string) (bool, error) {
+					switch name {
+					case "check":
+						return true, text(r, &f.Check)
+					case "level":
+						return true, text(r, &f.Level)
+					case "seen":
+						return true, text(r, &f.Seen)
+					case "advice":
+						return true, text(r, &f.Advice)
+					}
+					return false, nil
+				})
+				all = append(all, f)
+				return err
+			})
+		})
+	})
+	return all, err
+}
+
 // KeyEvent writes the data of an event about a key.
 func KeyEvent(key string) []byte {
 	return encode(struct {
