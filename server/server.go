@@ -49,6 +49,10 @@ const (
 	// answer.
 	receiveWithin = 10 * time.Second
 	sendWithin    = 10 * time.Second
+	// maxLong is how many long bodies are in memory at a time. Longer than
+	// shortBody is long.
+	maxLong   = 64
+	shortBody = 32 << 10
 	// examineWithin bounds an examination of the store.
 	examineWithin = 25 * time.Second
 )
@@ -63,9 +67,9 @@ type Server struct {
 	ready   readiness
 	waiters waiters
 
-	calls, streams, lists, sweeps slots
-	life                          context.Context // ends when the server drains
-	drain                         context.CancelFunc
+	calls, streams, lists, sweeps, long slots
+	life                                context.Context // ends when the server drains
+	drain                               context.CancelFunc
 }
 
 // New makes a server of a store. It does not close the store. o may be nil.
@@ -94,7 +98,7 @@ func New(st store.Store, o *Options) *Server {
 		s.o.Hosts[i] = hostName(name)
 	}
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
-	s.sweeps = newSlots(1)
+	s.sweeps, s.long = newSlots(1), newSlots(maxLong)
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
 	s.mux = s.routes()
@@ -213,6 +217,12 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 			return refuse(wire.NewProblem(wire.Unauthenticated, "%s", err.Error()))
 		}
 		c.id = id
+	}
+	if c.ContentLength < 0 || c.ContentLength > shortBody {
+		if !s.long.enter() {
+			return busy("long bodies")
+		}
+		defer s.long.leave()
 	}
 	return do(c)
 }

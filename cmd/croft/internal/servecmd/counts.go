@@ -1,11 +1,13 @@
 package servecmd
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/croft-dev/croft/server"
+	"github.com/croft-dev/croft/store"
 )
 
 // counts are the metrics of a server. It is a prometheus.Collector.
@@ -33,7 +35,7 @@ func newCounts() *counts {
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024},
 		}),
 		acts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "croft_server_acts_total", Help: "Acts by hand, by act and result: done, refused.",
+			Name: "croft_server_acts_total", Help: "Acts by hand, by act and result: done, refused, unknown.",
 		}, []string{"act", "result"}),
 	}
 }
@@ -73,7 +75,10 @@ func (c *counts) observe(e server.Event) {
 		c.batches.Observe(float64(e.Requests))
 	case server.Acted:
 		result := "done"
-		if e.Err != nil {
+		switch {
+		case errors.Is(e.Err, store.ErrUnknown):
+			result = "unknown"
+		case e.Err != nil:
 			result = "refused"
 		}
 		c.acts.WithLabelValues(string(e.Act), result).Inc()
