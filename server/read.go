@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/current"
@@ -59,6 +62,11 @@ func (s *Server) list(c *call) error {
 	if err := onlyQuery(c, "prefix"); err != nil {
 		return err
 	}
+	prefix := c.URL.Query().Get("prefix")
+	if len(prefix) > fence.MaxKey || !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0 {
+		return refuse(wire.NewProblem(wire.Invalid, "prefix: no key begins so: it is too long, not valid UTF-8, "+
+			"or has a control character"))
+	}
 	if !s.lists.enter() {
 		return busy("listings")
 	}
@@ -68,7 +76,7 @@ func (s *Server) list(c *call) error {
 	c.w.Header().Set("Content-Type", wire.Lines)
 	out := bufio.NewWriterSize(deadlined{c}, 32<<10)
 	n := 0
-	for rec, err := range s.st.List(ctx, c.URL.Query().Get("prefix")) {
+	for rec, err := range s.st.List(ctx, prefix) {
 		if err != nil {
 			if c.w.status == 0 && n == 0 {
 				return err

@@ -225,7 +225,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		}
 	}
 	for what, path := range map[string]string{
-		"an unknown parameter": "/v1/leases?prefx=a", "a parameter twice": "/v1/leases?prefix=a&prefix=b", "no key": "/v1/watch",
+		"an unknown parameter": "/v1/leases?prefx=a", "a parameter twice": "/v1/leases?prefix=a&prefix=b", "no key": "/v1/watch", "a prefix of no key": "/v1/leases?prefix=a%00",
+		"a prefix that is no text": "/v1/leases?prefix=%ff",
 	} {
 		status, body := r.get(path)
 		refused(t, what, status, body, http.StatusBadRequest, wire.Invalid)
@@ -371,7 +372,7 @@ func TestClientsShareCallsOfTheStore(t *testing.T) {
 			<-gathered
 			return st.Apply(ctx, requests)
 		}}
-	}, nil)
+	}, &Options{CallTimeout: time.Hour})
 	srv = r.srv
 	var all sync.WaitGroup
 	for i := range clients {

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -162,7 +163,8 @@ func TestAMissingClientCertificateIsAFault(t *testing.T) {
 // may have counted.
 func TestAServerThatGoesDownIsAFaultOnlyIfNothingWasSent(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// Once it is closed, nobody else gets this port.
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
