@@ -129,7 +129,8 @@ func (s *Server) routes() http.Handler {
 	handle("GET /v1/watch", s.watch)
 	handle("GET /v1/acts", s.acts)
 	handle("/", func(*call) error {
-		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md")
+		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
+			"write the slashes of a key as %%2F")
 		p.Status = http.StatusNotFound // the code tells it from a key that is not there
 		return refuse(p)
 	})
@@ -179,7 +180,9 @@ func (s *Server) handler(do func(*call) error) http.Handler {
 			if p != nil {
 				c.told.Err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 				c.told.Code = string(wire.Unknown)
-				if c.w.status == 0 {
+				if c.w.status != 0 {
+					defer panic(http.ErrAbortHandler) // the client must not take this for a whole answer
+				} else {
 					problem := wire.NewProblem(wire.Unknown, "the server failed; ask again with the same secret")
 					problem.Status = http.StatusInternalServerError
 					c.problem(problem)

@@ -115,19 +115,19 @@ func TestALeaseFromItsAcquireToItsRelease(t *testing.T) {
 	key := "reports/daily é"
 	status, body := r.post(path(key, "acquire"), `{`+secret(1)+`,"owner":"ann","ttl":"1m"}`)
 	var lease struct {
-		Stamp  string
-		Now    time.Time
-		Record tenure.Record
+		Stamp string
+		Now   time.Time
 	}
-	if err := json.Unmarshal([]byte(body), &lease); err != nil || status != http.StatusOK || lease.Record.Owner != "ann" ||
-		lease.Record.Key != key || lease.Now.IsZero() {
+	var rec tenure.Record
+	if err := errors.Join(json.Unmarshal([]byte(body), &lease), json.Unmarshal([]byte(body), &rec)); err != nil ||
+		status != http.StatusOK || rec.Owner != "ann" || rec.Key != key || lease.Now.IsZero() {
 		t.Fatalf("acquire: %d %s, %v", status, body, err)
 	}
-	if stamp, err := fence.ParseStamp(lease.Stamp); err != nil || stamp != lease.Record.Stamp() {
+	if stamp, err := fence.ParseStamp(lease.Stamp); err != nil || stamp != rec.Stamp() {
 		t.Errorf("the stamp is %q, %v", lease.Stamp, err)
 	}
 	if status, again := r.post(path(key, "acquire"), `{`+secret(1)+`,"owner":"ann","ttl":"1m"}`); status != http.StatusOK ||
-		!strings.Contains(again, fmt.Sprint(lease.Record.Token)) {
+		!strings.Contains(again, fmt.Sprint(rec.Token)) {
 		t.Errorf("the same secret asked again: %d %s", status, again)
 	}
 	status, body = r.post(path(key, "acquire"), `{`+secret(2)+`,"owner":"bob","ttl":"1m"}`)
@@ -340,6 +340,13 @@ func TestAPanicIsOneAnswer(t *testing.T) {
 	}
 	status, body := r.get(path("panic/key", ""))
 	refused(t, "a panic of the handler", status, body, http.StatusInternalServerError, wire.Unknown)
+	if a := r.mem.Apply(t.Context(), []tenure.Request{{
+		Verb: tenure.Acquire, Key: "panic/key", Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute,
+	}})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	status, body = r.get("/v1/leases")
+	refused(t, "a panic in a listing", status, body, http.StatusInternalServerError, wire.Unknown)
 	if status, body := r.get("/v1/now"); status != http.StatusOK {
 		t.Errorf("after it: %d %s", status, body)
 	}
