@@ -531,7 +531,7 @@ func (r *rig) waits(key string, want int) {
 func (r *rig) stream(path string) (lines *bufio.Scanner, end func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
-	resp, err := r.front.Client().Do(r.request(http.MethodGet, path, "").WithContext(ctx))
+	resp, err := r.front.Client().Do(r.request(http.MethodGet, path, "").WithContext(ctx)) //nolint:bodyclose // end closes it
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -693,8 +693,11 @@ func TestAHiddenKeyDoesNotExist(t *testing.T) {
 	refused(t, "no identity", status, body, http.StatusUnauthorized, wire.Unauthenticated)
 
 	for _, c := range [][3]string{
-		{http.MethodGet, "", ""}, {http.MethodGet, "history", ""}, {http.MethodPost, "acquire", `{` + secret(2) + `,"ttl":"1m"}`},
-		{http.MethodPost, "renew", `{` + secret(1) + `}`}, {http.MethodPost, "revoke", `{` + secret(2) + `,"note":"why"}`},
+		{http.MethodGet, "", ""},
+		{http.MethodGet, "history", ""},
+		{http.MethodPost, "acquire", `{` + secret(2) + `,"ttl":"1m"}`},
+		{http.MethodPost, "renew", `{` + secret(1) + `}`},
+		{http.MethodPost, "revoke", `{` + secret(2) + `,"note":"why"}`},
 	} {
 		status, hidden := r.do(as("bob", r.request(c[0], path("ann/job", c[1]), c[2])))
 		_, absent := r.do(as("bob", r.request(c[0], path("ann/none", c[1]), c[2])))

@@ -394,8 +394,11 @@ func FuzzReadAnswers(f *testing.F) {
 	held := &tenure.HeldError{Record: rec, Why: tenure.WhyHeld, Until: noon, Now: noon}
 	lost := &tenure.NotOwnedError{Record: rec, Why: tenure.WhyTakenOver, Now: noon}
 	for _, a := range []store.Answer{
-		{Record: rec, Now: noon, Awaited: true}, {Record: rec, Now: noon, Err: held}, {Record: rec, Err: lost},
-		{Err: store.Unknown(errors.New("x"))}, {Err: fence.ErrInvalid},
+		{Record: rec, Now: noon, Awaited: true},
+		{Record: rec, Now: noon, Err: held},
+		{Record: rec, Err: lost},
+		{Err: store.Unknown(errors.New("x"))},
+		{Err: fence.ErrInvalid},
 	} {
 		f.Add(Answers([]store.Answer{a}, nil))
 	}
