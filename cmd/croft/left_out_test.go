@@ -17,7 +17,7 @@ var optionalBackends = []string{"etcd", "gcs", "postgres", "redis", "s3", "sqlit
 // A tag must leave out the backend with its client library, and nothing else.
 func TestATagPerBackendLeavesItOut(t *testing.T) {
 	t.Parallel()
-	if in := backends.In(); len(in) != len(optionalBackends)+2 { // and dir and file
+	if in := backends.In(); len(in) != len(optionalBackends)+3 { // and dir, file and remote
 		t.Errorf("croft has %q: give each new backend a tag", in)
 	}
 	client := map[string]string{

@@ -13,6 +13,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/drillcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/holdcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/proxycmd"
+	"github.com/croft-dev/croft/cmd/croft/internal/servecmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/workcmd"
 )
 
@@ -47,6 +48,7 @@ func (a *app) commands() []*cobra.Command {
 		a.takeoverCommand(),
 		a.revokeCommand(),
 
+		servecmd.Command(a.App),
 		drillcmd.Command(a.App), drillcmd.WorkerCommand(a.App),
 		a.doctorCommand(),
 		a.configCommand(),
@@ -84,6 +86,7 @@ how fit a store is.
   etcd://host1:2379,host2:2379/prefix  etcds:// for TLS
   s3://bucket/prefix
   gs://bucket/prefix
+  https://host/                        a croft serve; http:// on this machine
 
 Write durations as 30s, 5m, 1h30m, 7d or 1d12h.
 

@@ -28,7 +28,7 @@ var (
 	laws      = []string{"tenure", "fence"}
 	contracts = append([]string{"store", "guard"}, laws...)
 	core      = append([]string{root}, contracts...)
-	all       = append([]string{"work", "observe", "backend", "boundary", "proof"}, core...)
+	all       = append([]string{"work", "observe", "backend", "boundary", "server", "proof"}, core...)
 )
 
 // plan says which room may import which. Dependencies point one way: cmd, work,
@@ -48,6 +48,7 @@ var plan = map[string]room{
 	"work":     {opens: core},
 	"observe":  {opens: append([]string{"work"}, core...), outside: true},
 	"backend":  {opens: append([]string{"work"}, contracts...), outside: true, apart: true},
+	"server":   {opens: append([]string{"work"}, core...)},
 	"boundary": {opens: append([]string{"work"}, core...), apart: true},
 	"contrib":  {opens: core, outside: true, apart: true},
 	"proof":    {opens: all, outside: true},

@@ -281,6 +281,22 @@ func (r Refusal) request() (tenure.Request, error) {
 	return req, err
 }
 
+// Noted returns the key that a note is about. ok is false if the request leaves
+// no note of a refusal.
+func Noted(req tenure.Request) (key string, ok bool) {
+	var n note
+	if req.Verb != tenure.Revoke || !Reserved(req.Key) || json.Unmarshal([]byte(req.Note), &n) != nil ||
+		fence.CheckKey(n.Key) != nil {
+		return "", false
+	}
+	for _, k := range kinds {
+		if req.Key == k.keyOf(n.Key) {
+			return n.Key, true
+		}
+	}
+	return "", false
+}
+
 // Of makes a refusal of an error. ok is false if the error is no refusal by a
 // fence or by the law.
 func Of(stamp fence.Stamp, target string, err error) (r Refusal, ok bool) {

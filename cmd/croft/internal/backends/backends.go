@@ -1,7 +1,8 @@
 // Package backends lists the backends of croft. Each registers its URL schemes.
 //
-// The directory and files are in every croft. The others have a file each, and
-// the build tag croft_no_NAME leaves a backend and its client library out.
+// The directory, files and the client of croft serve are in every croft. The
+// others have a file each, and the build tag croft_no_NAME leaves a backend and
+// its client library out.
 package backends
 
 import (
@@ -10,6 +11,7 @@ import (
 
 	_ "github.com/croft-dev/croft/backend/dir"
 	_ "github.com/croft-dev/croft/backend/file"
+	_ "github.com/croft-dev/croft/backend/remote"
 	"github.com/croft-dev/croft/internal/registry"
 )
 
@@ -17,7 +19,7 @@ import (
 var optional = []string{"etcd", "gcs", "postgres", "redis", "s3", "sqlite"}
 
 // in has the backends of this croft. The file of an optional one calls has.
-var in = []string{"dir", "file"}
+var in = []string{"dir", "file", "remote"}
 
 // Schemas returns the tables of the engines whose users may create them by
 // hand.

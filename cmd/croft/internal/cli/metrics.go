@@ -61,12 +61,26 @@ func (a *App) StartMetrics(where string, namespaces ...string) (Metrics, error) 
 		counted.count()
 		return registry.Gather()
 	})
-	serve := a.serveMetrics
-	if strings.ContainsRune(where, filepath.Separator) || strings.HasSuffix(where, ".prom") {
-		serve = a.writeMetrics
-	}
-	end, err := serve(where, source)
+	end, err := a.showMetrics(where, source)
 	return Metrics{m, counted, end}, err
+}
+
+// ServeMetrics is StartMetrics for a command with metrics of its own.
+func (a *App) ServeMetrics(where string, own prometheus.Collector) (end func(), err error) {
+	if where == "" {
+		return func() {}, nil
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(own)
+	return a.showMetrics(where, registry)
+}
+
+// showMetrics serves metrics or writes them to a file, as where says.
+func (a *App) showMetrics(where string, source prometheus.Gatherer) (end func(), err error) {
+	if strings.ContainsRune(where, filepath.Separator) || strings.HasSuffix(where, ".prom") {
+		return a.writeMetrics(where, source)
+	}
+	return a.serveMetrics(where, source)
 }
 
 func (a *App) serveMetrics(addr string, source prometheus.Gatherer) (end func(), err error) {

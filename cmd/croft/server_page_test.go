@@ -1,0 +1,56 @@
+package main
+
+import (
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/internal/test/testenv"
+	"github.com/croft-dev/croft/server"
+	"github.com/croft-dev/croft/server/access"
+)
+
+// TestTheExamplesOfTheServerPageWork: the calls with curl, and the policy.
+func TestTheExamplesOfTheServerPageWork(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	block := func(begins string) string {
+		i := strings.Index(page, "\n"+begins)
+		if i < 0 {
+			t.Fatalf("the page has no block that begins with %q", begins)
+		}
+		found, _, _ := strings.Cut(page[i+1:], "```")
+		return found
+	}
+	if _, err := access.Parse([]byte(block("# ann's token"))); err != nil {
+		t.Errorf("the policy: %v", err)
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		testenv.Missing(t, "curl")
+	}
+	srv := server.New(mem.New(nil), nil)
+	front := httptest.NewServer(srv)
+	t.Cleanup(func() {
+		srv.Drain()
+		front.Close()
+	})
+	const given = "http://127.0.0.1:7117"
+	script := block("server=" + given)
+	out, err := exec.CommandContext(t.Context(), "sh", "-eu", "-c", strings.Replace(script, given, front.URL, 1)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	for i, want := range []string{`"stamp":"croft1:`, `"state":"held"`, `"progress":"half"`, `"ended":"released"`, `"history":[{`, `"key":"reports/daily"`} {
+		if i >= len(lines) || !strings.Contains(lines[i], want) {
+			t.Errorf("call %d: want %s in\n%s", i, want, out)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/croft-dev/croft/internal/wire"
+	"github.com/croft-dev/croft/store/refusals"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// Verb is something that an identity may do with a key.
+type Verb string
+
+// The verbs of a policy.
+const (
+	// Read: see the key's record and history, and watch it.
+	Read Verb = "read"
+	// Acquire: take the key.
+	Acquire Verb = "acquire"
+	// Work: renew, report, checkpoint and release what one holds.
+	Work Verb = "work"
+	// Operate: take over, reserve and revoke what others hold.
+	Operate Verb = "operate"
+)
+
+// Identity names the sender of a request.
+type Identity struct {
+	// Name is the owner and the actor in the records that the identity changes.
+	// It is empty for an identity that may say who it is.
+	Name string
+}
+
+// Access decides who may what. Its methods are called at the same time.
+type Access interface {
+	// Identify says who sends a request. If its error matches
+	// store.ErrUnknown, the answer is 503, and otherwise 401. The client is
+	// told the text of the error.
+	Identify(r *http.Request) (Identity, error)
+	// May reports whether an identity may do something with a key. What an
+	// identity may not read is hidden from it.
+	May(id Identity, verb Verb, key string) bool
+}
+
+// verbOf returns the verb that a request of the law needs.
+func verbOf(v tenure.Verb) Verb {
+	switch v {
+	case tenure.Acquire:
+		return Acquire
+	case tenure.Renew, tenure.Report, tenure.Checkpoint, tenure.Release:
+		return Work
+	}
+	return Operate
+}
+
+// may reports whether an identity may do something with a key.
+func (s *Server) may(id Identity, verb Verb, key string) bool {
+	return s.o.Access == nil || s.o.Access.May(id, verb, key)
+}
+
+// admit decides whether a request may go to the store, and writes the
+// identity's name into it. It returns a refusal, or nil.
+func (s *Server) admit(id Identity, q *tenure.Request) *wire.Problem {
+	if s.o.Access != nil {
+		key, verb := q.Key, verbOf(q.Verb)
+		noted, isNote := refusals.Noted(*q)
+		if isNote {
+			// A note that a write was refused. Clients may leave it about keys
+			// that they may work on. Its actor is the owner that was refused.
+			key, verb = noted, Work
+		}
+		if !s.may(id, Read, key) {
+			p := unseen()
+			return &p
+		}
+		if !s.may(id, verb, key) {
+			p := wire.NewProblem(wire.NotAllowed, "%s may not %s %q; ask the operator of this server",
+				id.Name, q.Verb, key)
+			return &p
+		}
+		if id.Name != "" && !isNote {
+			name(id, q)
+		}
+	}
+	if err := q.Check(); err != nil {
+		p := wire.ProblemOf(err)
+		return &p
+	}
+	return nil
+}
+
+// name writes the identity into a request. The owner of a reservation is the
+// one for whom the key is reserved.
+func name(id Identity, q *tenure.Request) {
+	if q.Verb == tenure.Acquire || q.Verb == tenure.Takeover {
+		q.Owner = id.Name
+	}
+	if q.Verb.ByHand() {
+		q.Actor = id.Name
+	}
+}
+
+// unseen answers about a key that the store does not remember, and about a key
+// that the identity may not read. The two answers do not differ.
+func unseen() wire.Problem {
+	return wire.NewProblem(wire.NotFound, "nothing is there; see whether the key is right, "+
+		"and whether you may read it")
+}

@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/wire"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// apply answers POST /v1/apply: a batch of requests, with an answer each.
+func (s *Server) apply(c *call) error {
+	body, err := c.body()
+	if err != nil {
+		return err
+	}
+	requests, err := wire.ReadBatch(body)
+	if err != nil {
+		return err
+	}
+	refused := map[int]wire.Problem{}
+	admitted := make([]tenure.Request, 0, len(requests))
+	var index []int // of the admitted requests
+	for i := range requests {
+		if p := s.admit(c.id, &requests[i]); p != nil {
+			refused[i] = *p
+			s.audit(c, requests[i], refuse(*p))
+			continue
+		}
+		admitted, index = append(admitted, requests[i]), append(index, i)
+	}
+	c.told.Requests = len(requests)
+	some, err := s.batcher.apply(c.Context(), admitted)
+	if err != nil {
+		return err
+	}
+	answers := make([]store.Answer, len(requests))
+	for n, a := range some {
+		a.Awaited = a.Awaited || s.waiters.awaited(admitted[n], a.Err)
+		answers[index[n]] = a
+		s.audit(c, admitted[n], a.Err)
+	}
+	if err := unanswered(some); err != nil && len(refused) == 0 {
+		return err
+	}
+	c.send(http.StatusOK, wire.JSON, wire.Answers(answers, refused))
+	return nil
+}
+
+// unanswered returns an error if the store has answered nothing. It is a fault
+// if all answers are.
+func unanswered(answers []store.Answer) error {
+	if len(answers) == 0 {
+		return nil
+	}
+	err := answers[0].Err
+	for _, a := range answers {
+		if !errors.Is(a.Err, store.ErrUnknown) {
+			return nil
+		}
+		if !store.IsFault(a.Err) {
+			err = a.Err
+		}
+	}
+	return err
+}
+
+// verbs are the calls on one key.
+var verbs = map[tenure.Verb]bool{
+	tenure.Acquire: true, tenure.Renew: true, tenure.Report: true, tenure.Checkpoint: true, tenure.Release: true,
+	tenure.Takeover: true, tenure.Reserve: true, tenure.Revoke: true,
+}
+
+// maxWait is the longest wait of an acquire.
+const maxWait = time.Hour
+
+// lease answers POST /v1/leases/{key}/VERB: one request.
+func (s *Server) lease(c *call, verb tenure.Verb) error {
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
+	body, err := c.body()
+	if err != nil {
+		return err
+	}
+	q, wait, err := wire.ReadCall(body, verb, key)
+	if err != nil {
+		return err
+	}
+	if wait < 0 || wait > maxWait {
+		return refuse(wire.NewProblem(wire.Invalid, "wait: it must be between 0s and %s", maxWait))
+	}
+	if p := s.admit(c.id, &q); p != nil {
+		s.audit(c, q, refuse(*p))
+		return refuse(*p)
+	}
+	c.told.Requests = 1
+	a, err := s.ask(c.Context(), q)
+	if err == nil && wait > 0 && errors.Is(a.Err, tenure.ErrHeld) {
+		a, err = s.wait(c, q, a, wait)
+	}
+	if err != nil {
+		return err
+	}
+	s.audit(c, q, a.Err)
+	if a.Err != nil {
+		return a.Err
+	}
+	c.send(http.StatusOK, wire.JSON, wire.Lease(a))
+	return nil
+}
+
+// ask sends one request to the store. The error is the server's own.
+func (s *Server) ask(ctx context.Context, q tenure.Request) (store.Answer, error) {
+	answers, err := s.batcher.apply(ctx, []tenure.Request{q})
+	if err != nil {
+		return store.Answer{}, err
+	}
+	return answers[0], nil
+}
+
+// wait asks again until the key is free or the wait is over. If the connection
+// breaks, the client asks again with the same secret: if the key was granted
+// meanwhile, it gets the same answer.
+func (s *Server) wait(c *call, q tenure.Request, a store.Answer, wait time.Duration) (store.Answer, error) {
+	if !s.streams.enter() {
+		return a, busy("waiting calls")
+	}
+	defer s.streams.leave()
+	c.slot() // a call that waits costs little
+	over, cancel := context.WithTimeout(c.Context(), wait)
+	defer cancel()
+	defer s.waiters.enter(q.Key)()
+	hints := s.hints(over, q.Key)
+	for {
+		var held *tenure.HeldError
+		if !errors.As(a.Err, &held) || over.Err() != nil || !mayEnd(held, wait) {
+			return a, nil
+		}
+		pause := min(max(held.Remaining(), 10*time.Millisecond), poll(hints != nil))
+		timer := time.NewTimer(pause)
+		select {
+		case _, open := <-hints:
+			if !open {
+				hints = nil
+			}
+		case <-timer.C:
+		case <-over.Done():
+		case <-s.life.Done():
+			timer.Stop()
+			return a, refuse(wire.NewProblem(wire.Busy, "the server stops; ask again with the same secret"))
+		}
+		timer.Stop()
+		var err error
+		if a, err = s.ask(c.Context(), q); err != nil {
+			return a, err
+		}
+	}
+}
+
+// mayEnd reports whether waiting can help. Holds and periods end only at their
+// time.
+func mayEnd(held *tenure.HeldError, wait time.Duration) bool {
+	return held.Why == tenure.WhyHeld || held.Why == tenure.WhyReserved || held.Remaining() <= wait
+}
+
+// poll is how long a waiting acquire relies on hints, or does without.
+func poll(hinted bool) time.Duration {
+	if hinted {
+		return 5 * time.Second
+	}
+	return 500*time.Millisecond + rand.N(500*time.Millisecond)
+}
+
+// hints returns the store's hints about a key, or nil if it gives none.
+func (s *Server) hints(ctx context.Context, key string) <-chan struct{} {
+	w, ok := s.st.(store.Watcher)
+	if !ok || fence.CheckKey(key) != nil {
+		return nil
+	}
+	hints, err := w.Watch(ctx, key)
+	if err != nil {
+		return nil
+	}
+	return hints
+}

@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/internal/wait"
+	"github.com/croft-dev/croft/internal/wire"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
+)
+
+const (
+	// maxFlying limits the calls of the store in flight, hanging ones included.
+	maxFlying = 4
+	// overtakeAfter is when a call without an answer is taken to hang.
+	overtakeAfter = 100 * time.Millisecond
+	// maxWaiting limits the requests that wait for a call.
+	maxWaiting = 16 * wire.MaxBatch
+)
+
+// errBusy says that too many requests wait already.
+var errBusy = errors.New("too many requests wait for the store")
+
+// batcher sends requests of many clients to the store in few calls.
+type batcher struct {
+	st      store.Store
+	timeout time.Duration // of one call
+	// called is told of each call of the store.
+	called func(requests int, took time.Duration, err error)
+
+	mu      sync.Mutex // guards the fields below
+	waiting []*batch
+	size    int // the requests in waiting
+	flying  int // calls in flight
+	hanging int // those of them that hang
+}
+
+// batch is the requests of one client's call.
+type batch struct {
+	requests []tenure.Request
+	answers  []store.Answer
+	done     chan struct{} // closed when answers are set
+}
+
+// apply carries out the requests of one call, in their order. The error is
+// errBusy.
+func (b *batcher) apply(ctx context.Context, requests []tenure.Request) ([]store.Answer, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	mine := &batch{requests: requests, done: make(chan struct{})}
+	b.mu.Lock()
+	if b.size+len(requests) > maxWaiting {
+		b.mu.Unlock()
+		return nil, errBusy
+	}
+	b.waiting, b.size = append(b.waiting, mine), b.size+len(requests)
+	b.send()
+	b.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.answers, nil
+	case <-ctx.Done():
+		// The requests stay where they are: the client asks again.
+		return store.Failed(len(requests), wait.Ended(ctx)), nil
+	}
+}
+
+// send makes calls of the waiting batches, as far as they may be sent now. The
+// caller holds the mutex.
+func (b *batcher) send() {
+	for len(b.waiting) > 0 && b.flying < maxFlying && b.flying == b.hanging {
+		n, size := 0, 0
+		for n < len(b.waiting) && (n == 0 || size+len(b.waiting[n].requests) <= wire.MaxBatch) {
+			size += len(b.waiting[n].requests)
+			n++
+		}
+		together := append([]*batch(nil), b.waiting[:n]...)
+		b.waiting = append([]*batch(nil), b.waiting[n:]...)
+		b.size -= size
+		b.flying++
+		go b.carry(together, size)
+	}
+}
+
+// carry makes one call of the store.
+func (b *batcher) carry(together []*batch, size int) {
+	hangs := false
+	timer := time.AfterFunc(overtakeAfter, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !hangs {
+			hangs = true
+			b.hanging++
+			b.send()
+		}
+	})
+	requests := make([]tenure.Request, 0, size)
+	for _, each := range together {
+		requests = append(requests, each.requests...)
+	}
+	answers, sound := b.call(requests)
+	for _, each := range together {
+		n := len(each.requests)
+		if sound {
+			each.answers = answers[:n:n]
+			answers = answers[n:]
+		} else if each.answers = answers; len(together) > 1 {
+			// One client's requests make the store fail in a way that no store
+			// should. Alone, they fail alone.
+			each.answers, _ = b.call(each.requests)
+		}
+		close(each.done)
+	}
+	timer.Stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flying--
+	if hangs {
+		b.hanging--
+	}
+	hangs = true // the timer may run just now
+	b.send()
+}
+
+// call calls the store. If the store panics or miscounts, the answers are
+// unknown, and sound is false.
+func (b *batcher) call(requests []tenure.Request) (answers []store.Answer, sound bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	defer cancel()
+	begun := time.Now()
+	var failed error
+	defer func() {
+		if p := recover(); p != nil {
+			failed = fmt.Errorf("the store panicked: %v", p)
+		}
+		if failed != nil {
+			answers, sound = store.Failed(len(requests), failed), false
+		}
+		for _, a := range answers {
+			if failed == nil && errors.Is(a.Err, store.ErrUnknown) {
+				failed = a.Err
+			}
+		}
+		b.called(len(requests), time.Since(begun), failed)
+	}()
+	answers = b.st.Apply(ctx, requests)
+	if len(answers) != len(requests) {
+		failed = fmt.Errorf("the store gave %d answers to %d requests", len(answers), len(requests))
+	}
+	return answers, true
+}

@@ -1,0 +1,35 @@
+// Package server serves a lease store over HTTP, so that programs in every
+// language can use it, on machines that must not hold the store's password.
+// "croft serve" runs it, and backend/remote is its client in Go. docs/server.md
+// has the API.
+//
+// A server adds no law of its own. It carries requests to the store behind it,
+// and answers with the store's answers. It keeps nothing, so any number of
+// servers may stand on one store, and a lease outlives the server through which
+// it was acquired.
+//
+// # Who may what
+//
+// [Access] identifies clients, and decides what each may do with a key. A key
+// that an identity may not read is answered like a key that does not exist. The
+// owner in a record is the identity's name, and so is the actor of an act by
+// hand. Without Access everybody may do everything, under the name that they
+// give: serve that on a loopback address only.
+//
+// # Calls of the store
+//
+// Requests of all clients go to the store through one batcher. While a call of
+// the store is in flight, requests gather, and go out together in the next
+// call. A call that has no answer for [overtakeAfter] hangs, and the next one
+// may overtake it. At most [maxFlying] are in flight. The requests of one
+// client's batch stay together and in order. A client that leaves does not end
+// the call that its requests are in, because others' may be in it too.
+//
+// # Goroutines
+//
+// net/http runs one goroutine per call. Each call of the store has a goroutine
+// of its own. A mutex in the batcher guards the requests that wait and the
+// number of calls in flight. Streams, and acquires that wait, end with their
+// client, or when [Server.Drain] is called. Each kind of work has a number of
+// slots, and each body a bound.
+package server

@@ -1,0 +1,276 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/wire"
+	"github.com/croft-dev/croft/store"
+)
+
+// Options shape a [Server]. A nil *Options and the zero Options mean the
+// defaults.
+type Options struct {
+	// Access decides who may what. If it is nil, everybody may do everything.
+	Access Access
+	// Hosts lists the names by which clients call the server, without ports. A
+	// server on a loopback address refuses all names but these and localhost,
+	// so that no web page reaches it through a name of its own. "*" allows all
+	// names. Elsewhere a server without Hosts goes by any name.
+	Hosts []string
+	// CallTimeout bounds one call of the store. Default: 5 seconds.
+	CallTimeout time.Duration
+	// MaxCalls is how many calls the server works on at a time, and
+	// MaxStreams how many streams are open and acquires wait. Further ones are
+	// refused with 503. Defaults: 1024 and 8192.
+	MaxCalls, MaxStreams int
+	// Heartbeat is how often a quiet stream says that it lives. Default: 15
+	// seconds.
+	Heartbeat time.Duration
+	// Observe is told what happens. It is called at the same time from several
+	// goroutines, and must return soon.
+	Observe func(Event)
+}
+
+const (
+	// maxLists is how many listings run at a time. A listing can be long.
+	maxLists = 16
+	// receiveWithin bounds the time for a body, sendWithin for each part of an
+	// answer.
+	receiveWithin = 10 * time.Second
+	sendWithin    = 10 * time.Second
+	// maxLong is how many long bodies are in memory at a time. Longer than
+	// shortBody is long.
+	maxLong   = 64
+	shortBody = 32 << 10
+	// examineWithin bounds an examination of the store.
+	examineWithin = 25 * time.Second
+)
+
+// Server serves one store. It is an [http.Handler]. The zero Server is not
+// ready: see [New].
+type Server struct {
+	st      store.Store
+	o       Options
+	batcher *batcher
+	mux     http.Handler
+	ready   readiness
+	waiters waiters
+
+	calls, streams, lists, sweeps, long slots
+	life                                context.Context // ends when the server drains
+	drain                               context.CancelFunc
+}
+
+// New makes a server of a store. It does not close the store. o may be nil.
+func New(st store.Store, o *Options) *Server {
+	s := &Server{st: st}
+	if o != nil {
+		s.o = *o
+	}
+	if s.o.CallTimeout <= 0 {
+		s.o.CallTimeout = 5 * time.Second
+	}
+	if s.o.MaxCalls <= 0 {
+		s.o.MaxCalls = 1024
+	}
+	if s.o.MaxStreams <= 0 {
+		s.o.MaxStreams = 8192
+	}
+	if s.o.Heartbeat <= 0 {
+		s.o.Heartbeat = 15 * time.Second
+	}
+	if s.o.Observe == nil {
+		s.o.Observe = func(Event) {}
+	}
+	s.o.Hosts = slices.Clone(s.o.Hosts)
+	for i, name := range s.o.Hosts {
+		s.o.Hosts[i] = hostName(name)
+	}
+	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
+	s.sweeps, s.long = newSlots(1), newSlots(maxLong)
+	s.life, s.drain = context.WithCancel(context.Background())
+	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
+	s.mux = s.routes()
+	return s
+}
+
+// Drain ends all streams, and answers acquires that wait: their clients ask
+// another server with the same secret. From now on the server is not ready. It
+// still answers calls; shut the http.Server down next, which waits for them.
+func (s *Server) Drain() { s.drain() }
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.answerReady)
+	handle := func(pattern string, h func(*call) error) { mux.Handle(pattern, s.handler(h)) }
+	handle("POST /v1/apply", s.apply)
+	for verb := range verbs {
+		handle("POST /v1/leases/{key}/"+string(verb), func(c *call) error { return s.lease(c, verb) })
+	}
+	handle("GET /v1/leases", s.list)
+	handle("GET /v1/leases/{key}", s.get)
+	handle("GET /v1/leases/{key}/history", s.history)
+	handle("GET /v1/now", s.now)
+	handle("POST /v1/verify", s.verify)
+	handle("POST /v1/sweep", s.sweep)
+	handle("GET /v1/examine", s.examine)
+	handle("GET /v1/watch", s.watch)
+	handle("GET /v1/acts", s.acts)
+	handle("/", func(*call) error {
+		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
+			"write the slashes of a key as %%2F")
+		p.Status = http.StatusNotFound // the code tells it from a key that is not there
+		return refuse(p)
+	})
+	return mux
+}
+
+// call is one HTTP request that is being answered.
+type call struct {
+	*http.Request
+	w   *tracker
+	id  Identity
+	out *http.ResponseController
+	// told is what the event of this call says.
+	told Event
+	slot func() // gives back the slot of this call; calling it again does nothing
+}
+
+// refusal is a refusal on its way to the client.
+type refusal struct{ wire.Problem }
+
+func (r refusal) Error() string { return r.Detail }
+
+func refuse(p wire.Problem) error { return refusal{p} }
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	s.mux.ServeHTTP(w, r)
+}
+
+// handler makes an http.Handler of a function that answers, or returns an
+// error.
+func (s *Server) handler(do func(*call) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &call{Request: r, w: &tracker{ResponseWriter: w}}
+		c.out = http.NewResponseController(c.w)
+		begun := time.Now()
+		defer func() {
+			p := recover()
+			if p == http.ErrAbortHandler { //nolint:errorlint // it is this very value
+				panic(p)
+			}
+			c.told.Kind, c.told.Route, c.told.Remote = Answered, r.Pattern, r.RemoteAddr
+			c.told.Identity, c.told.Took = c.id.Name, time.Since(begun)
+			if p != nil {
+				c.told.Err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+				c.told.Code = string(wire.Unknown)
+				if c.w.status != 0 {
+					defer panic(http.ErrAbortHandler) // the client must not take this for a whole answer
+				} else {
+					problem := wire.NewProblem(wire.Unknown, "the server failed; ask again with the same secret")
+					problem.Status = http.StatusInternalServerError
+					c.problem(problem)
+				}
+			}
+			c.told.Status = c.w.status
+			s.o.Observe(c.told)
+		}()
+		if err := s.answer(c, do); err != nil {
+			c.fail(err)
+		}
+	})
+}
+
+// answer checks who asks and how, and lets do answer.
+func (s *Server) answer(c *call, do func(*call) error) error {
+	if err := s.checkOrigin(c.Request); err != nil {
+		return err
+	}
+	if !s.calls.enter() {
+		return busy("calls")
+	}
+	c.slot = sync.OnceFunc(s.calls.leave)
+	defer c.slot()
+	if err := c.checkBody(); err != nil {
+		return err
+	}
+	if s.o.Access != nil {
+		id, err := s.o.Access.Identify(c.Request)
+		if errors.Is(err, store.ErrUnknown) {
+			return refuse(wire.NewProblem(wire.Unknown, "%s", err.Error()))
+		}
+		if err != nil {
+			c.w.Header().Set("WWW-Authenticate", "Bearer")
+			return refuse(wire.NewProblem(wire.Unauthenticated, "%s", err.Error()))
+		}
+		c.id = id
+	}
+	if c.ContentLength < 0 || c.ContentLength > shortBody {
+		if !s.long.enter() {
+			return busy("long bodies")
+		}
+		defer s.long.leave()
+	}
+	return do(c)
+}
+
+// crossOrigin refuses changes that a page of another site asks for.
+var crossOrigin = http.NewCrossOriginProtection()
+
+// checkOrigin refuses requests that a web page of others has made up: for a
+// name that is not the server's, or from another origin.
+func (s *Server) checkOrigin(r *http.Request) error {
+	if err := crossOrigin.Check(r); err != nil {
+		return refuse(wire.NewProblem(wire.NotAllowed, "this request comes from a web page of another origin"))
+	}
+	if len(s.o.Hosts) == 0 && !atLoopback(r) {
+		return nil
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = hostName(host)
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" || host == "localhost" ||
+		slices.Contains(s.o.Hosts, host) || slices.Contains(s.o.Hosts, "*") {
+		return nil
+	}
+	return refuse(wire.NewProblem(wire.Invalid, "the server is not called %.80q; use its address, "+
+		"or have its operator allow the name (croft serve --host)", host))
+}
+
+// hostName returns the form of a host's name in which names are compared.
+func hostName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
+
+// atLoopback reports whether a request came to an address that only this
+// machine can reach.
+func atLoopback(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && local.IP.IsLoopback()
+}
+
+func busy(what string) error {
+	return refuse(wire.NewProblem(wire.Busy, "too many %s at once; nothing was changed; ask again in a moment", what))
+}
+
+// key returns the key in the path.
+func (c *call) key() (string, error) {
+	key := c.PathValue("key")
+	return key, fence.CheckKey(key)
+}
