@@ -138,6 +138,13 @@ func (s *Server) wait(c *call, q tenure.Request, a store.Answer, wait time.Durat
 	defer cancel()
 	defer s.waiters.enter(q.Key)()
 	hints := s.hints(over, q.Key)
+	if hints != nil {
+		// The key may have been freed before the watch began.
+		var err error
+		if a, err = s.ask(c.Context(), q); err != nil {
+			return a, err
+		}
+	}
 	for {
 		var held *tenure.HeldError
 		if !errors.As(a.Err, &held) || over.Err() != nil || !mayEnd(held, wait) {
