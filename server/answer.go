@@ -64,7 +64,10 @@ func (c *call) body() ([]byte, error) {
 		return nil, refuse(wire.NewProblem(wire.TooLarge, "the body has more than %d bytes", wire.MaxBody))
 	}
 	if err != nil {
-		return nil, refuse(wire.NewProblem(wire.Invalid, "the body did not arrive whole within %s", receiveWithin))
+		// Nothing is wrong with the request itself: the client may ask again.
+		p := wire.NewProblem(wire.Unknown, "the body did not arrive whole within %s; ask again", receiveWithin)
+		p.Title, p.Status = http.StatusText(http.StatusRequestTimeout), http.StatusRequestTimeout
+		return nil, refuse(p)
 	}
 	// While the call is worked on, the connection is read to learn that the
 	// client has gone.

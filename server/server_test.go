@@ -216,6 +216,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		"no secret":              {path("a/b", "acquire"), `{"owner":"ann","ttl":"1m"}`, 400, wire.Invalid, "secret"},
 		"a wait of another verb": {path("a/b", "renew"), `{` + secret(1) + `,"wait":"1s"}`, 400, wire.Invalid, "wait"},
 		"a wait without end":     {path("a/b", "acquire"), `{` + secret(1) + `,"owner":"ann","ttl":"1m","wait":"1000h"}`, 400, wire.Invalid, "wait"},
+		"a key for refusals":     {path("croft.refused/a", "acquire"), `{` + secret(1) + `,"owner":"ann","ttl":"1m"}`, 400, wire.Invalid, "another name"},
 		"no such call":           {path("a/b", "steal"), `{}`, 404, wire.Invalid, "no such method and path"},
 	} {
 		status, body := r.post(c.path, c.body)
@@ -226,6 +227,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	for what, path := range map[string]string{
 		"an unknown parameter": "/v1/leases?prefx=a", "a parameter twice": "/v1/leases?prefix=a&prefix=b", "no key": "/v1/watch",
+		"a parameter that cannot be read": "/v1/leases?prefix=a;b",
 	} {
 		status, body := r.get(path)
 		refused(t, what, status, body, http.StatusBadRequest, wire.Invalid)
@@ -643,7 +645,8 @@ func TestASlowClientHoldsNobodyUp(t *testing.T) {
 		t.Errorf("beside a slow client: %d %s", status, body)
 	}
 	answer, err := io.ReadAll(conn) // ends when the server gives up
-	if err != nil || !bytes.Contains(answer, []byte("did not arrive whole")) {
+	// Nothing is wrong with the request, so a lease must not end by this answer.
+	if err != nil || !bytes.Contains(answer, []byte(" 408 ")) || !bytes.Contains(answer, []byte(`"code":"unknown"`)) {
 		t.Errorf("the slow client is told %q, %v", answer, err)
 	}
 }
@@ -741,6 +744,29 @@ func TestAHolderMayNoteARefusal(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].Owner != "old owner" {
 		t.Errorf("the notes are %+v, %v", got, err)
 	}
+}
+
+// TestNobodyClosesAKeyForGood: guards refuse a token that no clock could show,
+// and every later token of the key would be higher.
+func TestNobodyClosesAKeyForGood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &Options{Access: rules{"ann": "ann/"}})
+	status, body := r.do(as("ann", r.request(http.MethodPost, path("ann/job", "acquire"),
+		fmt.Sprintf(`{%s,"ttl":"1m","above":%d}`, secret(1), tenure.MaxAbove))))
+	refused(t, "a token of another century", status, body, http.StatusBadRequest, wire.Invalid)
+}
+
+// TestAListingIsNotCutUnseen: a client or proxy of HTTP/1.0 could not tell its
+// end from a broken connection.
+func TestAListingIsNotCutUnseen(t *testing.T) {
+	t.Parallel()
+	srv := New(mem.New(nil), nil)
+	defer srv.Drain()
+	req := httptest.NewRequest(http.MethodGet, "/v1/leases", nil)
+	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.0", 1, 0
+	w := httptest.NewRecorder()
+	srv.ServeHTTP(w, req)
+	refused(t, "a listing for HTTP/1.0", w.Code, w.Body.String(), http.StatusBadRequest, wire.Invalid)
 }
 
 // TestActsByHandAreAudited with identity and address.
