@@ -23,6 +23,11 @@ func (s *Server) apply(c *call) error {
 	if err != nil {
 		return err
 	}
+	give, ok := s.batchShares.take(c.id.Name, len(requests))
+	if !ok {
+		return busy("requests of one client")
+	}
+	defer give()
 	refused := map[int]wire.Problem{}
 	admitted := make([]tenure.Request, 0, len(requests))
 	var index []int // of the admitted requests
@@ -129,10 +134,11 @@ func (s *Server) ask(ctx context.Context, q tenure.Request) (store.Answer, error
 // breaks, the client asks again with the same secret: if the key was granted
 // meanwhile, it gets the same answer.
 func (s *Server) wait(c *call, q tenure.Request, a store.Answer, wait time.Duration) (store.Answer, error) {
-	if !s.streams.enter() {
+	leave, ok := s.enterStream(c.id)
+	if !ok {
 		return a, busy("waiting calls")
 	}
-	defer s.streams.leave()
+	defer leave()
 	c.slot() // a call that waits costs little
 	over, cancel := context.WithTimeout(c.Context(), wait)
 	defer cancel()

@@ -621,6 +621,73 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
+// pausing is a store that keeps ann waiting.
+type pausing struct {
+	*mem.Store
+	hold <-chan struct{}
+}
+
+func (p pausing) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	if strings.HasPrefix(requests[0].Key, "ann/") {
+		<-p.hold
+	}
+	return p.Store.Apply(ctx, requests)
+}
+
+// TestOneClientLeavesRoomForOthers: it has a share of streams, calls and
+// requests, and no more.
+func TestOneClientLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	base := mem.New(nil)
+	r := rigOver(t, base, func(store.Store) store.Store { return pausing{base, hold} },
+		&Options{Access: rules{"ann": "ann/", "bob": "bob/"}, MaxCalls: 20, MaxStreams: 3, CallTimeout: time.Hour})
+	for i, want := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusOK} {
+		name := []string{"ann", "ann", "bob"}[i]
+		resp, err := r.front.Client().Do(as(name, r.request(http.MethodGet, "/v1/acts", "")))
+		if err != nil || resp.StatusCode != want {
+			t.Fatalf("a stream of %s: %v, %v; want %d", name, resp, err, want)
+		}
+		defer resp.Body.Close()
+	}
+	batch := func(name string, n int) *http.Request {
+		one := `{"verb":"acquire","key":"` + name + `/key",` + secret(1) + `,"ttl":"1m"}`
+		return as(name, r.request(http.MethodPost, "/v1/apply", `{"requests":[`+strings.Repeat(one+`,`, n-1)+one+`]}`))
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(hold)
+	for range maxWaiting / 4 / wire.MaxBatch {
+		all.Go(func() { r.do(batch("ann", wire.MaxBatch)) })
+	}
+	testenv.Eventually(t, "ann has taken her share", func() error {
+		r.srv.batchShares.mu.Lock()
+		defer r.srv.batchShares.mu.Unlock()
+		if n := r.srv.batchShares.taken["ann"]; n != maxWaiting/4 {
+			return fmt.Errorf("%d are taken", n)
+		}
+		return nil
+	})
+	status, body := r.do(batch("ann", 1))
+	refused(t, "one request more", status, body, http.StatusServiceUnavailable, wire.Busy)
+	for range 10 - maxWaiting/4/wire.MaxBatch {
+		all.Go(func() {
+			r.do(as("ann", r.request(http.MethodPost, path("ann/key", "acquire"), `{`+secret(1)+`,"ttl":"1m"}`)))
+		})
+	}
+	testenv.Eventually(t, "ann makes as many calls as she may", func() error {
+		if n := len(r.srv.calls); n != 10 {
+			return fmt.Errorf("%d calls", n)
+		}
+		return nil
+	})
+	status, body = r.do(as("ann", r.request(http.MethodGet, "/v1/now", "")))
+	refused(t, "one call more", status, body, http.StatusServiceUnavailable, wire.Busy)
+	if status, body := r.do(as("bob", r.request(http.MethodGet, "/v1/now", ""))); status != http.StatusOK {
+		t.Errorf("bob's call: %d %s", status, body)
+	}
+}
+
 // TestASlowClientHoldsNobodyUp sends half a body and then nothing. Others are
 // served, and the slow one has no slot of the server for long.
 func TestASlowClientHoldsNobodyUp(t *testing.T) {
