@@ -105,8 +105,11 @@ func (c *call) fail(err error) {
 		c.problem(wire.NewProblem(wire.Busy, "too many requests wait for the store; nothing was changed; ask again"))
 		return
 	}
-	c.told.Err = err
-	c.problem(wire.ProblemOf(err))
+	p := wire.ProblemOf(err)
+	if p.Code == wire.Unknown {
+		c.told.Err = err // all others are about the client
+	}
+	c.problem(p)
 }
 
 // say answers a probe.

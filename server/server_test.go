@@ -836,6 +836,27 @@ func TestAListingIsNotCutUnseen(t *testing.T) {
 	refused(t, "a listing for HTTP/1.0", w.Code, w.Body.String(), http.StatusBadRequest, wire.Invalid)
 }
 
+// TestOnlyFailuresAreToldAsFailures: a client's mistake, and a key that is held,
+// are no errors for the operator of the server.
+func TestOnlyFailuresAreToldAsFailures(t *testing.T) {
+	t.Parallel()
+	answered := make(chan Event, 4)
+	r := newRig(t, &Options{Observe: func(e Event) {
+		if e.Kind == Answered {
+			answered <- e
+		}
+	}})
+	if a := r.mem.Apply(t.Context(), []tenure.Request{acquireOf("a/b", "ann")})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	for _, c := range [][2]string{{"a//b", `{}`}, {"a/b", `{` + secret(2) + `,"owner":"bob","ttl":"1m"}`}} {
+		r.post(path(c[0], "acquire"), c[1])
+		if e := <-answered; e.Err != nil || e.Code == "" {
+			t.Errorf("%s: told %v, code %q; want the code alone", c[0], e.Err, e.Code)
+		}
+	}
+}
+
 // TestActsByHandAreAudited with identity and address.
 func TestActsByHandAreAudited(t *testing.T) {
 	t.Parallel()

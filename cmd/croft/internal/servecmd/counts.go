@@ -33,7 +33,7 @@ func newCounts() *counts {
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024},
 		}),
 		acts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "croft_server_acts_total", Help: "Acts by hand, by act and result: done, refused.",
+			Name: "croft_server_acts_total", Help: "Acts by hand, by act and result: done, refused, unknown.",
 		}, []string{"act", "result"}),
 	}
 }
@@ -72,10 +72,6 @@ func (c *counts) observe(e server.Event) {
 		c.calls.WithLabelValues(outcome).Observe(e.Took.Seconds())
 		c.batches.Observe(float64(e.Requests))
 	case server.Acted:
-		result := "done"
-		if e.Err != nil {
-			result = "refused"
-		}
-		c.acts.WithLabelValues(string(e.Act), result).Inc()
+		c.acts.WithLabelValues(string(e.Act), resultOf(e)).Inc()
 	}
 }

@@ -1,6 +1,7 @@
 package servecmd
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -49,6 +50,7 @@ type actView struct {
 	Owner    string   `json:"owner,omitempty"`
 	Actor    string   `json:"actor"`
 	Note     string   `json:"note"`
+	Result   string   `json:"result"`
 	Error    string   `json:"error,omitempty"`
 }
 
@@ -93,16 +95,27 @@ func (a *app) acted(e server.Event, message string) {
 	if a.JSON {
 		a.Print(actView{
 			cli.When(time.Now()), "acted", e.Identity, e.Remote, string(e.Act), e.Key, e.Owner, e.Actor, e.Note,
-			message,
+			resultOf(e), message,
 		})
 		return
 	}
-	what := "done"
+	what := resultOf(e)
 	if message != "" {
-		what = "refused: " + cli.Lines(message)
+		what += ": " + cli.Lines(message)
 	}
 	fmt.Fprintf(a.Stderr, "croft: %s of %s by %s from %s (%s): %s\n",
 		cli.Word(string(e.Act)), cli.Word(e.Key), cli.Word(e.Actor), e.Remote, cli.Line(e.Note), what)
+}
+
+// resultOf says what became of an act.
+func resultOf(e server.Event) string {
+	switch {
+	case e.Err == nil:
+		return "done"
+	case errors.Is(e.Err, store.ErrUnknown):
+		return "unknown" // it may have been done
+	}
+	return "refused"
 }
 
 func (a *app) failure(event, message, over string) {
