@@ -156,7 +156,10 @@ func (s *Server) wait(c *call, q tenure.Request, a store.Answer, wait time.Durat
 		if !errors.As(a.Err, &held) || over.Err() != nil || !mayEnd(held, wait) {
 			return a, nil
 		}
-		pause := min(max(held.Remaining(), 10*time.Millisecond), poll(hints != nil))
+		pause := poll(hints != nil)
+		if left := held.Remaining(); left >= 0 { // some stores free a key some time after its deadline
+			pause = min(max(left, 10*time.Millisecond), pause)
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case _, open := <-hints:

@@ -94,6 +94,28 @@ func TestAClientThatLeavesIsGrantedNothing(t *testing.T) {
 	})
 }
 
+// TestAKeyPastItsDeadlineIsNotAskedForAllTheTime: some stores free a key some
+// time after its deadline.
+func TestAKeyPastItsDeadlineIsNotAskedForAllTheTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := mem.New(nil)
+		defer base.Close()
+		asked := 0
+		srv := New(broken{base, func(_ context.Context, requests []tenure.Request) []store.Answer {
+			asked++
+			now := time.Now()
+			return []store.Answer{{Err: &tenure.HeldError{Why: tenure.WhyHeld, Until: now.Add(-time.Second), Now: now}}}
+		}}, nil)
+		defer srv.Drain()
+		status, body := serve(t.Context(), srv, path("a/b", "acquire"), `{`+secret(2)+`,"owner":"bob","ttl":"1h","wait":"1m"}`)
+		refused(t, "a key that stays held", status, body, http.StatusConflict, wire.Held)
+		if asked > 200 {
+			t.Errorf("the store was asked %d times in a minute", asked)
+		}
+	})
+}
+
 // TestNoRequestGoesOutLate: requests wait for a call no longer than a call may
 // take, nor longer than their client. A grant that came later would be nobody's.
 func TestNoRequestGoesOutLate(t *testing.T) {
