@@ -157,6 +157,26 @@ func TestAMissingClientCertificateIsAFault(t *testing.T) {
 	}
 }
 
+// TestTheAnswerToAnotherClientIsNoGrant: a proxy mixes up the answers to two
+// clients that ask for one key.
+func TestTheAnswerToAnotherClientIsNoGrant(t *testing.T) {
+	t.Parallel()
+	base := mem.New(nil)
+	theirs := claim("a/b", "ann")
+	mixing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a := base.Apply(t.Context(), []tenure.Request{theirs})
+		_, _ = w.Write(wire.Answers(a, nil))
+	}))
+	defer mixing.Close()
+	st := connect(t, mixing.URL, nil)
+	if a := one(t.Context(), st, claim("a/b", "bob")); !errors.Is(a.Err, store.ErrUnknown) || store.IsFault(a.Err) {
+		t.Errorf("bob is answered %+v; want unknown", a)
+	}
+	if a := one(t.Context(), st, theirs); a.Err != nil {
+		t.Errorf("ann is answered %v; want her grant", a.Err)
+	}
+}
+
 // holding is a store that keeps its answers until it may give them.
 type holding struct {
 	store.Store
