@@ -1,12 +1,14 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/wire"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -122,6 +124,17 @@ func name(id Identity, q *tenure.Request) {
 	if q.Verb.ByHand() {
 		q.Actor = id.Name
 	}
+}
+
+// conceal takes the record out of a refusal about a key that the identity may
+// not read. Only a note of a refusal is carried out on such a key. Its record
+// has notes about other keys.
+func (s *Server) conceal(id Identity, key string, a store.Answer) store.Answer {
+	var refused *tenure.NotOwnedError
+	if errors.As(a.Err, &refused) && !s.may(id, Read, key) {
+		a.Record, a.Err = tenure.Record{}, &tenure.NotOwnedError{Grant: refused.Grant, Why: tenure.WhyUnknown, Now: refused.Now}
+	}
+	return a
 }
 
 // unseen answers about a key that the store does not remember, and about a key

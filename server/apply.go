@@ -47,7 +47,7 @@ func (s *Server) apply(c *call) error {
 	answers := make([]store.Answer, len(requests))
 	for n, a := range some {
 		a.Awaited = a.Awaited || s.waiters.awaited(admitted[n], a.Err)
-		answers[index[n]] = a
+		answers[index[n]] = s.conceal(c.id, admitted[n].Key, a)
 		s.audit(c, admitted[n], a.Err)
 	}
 	if err := unanswered(some); err != nil && len(refused) == 0 {
@@ -114,7 +114,7 @@ func (s *Server) lease(c *call, verb tenure.Verb) error {
 		return err
 	}
 	s.audit(c, q, a.Err)
-	if a.Err != nil {
+	if a = s.conceal(c.id, key, a); a.Err != nil {
 		return a.Err
 	}
 	c.send(http.StatusOK, wire.JSON, wire.Lease(a))

@@ -712,7 +712,7 @@ func TestASlowClientHoldsNobodyUp(t *testing.T) {
 		t.Errorf("beside a slow client: %d %s", status, body)
 	}
 	answer, err := io.ReadAll(conn) // ends when the server gives up
-	// Nothing is wrong with the request, so a lease must not end by this answer.
+	// Nothing is wrong with the request, so no lease may end by this answer.
 	if err != nil || !bytes.Contains(answer, []byte(" 408 ")) || !bytes.Contains(answer, []byte(`"code":"unknown"`)) {
 		t.Errorf("the slow client is told %q, %v", answer, err)
 	}
@@ -836,8 +836,34 @@ func TestAListingIsNotCutUnseen(t *testing.T) {
 	refused(t, "a listing for HTTP/1.0", w.Code, w.Body.String(), http.StatusBadRequest, wire.Invalid)
 }
 
-// TestOnlyFailuresAreToldAsFailures: a client's mistake, and a key that is held,
-// are no errors for the operator of the server.
+// TestANoteShowsNoOtherNotes: the notes about a namespace share a record. A
+// client that leaves a note there again does not learn of hidden keys.
+func TestANoteShowsNoOtherNotes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &Options{Access: rules{"ann": "a/ann", "bob": "a/bob"}})
+	body := func(about string, n int) string {
+		text, _ := json.Marshal(`{"act":"write","code":"stale","key":"` + about + `","token":7}`)
+		return `{` + secret(n) + `,"verb":"revoke","key":"croft.refused/a","actor":"old owner","note":` + string(text) + `}`
+	}
+	leave := func(name, about string, n int) (int, string) {
+		return r.do(as(name, r.request(http.MethodPost, "/v1/apply", `{"requests":[`+body(about, n)+`]}`)))
+	}
+	leave("ann", "a/ann", 1)
+	leave("bob", "a/bob", 2)
+	if status, text := leave("ann", "a/ann", 1); status != http.StatusOK || !strings.Contains(text, string(wire.NotOwned)) ||
+		strings.Contains(text, "bob") {
+		t.Errorf("ann's old note, left again: %d %s", status, text)
+	}
+	one := strings.Replace(body("a/ann", 1), `"verb":"revoke","key":"croft.refused/a",`, "", 1)
+	status, text := r.do(as("ann", r.request(http.MethodPost, path("croft.refused/a", "revoke"), one)))
+	refused(t, "the same, in a call of its own", status, text, http.StatusConflict, wire.NotOwned)
+	if strings.Contains(text, "bob") {
+		t.Errorf("it shows another's note: %s", text)
+	}
+}
+
+// TestOnlyFailuresAreToldAsFailures: a client's mistake, and a key that is
+// held, are no errors for the operator of the server.
 func TestOnlyFailuresAreToldAsFailures(t *testing.T) {
 	t.Parallel()
 	answered := make(chan Event, 4)

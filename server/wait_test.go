@@ -117,7 +117,8 @@ func TestAKeyPastItsDeadlineIsNotAskedForAllTheTime(t *testing.T) {
 }
 
 // TestNoRequestGoesOutLate: requests wait for a call no longer than a call may
-// take, nor longer than their client. A grant that came later would be nobody's.
+// take, nor longer than their client. A grant that came later would be
+// nobody's.
 func TestNoRequestGoesOutLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
