@@ -91,6 +91,13 @@ var workloads = []workload{
 	},
 	{"sqlite-handoff-16", "SQLite: hand-off among 16 waiters", handoffWhat, onSQLite(sqliteWaiters, handoffAmong(16))},
 	{
+		"server-lone", "Through a server: one acquire and release",
+		"One goroutine acquires and releases a key that nobody else wants, through croft\n" +
+			"serve. The floor is Croft on the same kind of store, a SQLite file, without a\n" +
+			"server.",
+		onSQLite(serverRivals, loneWithin(1.5)),
+	},
+	{
 		"postgres-work", "PostgreSQL: items that do nothing",
 		"The program adds 5,000 items, then works on 500 at once. An item counts when its\n" +
 			"completion is confirmed.",

@@ -31,5 +31,5 @@
 // of its own. A mutex in the batcher guards the requests that wait and the
 // number of calls in flight. Streams, and acquires that wait, end with their
 // client, or when [Server.Drain] is called. Each kind of work has a number of
-// slots, so that no client can use up the server's memory.
+// slots, and each body a bound.
 package server

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/current"
@@ -64,6 +67,11 @@ func (s *Server) list(c *call) error {
 		return refuse(wire.NewProblem(wire.Invalid, "a listing needs HTTP/1.1: before it, the client cannot see "+
 			"that a connection broke; set the proxy in front of the server to HTTP/1.1"))
 	}
+	prefix := c.URL.Query().Get("prefix")
+	if len(prefix) > fence.MaxKey || !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0 {
+		return refuse(wire.NewProblem(wire.Invalid, "prefix: no key begins so: it is too long, not valid UTF-8, "+
+			"or has a control character"))
+	}
 	if !s.lists.enter() {
 		return busy("listings")
 	}
@@ -73,7 +81,7 @@ func (s *Server) list(c *call) error {
 	c.w.Header().Set("Content-Type", wire.Lines)
 	out := bufio.NewWriterSize(deadlined{c}, 32<<10)
 	n := 0
-	for rec, err := range s.st.List(ctx, c.URL.Query().Get("prefix")) {
+	for rec, err := range s.st.List(ctx, prefix) {
 		if err != nil {
 			if c.w.status == 0 && n == 0 {
 				return err

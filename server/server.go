@@ -49,6 +49,10 @@ const (
 	// answer.
 	receiveWithin = 10 * time.Second
 	sendWithin    = 10 * time.Second
+	// maxLong is how many long bodies are in memory at a time. Longer than
+	// shortBody is long.
+	maxLong   = 64
+	shortBody = 32 << 10
 	// examineWithin bounds an examination of the store.
 	examineWithin = 25 * time.Second
 )
@@ -63,7 +67,7 @@ type Server struct {
 	ready   readiness
 	waiters waiters
 
-	calls, streams, lists, sweeps         slots
+	calls, streams, lists, sweeps, long   slots
 	callShares, streamShares, batchShares shares
 
 	life  context.Context // ends when the server drains
@@ -96,7 +100,7 @@ func New(st store.Store, o *Options) *Server {
 		s.o.Hosts[i] = hostName(name)
 	}
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
-	s.sweeps = newSlots(1)
+	s.sweeps, s.long = newSlots(1), newSlots(maxLong)
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
@@ -128,7 +132,8 @@ func (s *Server) routes() http.Handler {
 	handle("GET /v1/watch", s.watch)
 	handle("GET /v1/acts", s.acts)
 	handle("/", func(*call) error {
-		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md")
+		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
+			"write the slashes of a key as %%2F")
 		p.Status = http.StatusNotFound // the code tells it from a key that is not there
 		return refuse(p)
 	})
@@ -178,7 +183,9 @@ func (s *Server) handler(do func(*call) error) http.Handler {
 			if p != nil {
 				c.told.Err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 				c.told.Code = string(wire.Unknown)
-				if c.w.status == 0 {
+				if c.w.status != 0 {
+					defer panic(http.ErrAbortHandler) // the client must not take this for a whole answer
+				} else {
 					problem := wire.NewProblem(wire.Unknown, "the server failed; ask again with the same secret")
 					problem.Status = http.StatusInternalServerError
 					c.problem(problem)
@@ -222,7 +229,14 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 		return busy("calls of one client")
 	}
 	c.slot = sync.OnceFunc(func() { give(); leave() })
-	defer c.slot()
+	defer func() { c.slot() }()
+	if c.ContentLength < 0 || c.ContentLength > shortBody {
+		if !s.long.enter() {
+			return busy("long bodies")
+		}
+		before := c.slot
+		c.slot = sync.OnceFunc(func() { s.long.leave(); before() })
+	}
 	return do(c)
 }
 

@@ -115,19 +115,19 @@ func TestALeaseFromItsAcquireToItsRelease(t *testing.T) {
 	key := "reports/daily é"
 	status, body := r.post(path(key, "acquire"), `{`+secret(1)+`,"owner":"ann","ttl":"1m"}`)
 	var lease struct {
-		Stamp  string
-		Now    time.Time
-		Record tenure.Record
+		Stamp string
+		Now   time.Time
 	}
-	if err := json.Unmarshal([]byte(body), &lease); err != nil || status != http.StatusOK || lease.Record.Owner != "ann" ||
-		lease.Record.Key != key || lease.Now.IsZero() {
+	var rec tenure.Record
+	if err := errors.Join(json.Unmarshal([]byte(body), &lease), json.Unmarshal([]byte(body), &rec)); err != nil ||
+		status != http.StatusOK || rec.Owner != "ann" || rec.Key != key || lease.Now.IsZero() {
 		t.Fatalf("acquire: %d %s, %v", status, body, err)
 	}
-	if stamp, err := fence.ParseStamp(lease.Stamp); err != nil || stamp != lease.Record.Stamp() {
+	if stamp, err := fence.ParseStamp(lease.Stamp); err != nil || stamp != rec.Stamp() {
 		t.Errorf("the stamp is %q, %v", lease.Stamp, err)
 	}
 	if status, again := r.post(path(key, "acquire"), `{`+secret(1)+`,"owner":"ann","ttl":"1m"}`); status != http.StatusOK ||
-		!strings.Contains(again, fmt.Sprint(lease.Record.Token)) {
+		!strings.Contains(again, fmt.Sprint(rec.Token)) {
 		t.Errorf("the same secret asked again: %d %s", status, again)
 	}
 	status, body = r.post(path(key, "acquire"), `{`+secret(2)+`,"owner":"bob","ttl":"1m"}`)
@@ -226,7 +226,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		}
 	}
 	for what, path := range map[string]string{
-		"an unknown parameter": "/v1/leases?prefx=a", "a parameter twice": "/v1/leases?prefix=a&prefix=b", "no key": "/v1/watch",
+		"an unknown parameter": "/v1/leases?prefx=a", "a parameter twice": "/v1/leases?prefix=a&prefix=b", "no key": "/v1/watch", "a prefix of no key": "/v1/leases?prefix=a%00",
+		"a prefix that is no text":        "/v1/leases?prefix=%ff",
 		"a parameter that cannot be read": "/v1/leases?prefix=a;b",
 	} {
 		status, body := r.get(path)
@@ -341,6 +342,13 @@ func TestAPanicIsOneAnswer(t *testing.T) {
 	}
 	status, body := r.get(path("panic/key", ""))
 	refused(t, "a panic of the handler", status, body, http.StatusInternalServerError, wire.Unknown)
+	if a := r.mem.Apply(t.Context(), []tenure.Request{{
+		Verb: tenure.Acquire, Key: "panic/key", Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute,
+	}})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	status, body = r.get("/v1/leases")
+	refused(t, "a panic in a listing", status, body, http.StatusInternalServerError, wire.Unknown)
 	if status, body := r.get("/v1/now"); status != http.StatusOK {
 		t.Errorf("after it: %d %s", status, body)
 	}
@@ -373,7 +381,7 @@ func TestClientsShareCallsOfTheStore(t *testing.T) {
 			<-gathered
 			return st.Apply(ctx, requests)
 		}}
-	}, nil)
+	}, &Options{CallTimeout: time.Hour})
 	srv = r.srv
 	var all sync.WaitGroup
 	for i := range clients {
@@ -508,6 +516,31 @@ func TestAWaitingAcquireIsGrantedAfterARelease(t *testing.T) {
 	refused(t, "a wait that is over", status, body, http.StatusConflict, wire.Held)
 }
 
+// TestAWaitKeepsNoRoomForABody: an acquire that waits may have come in chunks,
+// so that its length was not known.
+func TestAWaitKeepsNoRoomForABody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	if a := r.mem.Apply(t.Context(), []tenure.Request{acquireOf("a/b", "ann")})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	req := r.request(http.MethodPost, path("a/b", "acquire"), `{`+secret(2)+`,"owner":"bob","ttl":"1h","wait":"30m"}`)
+	req.ContentLength = -1
+	answered := make(chan string, 1)
+	go func() {
+		_, body := r.do(req)
+		answered <- body
+	}()
+	r.waits("a/b", 1)
+	if n := len(r.srv.long) + len(r.srv.calls); n != 0 {
+		t.Errorf("it keeps %d slots of calls and long bodies", n)
+	}
+	r.srv.Drain()
+	if body := <-answered; !strings.Contains(body, string(wire.Busy)) {
+		t.Errorf("after draining: %s", body)
+	}
+}
+
 // waits waits until so many wait for a key.
 func (r *rig) waits(key string, want int) {
 	r.t.Helper()
@@ -525,7 +558,7 @@ func (r *rig) waits(key string, want int) {
 func (r *rig) stream(path string) (lines *bufio.Scanner, end func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
-	resp, err := r.front.Client().Do(r.request(http.MethodGet, path, "").WithContext(ctx))
+	resp, err := r.front.Client().Do(r.request(http.MethodGet, path, "").WithContext(ctx)) //nolint:bodyclose // end closes it
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -755,8 +788,11 @@ func TestAHiddenKeyDoesNotExist(t *testing.T) {
 	refused(t, "no identity", status, body, http.StatusUnauthorized, wire.Unauthenticated)
 
 	for _, c := range [][3]string{
-		{http.MethodGet, "", ""}, {http.MethodGet, "history", ""}, {http.MethodPost, "acquire", `{` + secret(2) + `,"ttl":"1m"}`},
-		{http.MethodPost, "renew", `{` + secret(1) + `}`}, {http.MethodPost, "revoke", `{` + secret(2) + `,"note":"why"}`},
+		{http.MethodGet, "", ""},
+		{http.MethodGet, "history", ""},
+		{http.MethodPost, "acquire", `{` + secret(2) + `,"ttl":"1m"}`},
+		{http.MethodPost, "renew", `{` + secret(1) + `}`},
+		{http.MethodPost, "revoke", `{` + secret(2) + `,"note":"why"}`},
 	} {
 		status, hidden := r.do(as("bob", r.request(c[0], path("ann/job", c[1]), c[2])))
 		_, absent := r.do(as("bob", r.request(c[0], path("ann/none", c[1]), c[2])))

@@ -157,7 +157,7 @@ func (s *Store) open(ctx context.Context, path string) (io.ReadCloser, error) {
 	stop := context.AfterFunc(s.life, func() { cancel(ErrClosed) })
 	timer := time.AfterFunc(silence, func() { cancel(errSilent) })
 	end := func() { stop(); timer.Stop(); cancel(nil) }
-	resp, err := s.do(ctx, http.MethodGet, path, nil)
+	resp, err := s.do(ctx, http.MethodGet, path, nil) //nolint:bodyclose // heard closes it
 	if err != nil {
 		end()
 		return nil, s.explain(caller, err)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -208,6 +207,3 @@ const maxFile = 4 << 20
 func readFile(path string) ([]byte, error) {
 	return fsys.OS{}.ReadFile(fsys.Anywhere(path), maxFile)
 }
-
-// environment returns the token of the environment. Tests replace it.
-var environment = func() string { return os.Getenv(EnvToken) }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -237,7 +239,8 @@ func TestABrokenConnectionIsNoFault(t *testing.T) {
 // may have counted.
 func TestAServerThatGoesDownIsAFaultOnlyIfNothingWasSent(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// Once it is closed, nobody else gets this port.
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,6 +373,33 @@ func TestAListingThatBreaksOffIsNotWhole(t *testing.T) {
 	}
 	if n != 1 || !errors.Is(failed, store.ErrUnknown) {
 		t.Errorf("%d records, then %v; want one, and unknown", n, failed)
+	}
+}
+
+// damaged is a store that lists one record, and then an error.
+type damaged struct{ store.Store }
+
+func (damaged) List(context.Context, string) iter.Seq2[tenure.Record, error] {
+	return func(yield func(tenure.Record, error) bool) {
+		if yield(tenure.Record{Key: "a"}, nil) {
+			yield(tenure.Record{}, store.Fault(errors.New("a damaged record")))
+		}
+	}
+}
+
+// TestAListingTellsItsError: the records before it are listed all the same.
+func TestAListingTellsItsError(t *testing.T) {
+	t.Parallel()
+	st := connect(t, serve(t, damaged{mem.New(nil)}, nil).URL, nil)
+	var failed error
+	n := 0
+	for _, err := range st.List(t.Context(), "") {
+		if failed = err; err == nil {
+			n++
+		}
+	}
+	if n != 1 || !store.IsFault(failed) {
+		t.Errorf("%d records, then %v; want one, and a fault", n, failed)
 	}
 }
 

@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -44,7 +45,7 @@ func (t *token) read() (string, error) {
 
 func (t *token) load() (string, error) {
 	if t.file == "" {
-		return checkToken(environment())
+		return checkToken(os.Getenv(EnvToken))
 	}
 	text, err := readFile(t.file)
 	if err != nil {

@@ -57,20 +57,17 @@ func TestALeaseOutlivesTheServersThatAreKilled(t *testing.T) {
 	s := newStation(t)
 	const servers, kills = 2, 6
 	var commands [servers]*exec.Cmd
-	addresses := make(chan [servers]string, 1) // holds the present addresses
-	var now [servers]string
+	var addresses [servers]string // a server that was killed gets its port again
 	start := func(i, round int) {
-		commands[i], now[i] = s.serve(fmt.Sprintf("server%d-%d", i, round))
+		commands[i], _ = s.serve(fmt.Sprintf("server%d-%d", i, round), "--listen", addresses[i])
 	}
 	for i := range servers {
+		addresses[i] = fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 		start(i, 0)
 	}
-	addresses <- now
 	// The link is a balancer: it connects to a server that answers.
 	link, err := faultnet.New(func() string {
-		all := <-addresses
-		addresses <- all
-		for _, address := range all {
+		for _, address := range addresses {
 			if conn, err := net.DialTimeout("tcp", address, time.Second); err == nil {
 				_ = conn.Close()
 				return address
@@ -109,8 +106,6 @@ func TestALeaseOutlivesTheServersThatAreKilled(t *testing.T) {
 			return lease.Report(t.Context(), marker)
 		})
 		start(i, round+1)
-		<-addresses
-		addresses <- now
 	}
 	rec, err := direct.Get(t.Context(), "jobs/long")
 	if err != nil || rec.Token != lease.Token() || rec.Terms != 1 || rec.Progress != fmt.Sprintf("round %d", kills-1) {

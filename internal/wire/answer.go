@@ -21,7 +21,7 @@ type answer struct {
 
 // maxHistories is how many bytes of answers may have histories. Behind them
 // records come without, so that the largest batch keeps to [MaxAnswer].
-const maxHistories = 16 << 20
+const maxHistories = 1 << 20
 
 // Answers writes the answers to a batch. refused has the refusals of the server
 // itself, by index; the store's answer does not count there. If the answers are

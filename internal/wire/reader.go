@@ -68,7 +68,7 @@ func (r *reader) object(member func(name string) (known bool, err error)) error 
 		if err != nil {
 			return r.bad("%s", err.Error())
 		}
-		name := t.(string) //nolint:forcetypeassert // the decoder gives no other names
+		name := t.(string) // the decoder gives no other names
 		shown := name
 		if len(shown) > 64 {
 			shown = shown[:64] + "…"

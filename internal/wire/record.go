@@ -218,7 +218,7 @@ func (r *reader) term(t *tenure.Term) error {
 }
 
 // Lease writes the answer to a call on one key: the record after it without its
-// history, the stamp that the holder's writes carry, and the store's time.
+// history, and with it the store's time and the stamp of the holder's writes.
 func Lease(a store.Answer) []byte {
 	rec := a.Record
 	rec.History = nil
@@ -226,11 +226,15 @@ func Lease(a store.Answer) []byte {
 	if rec.State == tenure.Held {
 		stamp = rec.Stamp().String()
 	}
-	return encode(struct {
-		Stamp  string        `json:"stamp,omitempty"`
-		Now    time.Time     `json:"now"`
-		Record tenure.Record `json:"record"`
-	}{stamp, a.Now, rec})
+	more := encode(struct {
+		Stamp string    `json:"stamp,omitempty"`
+		Now   time.Time `json:"now"`
+	}{stamp, a.Now})
+	// Both are objects with members. One goes into the other, after its brace.
+	text := append(Record(rec), more...)
+	at := len(text) - len(more)
+	text[at-1] = ','
+	return append(text[:at], more[1:]...)
 }
 
 // History writes a record's transfers, the newest first.

@@ -327,9 +327,11 @@ func TestTheLargestAnswersFit(t *testing.T) {
 	if len(body) > MaxAnswer {
 		t.Fatalf("%d bytes, more than %d", len(body), MaxAnswer)
 	}
-	got, err := ReadAnswers(body, requests)
-	if err != nil || !errors.Is(got[MaxBatch-1].Err, tenure.ErrHeld) || len(got[0].Record.History) != tenure.HistoryLen {
-		t.Fatalf("%v; the last is answered %v", err, got[MaxBatch-1].Err)
+	const some = 40 // enough for some that come without their history
+	got, err := ReadAnswers(Answers(answers[:some], nil), requests[:some])
+	if err != nil || !errors.Is(got[some-1].Err, tenure.ErrHeld) || len(got[0].Record.History) != tenure.HistoryLen ||
+		len(got[some-1].Record.History) != 0 {
+		t.Fatalf("%v; the last is answered %v", err, got[some-1].Err)
 	}
 }
 
@@ -392,8 +394,11 @@ func FuzzReadAnswers(f *testing.F) {
 	held := &tenure.HeldError{Record: rec, Why: tenure.WhyHeld, Until: noon, Now: noon}
 	lost := &tenure.NotOwnedError{Record: rec, Why: tenure.WhyTakenOver, Now: noon}
 	for _, a := range []store.Answer{
-		{Record: rec, Now: noon, Awaited: true}, {Record: rec, Now: noon, Err: held}, {Record: rec, Err: lost},
-		{Err: store.Unknown(errors.New("x"))}, {Err: fence.ErrInvalid},
+		{Record: rec, Now: noon, Awaited: true},
+		{Record: rec, Now: noon, Err: held},
+		{Record: rec, Err: lost},
+		{Err: store.Unknown(errors.New("x"))},
+		{Err: fence.ErrInvalid},
 	} {
 		f.Add(Answers([]store.Answer{a}, nil))
 	}

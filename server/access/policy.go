@@ -68,7 +68,10 @@ func Parse(text []byte) (*Policy, error) {
 			return nil, fmt.Errorf("%w policy: line %d: %w", fence.ErrInvalid, number, err)
 		}
 	}
-	return p, p.check()
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // read reads one line.

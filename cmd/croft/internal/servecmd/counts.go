@@ -1,11 +1,13 @@
 package servecmd
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/croft-dev/croft/server"
+	"github.com/croft-dev/croft/store"
 )
 
 // counts are the metrics of a server. It is a prometheus.Collector.
@@ -72,6 +74,13 @@ func (c *counts) observe(e server.Event) {
 		c.calls.WithLabelValues(outcome).Observe(e.Took.Seconds())
 		c.batches.Observe(float64(e.Requests))
 	case server.Acted:
-		c.acts.WithLabelValues(string(e.Act), resultOf(e)).Inc()
+		result := "done"
+		switch {
+		case errors.Is(e.Err, store.ErrUnknown):
+			result = "unknown"
+		case e.Err != nil:
+			result = "refused"
+		}
+		c.acts.WithLabelValues(string(e.Act), result).Inc()
 	}
 }

@@ -50,22 +50,23 @@ type actView struct {
 	Owner    string   `json:"owner,omitempty"`
 	Actor    string   `json:"actor"`
 	Note     string   `json:"note"`
-	Result   string   `json:"result"`
 	Error    string   `json:"error,omitempty"`
 }
 
-// failureView is an error of the store in JSON, or its end.
+// failureView is an error of the store, or of the server, in JSON.
 type failureView struct {
 	Time  cli.When `json:"time"`
 	Event string   `json:"event"`
-	Error string   `json:"error,omitempty"`
+	Error string   `json:"error"`
 }
 
-// tell returns an observer that prints acts by hand and failures. It says an
-// error of the store once, and when the store answers again.
+// tellEvery is how often the same failure is told.
+const tellEvery = time.Minute
+
+// tell returns an observer that prints acts by hand and failures.
 func (a *app) tell() func(server.Event) {
 	var mu sync.Mutex
-	failing := ""
+	told := map[string]time.Time{} // when each failure was told
 	return func(e server.Event) {
 		message := ""
 		if e.Err != nil {
@@ -73,21 +74,19 @@ func (a *app) tell() func(server.Event) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		switch e.Kind {
-		case server.Acted:
+		if e.Kind == server.Acted {
 			a.acted(e, message)
-		case server.Called:
-			if message == failing {
-				return
-			}
-			failing = message
-			a.failure("store", message, "the store answers again")
-		case server.Answered:
-			if message != "" && message != failing {
-				failing = message
-				a.failure("failed", message, "")
-			}
+			return
 		}
+		now := time.Now()
+		if message == "" || now.Sub(told[message]) < tellEvery {
+			return
+		}
+		if len(told) >= 100 {
+			clear(told)
+		}
+		told[message] = now
+		a.failure(message)
 	}
 }
 
@@ -95,36 +94,25 @@ func (a *app) acted(e server.Event, message string) {
 	if a.JSON {
 		a.Print(actView{
 			cli.When(time.Now()), "acted", e.Identity, e.Remote, string(e.Act), e.Key, e.Owner, e.Actor, e.Note,
-			resultOf(e), message,
+			message,
 		})
 		return
 	}
-	what := resultOf(e)
-	if message != "" {
-		what += ": " + cli.Lines(message)
+	what := "done"
+	switch {
+	case errors.Is(e.Err, store.ErrUnknown):
+		what = "outcome unknown: " + cli.Lines(message)
+	case message != "":
+		what = "refused: " + cli.Lines(message)
 	}
 	fmt.Fprintf(a.Stderr, "croft: %s of %s by %s from %s (%s): %s\n",
 		cli.Word(string(e.Act)), cli.Word(e.Key), cli.Word(e.Actor), e.Remote, cli.Line(e.Note), what)
 }
 
-// resultOf says what became of an act.
-func resultOf(e server.Event) string {
-	switch {
-	case e.Err == nil:
-		return "done"
-	case errors.Is(e.Err, store.ErrUnknown):
-		return "unknown" // it may have been done
-	}
-	return "refused"
-}
-
-func (a *app) failure(event, message, over string) {
+func (a *app) failure(message string) {
 	if a.JSON {
-		a.Print(failureView{cli.When(time.Now()), event, message})
+		a.Print(failureView{cli.When(time.Now()), "failed", message})
 		return
-	}
-	if message == "" {
-		message = over
 	}
 	fmt.Fprintf(a.Stderr, "croft: %s\n", cli.Lines(message))
 }

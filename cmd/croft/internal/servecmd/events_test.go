@@ -16,7 +16,7 @@ import (
 func TestAnActWithoutAnAnswerIsNotToldAsRefused(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		"done": nil, "unknown": store.Unknown(errors.New("no answer")), "refused": errors.New("not allowed"),
+		"done": nil, "outcome unknown": store.Unknown(errors.New("no answer")), "refused": errors.New("not allowed"),
 	} {
 		var out bytes.Buffer
 		a := &app{&cli.App{Stderr: &out}}

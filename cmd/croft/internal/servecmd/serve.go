@@ -208,7 +208,7 @@ func (f *flags) tls() (*tls.Config, error) {
 		if f.clientCA != "" {
 			return nil, cli.Invalid("--client-ca: client certificates need TLS; add --cert and --key")
 		}
-		return nil, nil //nolint:nilnil // no TLS
+		return nil, nil
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
