@@ -132,7 +132,8 @@ func name(id Identity, q *tenure.Request) {
 func (s *Server) conceal(id Identity, key string, a store.Answer) store.Answer {
 	var refused *tenure.NotOwnedError
 	if errors.As(a.Err, &refused) && !s.may(id, Read, key) {
-		a.Record, a.Err = tenure.Record{}, &tenure.NotOwnedError{Grant: refused.Grant, Why: tenure.WhyUnknown, Now: refused.Now}
+		a.Record = tenure.Record{}
+		a.Err = &tenure.NotOwnedError{Grant: refused.Grant, Why: tenure.WhyUnknown, Now: refused.Now}
 	}
 	return a
 }
