@@ -1,9 +1,14 @@
 package server
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/wire"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -60,9 +65,9 @@ func (s *Server) may(id Identity, verb Verb, key string) bool {
 // admit decides whether a request may go to the store, and writes the
 // identity's name into it. It returns a refusal, or nil.
 func (s *Server) admit(id Identity, q *tenure.Request) *wire.Problem {
+	noted, isNote := refusals.Noted(*q)
 	if s.o.Access != nil {
 		key, verb := q.Key, verbOf(q.Verb)
-		noted, isNote := refusals.Noted(*q)
 		if isNote {
 			// A note that a write was refused. Clients may leave it about keys
 			// that they may work on. Its actor is the owner that was refused.
@@ -81,9 +86,31 @@ func (s *Server) admit(id Identity, q *tenure.Request) *wire.Problem {
 			name(id, q)
 		}
 	}
-	if err := q.Check(); err != nil {
+	if err := s.check(*q, isNote); err != nil {
 		p := wire.ProblemOf(err)
 		return &p
+	}
+	return nil
+}
+
+// check refuses what the law refuses, and what clients in Go refuse themselves:
+// a lease on a key where Croft keeps refusals and, from clients that are not
+// trusted with everything, a token so high that guards would never admit it,
+// nor any after it.
+func (s *Server) check(q tenure.Request, isNote bool) error {
+	if err := q.Check(); err != nil {
+		return err
+	}
+	if !isNote {
+		if err := refusals.CheckKey(q.Key); err != nil {
+			return err
+		}
+	}
+	if s.o.Access == nil {
+		return nil
+	}
+	if err := fence.CheckAhead(q.Above, time.Now()); err != nil {
+		return fmt.Errorf("above: %w", err)
 	}
 	return nil
 }
@@ -97,6 +124,18 @@ func name(id Identity, q *tenure.Request) {
 	if q.Verb.ByHand() {
 		q.Actor = id.Name
 	}
+}
+
+// conceal takes the record out of a refusal about a key that the identity may
+// not read. Only a note of a refusal is carried out on such a key. Its record
+// has notes about other keys.
+func (s *Server) conceal(id Identity, key string, a store.Answer) store.Answer {
+	var refused *tenure.NotOwnedError
+	if errors.As(a.Err, &refused) && !s.may(id, Read, key) {
+		a.Record = tenure.Record{}
+		a.Err = &tenure.NotOwnedError{Grant: refused.Grant, Why: tenure.WhyUnknown, Now: refused.Now}
+	}
+	return a
 }
 
 // unseen answers about a key that the store does not remember, and about a key

@@ -64,7 +64,10 @@ func (c *call) body() ([]byte, error) {
 		return nil, refuse(wire.NewProblem(wire.TooLarge, "the body has more than %d bytes", wire.MaxBody))
 	}
 	if err != nil {
-		return nil, refuse(wire.NewProblem(wire.Invalid, "the body did not arrive whole within %s", receiveWithin))
+		// Nothing is wrong with the request itself: the client may ask again.
+		p := wire.NewProblem(wire.Unknown, "the body did not arrive whole within %s; ask again", receiveWithin)
+		p.Title, p.Status = http.StatusText(http.StatusRequestTimeout), http.StatusRequestTimeout
+		return nil, refuse(p)
 	}
 	// While the call is worked on, the connection is read to learn that the
 	// client has gone.
@@ -102,8 +105,11 @@ func (c *call) fail(err error) {
 		c.problem(wire.NewProblem(wire.Busy, "too many requests wait for the store; nothing was changed; ask again"))
 		return
 	}
-	c.told.Err = err
-	c.problem(wire.ProblemOf(err))
+	p := wire.ProblemOf(err)
+	if p.Code == wire.Unknown {
+		c.told.Err = err // all others are about the client
+	}
+	c.problem(p)
 }
 
 // say answers a probe.

@@ -23,6 +23,11 @@ func (s *Server) apply(c *call) error {
 	if err != nil {
 		return err
 	}
+	give, ok := s.batchShares.take(c.id.Name, len(requests))
+	if !ok {
+		return busy("requests of one client")
+	}
+	defer give()
 	refused := map[int]wire.Problem{}
 	admitted := make([]tenure.Request, 0, len(requests))
 	var index []int // of the admitted requests
@@ -42,7 +47,7 @@ func (s *Server) apply(c *call) error {
 	answers := make([]store.Answer, len(requests))
 	for n, a := range some {
 		a.Awaited = a.Awaited || s.waiters.awaited(admitted[n], a.Err)
-		answers[index[n]] = a
+		answers[index[n]] = s.conceal(c.id, admitted[n].Key, a)
 		s.audit(c, admitted[n], a.Err)
 	}
 	if err := unanswered(some); err != nil && len(refused) == 0 {
@@ -109,7 +114,7 @@ func (s *Server) lease(c *call, verb tenure.Verb) error {
 		return err
 	}
 	s.audit(c, q, a.Err)
-	if a.Err != nil {
+	if a = s.conceal(c.id, key, a); a.Err != nil {
 		return a.Err
 	}
 	c.send(http.StatusOK, wire.JSON, wire.Lease(a))
@@ -129,21 +134,32 @@ func (s *Server) ask(ctx context.Context, q tenure.Request) (store.Answer, error
 // breaks, the client asks again with the same secret: if the key was granted
 // meanwhile, it gets the same answer.
 func (s *Server) wait(c *call, q tenure.Request, a store.Answer, wait time.Duration) (store.Answer, error) {
-	if !s.streams.enter() {
+	leave, ok := s.enterStream(c.id)
+	if !ok {
 		return a, busy("waiting calls")
 	}
-	defer s.streams.leave()
+	defer leave()
 	c.slot() // a call that waits costs little
 	over, cancel := context.WithTimeout(c.Context(), wait)
 	defer cancel()
 	defer s.waiters.enter(q.Key)()
 	hints := s.hints(over, q.Key)
+	if hints != nil {
+		// The key may have been freed before the watch began.
+		var err error
+		if a, err = s.ask(c.Context(), q); err != nil {
+			return a, err
+		}
+	}
 	for {
 		var held *tenure.HeldError
 		if !errors.As(a.Err, &held) || over.Err() != nil || !mayEnd(held, wait) {
 			return a, nil
 		}
-		pause := min(max(held.Remaining(), 10*time.Millisecond), poll(hints != nil))
+		pause := poll(hints != nil)
+		if left := held.Remaining(); left >= 0 { // some stores free a key some time after its deadline
+			pause = min(max(left, 10*time.Millisecond), pause)
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case _, open := <-hints:

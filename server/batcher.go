@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,10 +48,18 @@ type batch struct {
 }
 
 // apply carries out the requests of one call, in their order. The error is
-// errBusy.
+// errBusy: then none of them went to the store.
+//
+// Requests do not wait longer than a call of the store may take, nor longer
+// than their client. A client takes a request without an answer to be over some
+// time after it has left. A request that went out later could leave a grant
+// behind that nobody knows of.
 func (b *batcher) apply(ctx context.Context, requests []tenure.Request) ([]store.Answer, error) {
 	if len(requests) == 0 {
 		return nil, nil
+	}
+	if ctx.Err() != nil {
+		return store.Failed(len(requests), wait.Ended(ctx)), nil
 	}
 	mine := &batch{requests: requests, done: make(chan struct{})}
 	b.mu.Lock()
@@ -61,13 +70,36 @@ func (b *batcher) apply(ctx context.Context, requests []tenure.Request) ([]store
 	b.waiting, b.size = append(b.waiting, mine), b.size+len(requests)
 	b.send()
 	b.mu.Unlock()
+	late := time.NewTimer(b.timeout)
+	defer late.Stop()
 	select {
 	case <-mine.done:
 		return mine.answers, nil
 	case <-ctx.Done():
-		// The requests stay where they are: the client asks again.
-		return store.Failed(len(requests), wait.Ended(ctx)), nil
+	case <-late.C:
 	}
+	if b.withdraw(mine) {
+		return nil, errBusy
+	}
+	select {
+	case <-mine.done:
+		return mine.answers, nil
+	case <-ctx.Done():
+		return store.Failed(len(requests), wait.Ended(ctx)), nil // the call goes on
+	}
+}
+
+// withdraw takes back a batch. It reports false if the batch is in a call of
+// the store, or was.
+func (b *batcher) withdraw(mine *batch) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.waiting, mine)
+	if i < 0 {
+		return false
+	}
+	b.waiting, b.size = slices.Delete(b.waiting, i, i+1), b.size-len(mine.requests)
+	return true
 }
 
 // send makes calls of the waiting batches, as far as they may be sent now. The
@@ -113,6 +145,7 @@ func (b *batcher) carry(together []*batch, size int) {
 			// One client's requests make the store fail in a way that no store
 			// should. Alone, they fail alone.
 			each.answers, _ = b.call(each.requests)
+			unsure(each.answers)
 		}
 		close(each.done)
 	}
@@ -125,6 +158,16 @@ func (b *batcher) carry(together []*batch, size int) {
 	}
 	hangs = true // the timer may run just now
 	b.send()
+}
+
+// unsure takes back that requests have had no effect: the store was asked
+// before, and that call may have had one.
+func unsure(answers []store.Answer) {
+	for i, a := range answers {
+		if store.IsFault(a.Err) {
+			answers[i].Err = &store.UnknownError{Err: a.Err}
+		}
+	}
 }
 
 // call calls the store. If the store panics or miscounts, the answers are

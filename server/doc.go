@@ -23,7 +23,8 @@
 // call. A call that has no answer for [overtakeAfter] hangs, and the next one
 // may overtake it. At most [maxFlying] are in flight. The requests of one
 // client's batch stay together and in order. A client that leaves does not end
-// the call that its requests are in, because others' may be in it too.
+// the call that its requests are in, because others' may be in it too. Its
+// requests that still wait do not go out any more.
 //
 // # Goroutines
 //

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -62,6 +63,10 @@ func (s *Server) list(c *call) error {
 	if err := onlyQuery(c, "prefix"); err != nil {
 		return err
 	}
+	if !c.ProtoAtLeast(1, 1) {
+		return refuse(wire.NewProblem(wire.Invalid, "a listing needs HTTP/1.1: before it, the client cannot see "+
+			"that a connection broke; set the proxy in front of the server to HTTP/1.1"))
+	}
 	prefix := c.URL.Query().Get("prefix")
 	if len(prefix) > fence.MaxKey || !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0 {
 		return refuse(wire.NewProblem(wire.Invalid, "prefix: no key begins so: it is too long, not valid UTF-8, "+
@@ -113,7 +118,11 @@ func (d deadlined) Write(b []byte) (int, error) {
 
 // onlyQuery refuses parameters that are not known, and those given twice.
 func onlyQuery(c *call, known string) error {
-	for name, values := range c.URL.Query() {
+	query, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return refuse(wire.NewProblem(wire.Invalid, "what follows the question mark cannot be read; percent-encode it"))
+	}
+	for name, values := range query {
 		if name != known || len(values) != 1 {
 			return refuse(wire.NewProblem(wire.Invalid, "the parameter %.40q is not known or given twice; known is %s",
 				name, known))

@@ -67,9 +67,11 @@ type Server struct {
 	ready   readiness
 	waiters waiters
 
-	calls, streams, lists, sweeps, long slots
-	life                                context.Context // ends when the server drains
-	drain                               context.CancelFunc
+	calls, streams, lists, sweeps, long   slots
+	callShares, streamShares, batchShares shares
+
+	life  context.Context // ends when the server drains
+	drain context.CancelFunc
 }
 
 // New makes a server of a store. It does not close the store. o may be nil.
@@ -99,6 +101,7 @@ func New(st store.Store, o *Options) *Server {
 	}
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
 	s.sweeps, s.long = newSlots(1), newSlots(maxLong)
+	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
 	s.mux = s.routes()
@@ -205,8 +208,8 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 	if !s.calls.enter() {
 		return busy("calls")
 	}
-	c.slot = sync.OnceFunc(s.calls.leave)
-	defer c.slot()
+	leave := sync.OnceFunc(s.calls.leave)
+	defer leave()
 	if err := c.checkBody(); err != nil {
 		return err
 	}
@@ -221,11 +224,18 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 		}
 		c.id = id
 	}
+	give, ok := s.callShares.take(c.id.Name, 1)
+	if !ok {
+		return busy("calls of one client")
+	}
+	c.slot = sync.OnceFunc(func() { give(); leave() })
+	defer func() { c.slot() }()
 	if c.ContentLength < 0 || c.ContentLength > shortBody {
 		if !s.long.enter() {
 			return busy("long bodies")
 		}
-		defer s.long.leave()
+		before := c.slot
+		c.slot = sync.OnceFunc(func() { s.long.leave(); before() })
 	}
 	return do(c)
 }

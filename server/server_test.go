@@ -216,6 +216,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		"no secret":              {path("a/b", "acquire"), `{"owner":"ann","ttl":"1m"}`, 400, wire.Invalid, "secret"},
 		"a wait of another verb": {path("a/b", "renew"), `{` + secret(1) + `,"wait":"1s"}`, 400, wire.Invalid, "wait"},
 		"a wait without end":     {path("a/b", "acquire"), `{` + secret(1) + `,"owner":"ann","ttl":"1m","wait":"1000h"}`, 400, wire.Invalid, "wait"},
+		"a key for refusals":     {path("croft.refused/a", "acquire"), `{` + secret(1) + `,"owner":"ann","ttl":"1m"}`, 400, wire.Invalid, "another name"},
 		"no such call":           {path("a/b", "steal"), `{}`, 404, wire.Invalid, "no such method and path"},
 	} {
 		status, body := r.post(c.path, c.body)
@@ -226,7 +227,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	for what, path := range map[string]string{
 		"an unknown parameter": "/v1/leases?prefx=a", "a parameter twice": "/v1/leases?prefix=a&prefix=b", "no key": "/v1/watch", "a prefix of no key": "/v1/leases?prefix=a%00",
-		"a prefix that is no text": "/v1/leases?prefix=%ff",
+		"a prefix that is no text":        "/v1/leases?prefix=%ff",
+		"a parameter that cannot be read": "/v1/leases?prefix=a;b",
 	} {
 		status, body := r.get(path)
 		refused(t, what, status, body, http.StatusBadRequest, wire.Invalid)
@@ -514,6 +516,31 @@ func TestAWaitingAcquireIsGrantedAfterARelease(t *testing.T) {
 	refused(t, "a wait that is over", status, body, http.StatusConflict, wire.Held)
 }
 
+// TestAWaitKeepsNoRoomForABody: an acquire that waits may have come in chunks,
+// so that its length was not known.
+func TestAWaitKeepsNoRoomForABody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	if a := r.mem.Apply(t.Context(), []tenure.Request{acquireOf("a/b", "ann")})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	req := r.request(http.MethodPost, path("a/b", "acquire"), `{`+secret(2)+`,"owner":"bob","ttl":"1h","wait":"30m"}`)
+	req.ContentLength = -1
+	answered := make(chan string, 1)
+	go func() {
+		_, body := r.do(req)
+		answered <- body
+	}()
+	r.waits("a/b", 1)
+	if n := len(r.srv.long) + len(r.srv.calls); n != 0 {
+		t.Errorf("it keeps %d slots of calls and long bodies", n)
+	}
+	r.srv.Drain()
+	if body := <-answered; !strings.Contains(body, string(wire.Busy)) {
+		t.Errorf("after draining: %s", body)
+	}
+}
+
 // waits waits until so many wait for a key.
 func (r *rig) waits(key string, want int) {
 	r.t.Helper()
@@ -627,6 +654,73 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
+// pausing is a store that keeps ann waiting.
+type pausing struct {
+	*mem.Store
+	hold <-chan struct{}
+}
+
+func (p pausing) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	if strings.HasPrefix(requests[0].Key, "ann/") {
+		<-p.hold
+	}
+	return p.Store.Apply(ctx, requests)
+}
+
+// TestOneClientLeavesRoomForOthers: it has a share of streams, calls and
+// requests, and no more.
+func TestOneClientLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	base := mem.New(nil)
+	r := rigOver(t, base, func(store.Store) store.Store { return pausing{base, hold} },
+		&Options{Access: rules{"ann": "ann/", "bob": "bob/"}, MaxCalls: 20, MaxStreams: 3, CallTimeout: time.Hour})
+	for i, want := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusOK} {
+		name := []string{"ann", "ann", "bob"}[i]
+		resp, err := r.front.Client().Do(as(name, r.request(http.MethodGet, "/v1/acts", "")))
+		if err != nil || resp.StatusCode != want {
+			t.Fatalf("a stream of %s: %v, %v; want %d", name, resp, err, want)
+		}
+		defer resp.Body.Close()
+	}
+	batch := func(name string, n int) *http.Request {
+		one := `{"verb":"acquire","key":"` + name + `/key",` + secret(1) + `,"ttl":"1m"}`
+		return as(name, r.request(http.MethodPost, "/v1/apply", `{"requests":[`+strings.Repeat(one+`,`, n-1)+one+`]}`))
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(hold)
+	for range maxWaiting / 4 / wire.MaxBatch {
+		all.Go(func() { r.do(batch("ann", wire.MaxBatch)) })
+	}
+	testenv.Eventually(t, "ann has taken her share", func() error {
+		r.srv.batchShares.mu.Lock()
+		defer r.srv.batchShares.mu.Unlock()
+		if n := r.srv.batchShares.taken["ann"]; n != maxWaiting/4 {
+			return fmt.Errorf("%d are taken", n)
+		}
+		return nil
+	})
+	status, body := r.do(batch("ann", 1))
+	refused(t, "one request more", status, body, http.StatusServiceUnavailable, wire.Busy)
+	for range 10 - maxWaiting/4/wire.MaxBatch {
+		all.Go(func() {
+			r.do(as("ann", r.request(http.MethodPost, path("ann/key", "acquire"), `{`+secret(1)+`,"ttl":"1m"}`)))
+		})
+	}
+	testenv.Eventually(t, "ann makes as many calls as she may", func() error {
+		if n := len(r.srv.calls); n != 10 {
+			return fmt.Errorf("%d calls", n)
+		}
+		return nil
+	})
+	status, body = r.do(as("ann", r.request(http.MethodGet, "/v1/now", "")))
+	refused(t, "one call more", status, body, http.StatusServiceUnavailable, wire.Busy)
+	if status, body := r.do(as("bob", r.request(http.MethodGet, "/v1/now", ""))); status != http.StatusOK {
+		t.Errorf("bob's call: %d %s", status, body)
+	}
+}
+
 // TestASlowClientHoldsNobodyUp sends half a body and then nothing. Others are
 // served, and the slow one has no slot of the server for long.
 func TestASlowClientHoldsNobodyUp(t *testing.T) {
@@ -651,7 +745,8 @@ func TestASlowClientHoldsNobodyUp(t *testing.T) {
 		t.Errorf("beside a slow client: %d %s", status, body)
 	}
 	answer, err := io.ReadAll(conn) // ends when the server gives up
-	if err != nil || !bytes.Contains(answer, []byte("did not arrive whole")) {
+	// Nothing is wrong with the request, so no lease may end by this answer.
+	if err != nil || !bytes.Contains(answer, []byte(" 408 ")) || !bytes.Contains(answer, []byte(`"code":"unknown"`)) {
 		t.Errorf("the slow client is told %q, %v", answer, err)
 	}
 }
@@ -751,6 +846,76 @@ func TestAHolderMayNoteARefusal(t *testing.T) {
 	got, err := refusals.Read(t.Context(), r.mem, "")
 	if err != nil || len(got) != 1 || got[0].Owner != "old owner" {
 		t.Errorf("the notes are %+v, %v", got, err)
+	}
+}
+
+// TestNobodyClosesAKeyForGood: guards refuse a token that no clock could show,
+// and every later token of the key would be higher.
+func TestNobodyClosesAKeyForGood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &Options{Access: rules{"ann": "ann/"}})
+	status, body := r.do(as("ann", r.request(http.MethodPost, path("ann/job", "acquire"),
+		fmt.Sprintf(`{%s,"ttl":"1m","above":%d}`, secret(1), tenure.MaxAbove))))
+	refused(t, "a token of another century", status, body, http.StatusBadRequest, wire.Invalid)
+}
+
+// TestAListingIsNotCutUnseen: a client or proxy of HTTP/1.0 could not tell its
+// end from a broken connection.
+func TestAListingIsNotCutUnseen(t *testing.T) {
+	t.Parallel()
+	srv := New(mem.New(nil), nil)
+	defer srv.Drain()
+	req := httptest.NewRequest(http.MethodGet, "/v1/leases", nil)
+	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.0", 1, 0
+	w := httptest.NewRecorder()
+	srv.ServeHTTP(w, req)
+	refused(t, "a listing for HTTP/1.0", w.Code, w.Body.String(), http.StatusBadRequest, wire.Invalid)
+}
+
+// TestANoteShowsNoOtherNotes: the notes about a namespace share a record. A
+// client that leaves a note there again does not learn of hidden keys.
+func TestANoteShowsNoOtherNotes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &Options{Access: rules{"ann": "a/ann", "bob": "a/bob"}})
+	body := func(about string, n int) string {
+		text, _ := json.Marshal(`{"act":"write","code":"stale","key":"` + about + `","token":7}`)
+		return `{` + secret(n) + `,"verb":"revoke","key":"croft.refused/a","actor":"old owner","note":` + string(text) + `}`
+	}
+	leave := func(name, about string, n int) (int, string) {
+		return r.do(as(name, r.request(http.MethodPost, "/v1/apply", `{"requests":[`+body(about, n)+`]}`)))
+	}
+	leave("ann", "a/ann", 1)
+	leave("bob", "a/bob", 2)
+	if status, text := leave("ann", "a/ann", 1); status != http.StatusOK || !strings.Contains(text, string(wire.NotOwned)) ||
+		strings.Contains(text, "bob") {
+		t.Errorf("ann's old note, left again: %d %s", status, text)
+	}
+	one := strings.Replace(body("a/ann", 1), `"verb":"revoke","key":"croft.refused/a",`, "", 1)
+	status, text := r.do(as("ann", r.request(http.MethodPost, path("croft.refused/a", "revoke"), one)))
+	refused(t, "the same, in a call of its own", status, text, http.StatusConflict, wire.NotOwned)
+	if strings.Contains(text, "bob") {
+		t.Errorf("it shows another's note: %s", text)
+	}
+}
+
+// TestOnlyFailuresAreToldAsFailures: a client's mistake, and a key that is
+// held, are no errors for the operator of the server.
+func TestOnlyFailuresAreToldAsFailures(t *testing.T) {
+	t.Parallel()
+	answered := make(chan Event, 4)
+	r := newRig(t, &Options{Observe: func(e Event) {
+		if e.Kind == Answered {
+			answered <- e
+		}
+	}})
+	if a := r.mem.Apply(t.Context(), []tenure.Request{acquireOf("a/b", "ann")})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	for _, c := range [][2]string{{"a//b", `{}`}, {"a/b", `{` + secret(2) + `,"owner":"bob","ttl":"1m"}`}} {
+		r.post(path(c[0], "acquire"), c[1])
+		if e := <-answered; e.Err != nil || e.Code == "" {
+			t.Errorf("%s: told %v, code %q; want the code alone", c[0], e.Err, e.Code)
+		}
 	}
 }
 

@@ -58,10 +58,11 @@ func (s *Server) acts(c *call) error {
 func stream[T any](
 	s *Server, c *call, open func(context.Context) (<-chan T, error), event string, keyOf func(T) string,
 ) error {
-	if !s.streams.enter() {
+	leave, ok := s.enterStream(c.id)
+	if !ok {
 		return busy("streams")
 	}
-	defer s.streams.leave()
+	defer leave()
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	hints, err := open(ctx)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -121,9 +122,10 @@ func classify(err error, connected int32) error {
 	switch {
 	case connected == 0:
 		return store.Unreachable(err)
-	case connected == 1 && errors.As(err, &alert) && alert.Op == "remote error":
+	case connected == 1 && errors.As(err, &alert) && alert.Op == "remote error" &&
+		strings.Contains(alert.Err.Error(), "certificate"):
 		// The server refused the handshake, so it has read no request. In TLS
-		// 1.3 the client learns of it only now.
+		// 1.3 the client learns of it only now. Other alerts may come later.
 		return store.Fault(fmt.Errorf("the server refuses this client's certificate, or wants one: %w", err))
 	}
 	return err

@@ -159,6 +159,81 @@ func TestAMissingClientCertificateIsAFault(t *testing.T) {
 	}
 }
 
+// TestTheAnswerToAnotherClientIsNoGrant: a proxy mixes up the answers to two
+// clients that ask for one key.
+func TestTheAnswerToAnotherClientIsNoGrant(t *testing.T) {
+	t.Parallel()
+	base := mem.New(nil)
+	theirs := claim("a/b", "ann")
+	mixing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a := base.Apply(t.Context(), []tenure.Request{theirs})
+		_, _ = w.Write(wire.Answers(a, nil))
+	}))
+	defer mixing.Close()
+	st := connect(t, mixing.URL, nil)
+	if a := one(t.Context(), st, claim("a/b", "bob")); !errors.Is(a.Err, store.ErrUnknown) || store.IsFault(a.Err) {
+		t.Errorf("bob is answered %+v; want unknown", a)
+	}
+	if a := one(t.Context(), st, theirs); a.Err != nil {
+		t.Errorf("ann is answered %v; want her grant", a.Err)
+	}
+}
+
+// holding is a store that keeps its answers until it may give them.
+type holding struct {
+	store.Store
+	done chan struct{}   // receives when requests have had their effect
+	give <-chan struct{} // closed when it may answer
+}
+
+func (h holding) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	answers := h.Store.Apply(ctx, requests)
+	h.done <- struct{}{}
+	<-h.give
+	return answers
+}
+
+// TestABrokenConnectionIsNoFault: somebody on the way sends the server rubbish
+// while it works on the request. It ends the connection with an alert. The
+// request has taken effect, so nobody may be told that it has not.
+func TestABrokenConnectionIsNoFault(t *testing.T) {
+	t.Parallel()
+	base, done, give := mem.New(nil), make(chan struct{}, 1), make(chan struct{})
+	front, ca := serveTLS(t, holding{base, done, give}, nil)
+	defer close(give)
+	between, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer between.Close()
+	go func() {
+		client, err := between.Accept()
+		if err != nil {
+			return
+		}
+		defer client.Close()
+		behind, err := net.Dial("tcp", front.Listener.Addr().String())
+		if err != nil {
+			return
+		}
+		defer behind.Close()
+		go io.Copy(behind, client) //nolint:errcheck // it ends with the connection
+		go func() {
+			<-done
+			_, _ = behind.Write(append([]byte{23, 3, 3, 0, 32}, make([]byte, 32)...)) // a record that is not the client's
+		}()
+		_, _ = io.Copy(client, behind)
+	}()
+	st := connect(t, "https://"+between.Addr().String(), &Options{CAFile: ca})
+	mine := claim("a/b", "ann")
+	if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) || store.IsFault(a.Err) {
+		t.Errorf("the answer is %v; want unknown, and no fault", a.Err)
+	}
+	if rec, err := base.Get(t.Context(), "a/b"); err != nil || rec.Grant != mine.Secret.Grant() {
+		t.Errorf("the request had no effect: %+v, %v", rec, err)
+	}
+}
+
 // TestAServerThatGoesDownIsAFaultOnlyIfNothingWasSent: an idle connection
 // breaks when the request is on it, and then the port is closed. The first copy
 // may have counted.

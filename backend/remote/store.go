@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -68,6 +69,9 @@ func (s *Store) apply(ctx context.Context, body []byte, requests []tenure.Reques
 	if err == nil {
 		var answers []store.Answer
 		if answers, err = wire.ReadAnswers(text, requests); err == nil {
+			err = checkGrants(answers, requests)
+		}
+		if err == nil {
 			return answers
 		}
 		err = unread(err)
@@ -77,6 +81,19 @@ func (s *Store) apply(ctx context.Context, body []byte, requests []tenure.Reques
 		answers[i].Err = err
 	}
 	return answers
+}
+
+// checkGrants refuses a success that belongs to another client's request, as
+// after a proxy has mixed up answers. A release may succeed when others have
+// been granted the key since.
+func checkGrants(answers []store.Answer, requests []tenure.Request) error {
+	for i, a := range answers {
+		if q := requests[i]; a.Err == nil && q.Verb != tenure.Release &&
+			(a.Record.Grant != q.Secret.Grant() || a.Record.Token <= 0) {
+			return fmt.Errorf("number %d of %d is about another grant", i+1, len(answers))
+		}
+	}
+	return nil
 }
 
 // unread is the error of an answer that is not as a server writes it. The

@@ -64,3 +64,16 @@ func userName(uid int) string {
 	}
 	return "uid " + strconv.Itoa(uid)
 }
+
+// CheckWriters returns an error if others may write to a file by which this
+// user decides what they may do.
+func CheckWriters(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if others := writers(info); others != "" {
+		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, Word(path), Word(path))
+	}
+	return nil
+}

@@ -134,6 +134,9 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		if err != nil {
 			return err
 		}
+		if err := cli.CheckWriters(f.policy); err != nil {
+			return cli.Invalid("policy: %v", err)
+		}
 		o.Access = policy
 	}
 	listener, err := net.Listen("tcp", f.listen)
