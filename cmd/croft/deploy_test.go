@@ -114,13 +114,15 @@ func TestSystemdAcceptsTheUnits(t *testing.T) {
 	values := strings.NewReplacer("\\\n", " ", "%I", "reports/daily", "%i", "reports-daily",
 		"${CROFT_PROXY_LISTEN}", "127.0.0.1:8080", "${CROFT_PROXY_UPSTREAM}", "http://127.0.0.1:9000",
 		"${CROFT_PROXY_RESOURCE}", "/orders/{id}", "$CROFT_RUN_FLAGS", "--every 24h --guard /shared/out/today.json",
-		"$CROFT_WORK_FLAGS", "--slots 4", "$CROFT_PROXY_FLAGS", "")
+		"$CROFT_WORK_FLAGS", "--slots 4", "$CROFT_PROXY_FLAGS", "",
+		"$CROFT_SERVE_FLAGS", "--listen :7117 --cert /etc/croft/server.pem --key /etc/croft/server.key "+
+			"--policy /etc/croft/policy")
 	program, err := exec.LookPath("true")
 	if err != nil {
 		t.Skip("needs a program to stand for croft")
 	}
 	units, err := filepath.Glob("../../deploy/systemd/*")
-	if err != nil || len(units) != 4 {
+	if err != nil || len(units) != 5 {
 		t.Fatalf("units %v, %v", units, err)
 	}
 	dir := t.TempDir()
