@@ -284,6 +284,8 @@ func TestAMessageThatIsWrongEndsNothingElse(t *testing.T) {
 		{19, `{"id": 19, "do": "renew", "lease": "a", "ttl": -1}`, "invalid"},
 		{20, `{"id": 20, "do": "report", "lease": "a", "marker": "` + strings.Repeat("x", 1025) + `"}`, "invalid"},
 		{21, `{"id": 21, "do": "checkpoint", "lease": "a", "checkpoint": "` + strings.Repeat("eHh4", 342) + `"}`, "invalid"},
+		{24, `{"id": 24, "do": "acquire", "lease": "b", "key": "k/b", "max_hold": null}`, "invalid"},
+		{0, `{"id": null, "do": "verify", "lease": "a"}`, "invalid"},
 		{22, `{"id": 22, "do": "verify", "lease": "` + strings.Repeat("\u2028", 20000) + `"}`, "invalid"},
 	} {
 		h.say("%s", c.message)

@@ -113,6 +113,13 @@ func parse(a *cli.App, text []byte) (*request, error) {
 	if err := json.Unmarshal(text, &all); err != nil || all == nil {
 		return req, fmt.Errorf("%w: a line is no JSON object", errProtocol)
 	}
+	null := ""
+	for name, value := range all {
+		if string(value) == "null" {
+			null = name
+			delete(all, name)
+		}
+	}
 	for _, m := range []struct {
 		name string
 		into any
@@ -126,6 +133,8 @@ func parse(a *cli.App, text []byte) (*request, error) {
 	}
 	known, isKnown := members[req.do]
 	switch {
+	case null != "":
+		return req, cli.Invalid("%.40q is null; leave a member out that has no value", null)
 	case req.id < 1 || req.id > int64(fence.MaxToken):
 		return req, cli.Invalid("id: every request has one, between 1 and %d", fence.MaxToken)
 	case len(req.lease) > maxName:
@@ -148,7 +157,7 @@ func parse(a *cli.App, text []byte) (*request, error) {
 func (r *request) read(a *cli.App, all map[string]json.RawMessage) error {
 	text := func(name string, into any, what string) error {
 		value, there := all[name]
-		if !there || string(value) == "null" || json.Unmarshal(value, into) != nil {
+		if !there || json.Unmarshal(value, into) != nil {
 			return cli.Invalid("%s: %s needs it, as %s", name, r.do, what)
 		}
 		return nil
