@@ -76,7 +76,7 @@ export class Client implements AsyncDisposable {
       if (!(error instanceof Held) && !(error instanceof Invalid)) {
         transport.ask("fail", grant.name).catch(() => {}); // it may be granted all the same
       }
-      throw error;
+      throw error instanceof LeaseLost ? this.#host.keeper.lose(grant, error) : error;
     }
     return new Lease(this.#host, grant, terms.counts);
   }

@@ -81,9 +81,11 @@ export class Hold implements Transport {
         resolve();
       }),
     );
-    this.#child.once("error", (error) =>
-      this.#end(`croft cannot be started (${error.message}); install it, or name it in the option croft or CROFT_BIN`),
-    );
+    this.#child.once("error", (error) => {
+      const why = `croft cannot be started (${error.message})`;
+      this.#reason ??= new NotStarted(`${why}; install it, or name it in the option croft or in CROFT_BIN`);
+      this.#end(why);
+    });
     const { stdin, stdout } = this.#child;
     stdin?.on("error", () => {}); // croft has ended, and its output tells
     stdout?.on("error", () => {});
@@ -175,7 +177,7 @@ export class Hold implements Transport {
     const id = message["id"];
     if (id === undefined) {
       if (message["event"] === "error") {
-        this.#reason = errorOf(message["error"]);
+        this.#reason = errorOf(message["error"]); // the end of the output follows
       } else {
         this.#listener.heard(message);
       }
@@ -198,7 +200,7 @@ export class Hold implements Transport {
     if (this.#why !== "") {
       return;
     }
-    this.#why = this.#reason === undefined ? why : `${why}: ${this.#reason.message}`;
+    this.#why = why;
     this.#greeting?.reject(
       this.#reason ?? new NotStarted(`${why} before it said a word; see its message on standard error`),
     );

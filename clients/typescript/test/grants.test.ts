@@ -10,7 +10,7 @@ import { Station } from "./support.js";
 test("01 an acquire gives key, token, stamp, owner and authority", async (t) => {
   const s = new Station(t);
   const lease = await s.client().acquire("jobs/a", { ttl: 60 });
-  const record = s.show("jobs/a");
+  const record = await s.show("jobs/a");
   assert.deepEqual([record.owner, record.token, record.state], ["worker", lease.token, "held"]);
   assert.deepEqual([lease.key, lease.owner, lease.cause], ["jobs/a", "worker", "first"]);
   assert.match(lease.stamp, new RegExp(`^croft1:${lease.token}:`));
@@ -92,7 +92,7 @@ test("06 bad input is Invalid, and nothing was attempted", async (t) => {
     await assert.rejects(wrong, Invalid);
   }
   await lease.check();
-  assert.equal(s.show("a").token, 0);
+  assert.equal((await s.show("a")).token, 0);
   assert.throws(() => new Client({ timeout: 0 }), Invalid);
 });
 
@@ -100,7 +100,7 @@ test("07 work that ends well releases: a period counts", async (t) => {
   const s = new Station(t);
   const client = s.client();
   assert.equal(await client.withLease("jobs/a", { every: 86400 }, () => "done"), "done");
-  assert.equal(s.show("jobs/a").ended, "released");
+  assert.equal((await s.show("jobs/a")).ended, "released");
   await assert.rejects(client.acquire("jobs/a", { every: 86400 }), (error) => error instanceof Held && error.why === "period");
 });
 
@@ -111,16 +111,16 @@ test("07 the end of an await using block releases, but success that counts must 
     await using lease = await client.acquire("jobs/a");
     await lease.report("x");
   }
-  assert.equal(s.show("jobs/a").ended, "released");
+  assert.equal((await s.show("jobs/a")).ended, "released");
   {
     await using _ = await client.acquire("jobs/b", { every: 86400 });
   }
-  assert.equal(s.show("jobs/b").ended, "failed");
+  assert.equal((await s.show("jobs/b")).ended, "failed");
   {
     await using lease = await client.acquire("jobs/b", { every: 86400 });
     await lease.release();
   }
-  assert.equal(s.show("jobs/b").ended, "released");
+  assert.equal((await s.show("jobs/b")).ended, "released");
 });
 
 test("08 work that fails gives the lease back as failed, and its own error comes out", async (t) => {
@@ -131,7 +131,7 @@ test("08 work that fails gives the lease back as failed, and its own error comes
     throw mine;
   };
   await assert.rejects(client.withLease("jobs/a", { every: 86400 }, work), (error) => error === mine);
-  assert.equal(s.show("jobs/a").ended, "failed");
+  assert.equal((await s.show("jobs/a")).ended, "failed");
   await client.withLease("jobs/a", { every: 86400 }, () => {});
 });
 
@@ -182,12 +182,12 @@ test("11 a report is in the store, and the TTL can be changed", async (t) => {
   const s = new Station(t);
   const lease = await s.client().acquire("jobs/a", { ttl: 60 });
   await lease.report("page 7 of 9");
-  assert.equal(s.show("jobs/a").progress, "page 7 of 9");
+  assert.equal((await s.show("jobs/a")).progress, "page 7 of 9");
   await lease.renew(600);
   assert.ok(lease.remaining > 60);
-  assert.equal(s.show("jobs/a").ttl, "10m0s");
+  assert.equal((await s.show("jobs/a")).ttl, "10m0s");
   await lease.renew();
-  assert.equal(s.show("jobs/a").ttl, "10m0s");
+  assert.equal((await s.show("jobs/a")).ttl, "10m0s");
 });
 
 test("12 the fence is up at the named guards before the work begins", async (t) => {
@@ -197,7 +197,7 @@ test("12 the fence is up at the named guards before the work begins", async (t) 
   await first.write(out, "first");
   await first.release();
   const second = await s.client("other").acquire("jobs/a", { guards: [out] });
-  const mark = JSON.parse(s.croft("guard", "show", "--json", out)) as { token: number };
+  const mark = JSON.parse(await s.croft("guard", "show", "--json", out)) as { token: number };
   assert.equal(mark.token, second.token);
   assert.equal(await s.exit("write", out, "--stamp", first.stamp, "--from", s.path("out.txt")), 13);
 });
@@ -208,13 +208,13 @@ test("13 a function can be guarded: each call holds the lease, and gets it", asy
   const work = client.guarded(
     (n: number) => `jobs/${n}`,
     { ttl: 60 },
-    (lease: Lease, n: number) => {
-      assert.equal(s.show(lease.key).state, "held");
+    async (lease: Lease, n: number) => {
+      assert.equal((await s.show(lease.key)).state, "held");
       return `done ${n}`;
     },
   );
   assert.deepEqual([await work(3), await work(4), await work(3)], ["done 3", "done 4", "done 3"]);
-  assert.equal(s.show("jobs/3").ended, "released");
+  assert.equal((await s.show("jobs/3")).ended, "released");
   await assert.rejects(client.guarded("jobs/b", {}, () => Promise.reject(new Unknown("mine")))(), Unknown);
-  assert.equal(s.show("jobs/b").ended, "failed");
+  assert.equal((await s.show("jobs/b")).ended, "failed");
 });

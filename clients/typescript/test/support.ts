@@ -2,14 +2,15 @@
 
 import assert from "node:assert/strict";
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { promisify } from "node:util";
 
-import { Client, type Lease, LeaseLost } from "../src/index.js";
+import { Client, type ClientOptions, type Lease, LeaseLost } from "../src/index.js";
 
 export const program = process.env["CROFT_BIN"] ?? "croft";
 
@@ -75,8 +76,8 @@ export class Station {
   }
 
   /** A client that is closed at the end. */
-  client(owner = "worker", store = this.store): Client {
-    const client = new Client({ store, owner, croft: this.noting(owner) });
+  client(owner = "worker", options: ClientOptions = {}): Client {
+    const client = new Client({ store: this.store, owner, croft: this.noting(owner), ...options });
     this.last(() => client.close());
     return client;
   }
@@ -106,46 +107,60 @@ export class Station {
   }
 
   /** Runs croft, which must succeed, and returns what it prints. */
-  croft(...args: string[]): string {
-    return execFileSync(program, args, { cwd: this.dir, env: this.env, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+  async croft(...args: string[]): Promise<string> {
+    const { stdout } = await promisify(execFile)(program, args, { cwd: this.dir, env: this.env });
+    return stdout;
   }
 
-  /** Runs croft while the event loop goes on, and returns its exit code. */
+  /** Does the same while the event loop is blocked. */
+  croftBlocking(...args: string[]): void {
+    execFileSync(program, args, { cwd: this.dir, env: this.env, stdio: ["ignore", "pipe", "pipe"] });
+  }
+
+  /** Runs croft, and returns its exit code. */
   exit(...args: string[]): Promise<number> {
-    return new Promise((resolve) => {
-      const child = execFile(program, args, { cwd: this.dir, env: this.env }, () => resolve(child.exitCode ?? -1));
-    });
+    return this.croft(...args).then(
+      () => 0,
+      (error: { code: number }) => error.code,
+    );
   }
 
-  show(key: string): Shown {
-    return JSON.parse(this.croft("show", "--json", key)) as Shown;
+  async show(key: string): Promise<Shown> {
+    return JSON.parse(await this.croft("show", "--json", key)) as Shown;
   }
 
   /** An operator takes a key. It returns the stamp of the operator's lease. */
-  takeOver(key: string): string {
-    const printed = this.croft("takeover", key, "--note", "a test", "--owner", "operator", "--json");
+  async takeOver(key: string): Promise<string> {
+    const printed = await this.croft("takeover", key, "--note", "a test", "--owner", "operator", "--json");
     return (JSON.parse(printed.trim().split("\n").at(-1) ?? "") as { stamp: string }).stamp;
   }
 
   /** Waits until the newest term of a key has ended like this. */
   async ended(key: string, how: string): Promise<void> {
-    await until("the end of the term", () => this.show(key).ended);
-    assert.equal(this.show(key).ended, how);
+    assert.equal(await until("the end of the term", async () => (await this.show(key)).ended), how);
+  }
+
+  /** Writes a program that has this package as croft, and returns its URL. */
+  module(text: string): string {
+    const path = this.path(`program-${++programs}.mjs`);
+    writeFileSync(path, `import * as croft from ${JSON.stringify(import.meta.resolve("../src/index.js"))};\n${text}`);
+    return pathToFileURL(path).href;
   }
 
   /** Starts a node that runs a program with this package. */
   node(text: string): Program {
-    const child = spawn(
-      process.execPath,
-      ["--input-type=module", "-e", `import * as croft from ${JSON.stringify(import.meta.resolve("../src/index.js"))};\n${text}`],
-      { cwd: this.dir, env: this.env, stdio: ["pipe", "pipe", "inherit"] },
-    );
+    const child = spawn(process.execPath, [fileURLToPath(this.module(text))], {
+      cwd: this.dir,
+      env: this.env,
+      stdio: ["pipe", "pipe", "inherit"],
+    });
     this.last(() => child.kill("SIGKILL"));
     return new Program(child);
   }
 }
 
 let fakes = 0;
+let programs = 0;
 
 /** A running program that is read by lines. */
 export class Program {
@@ -161,7 +176,10 @@ export class Program {
 
   /** The next line that it prints. */
   async line(): Promise<string> {
-    const end = await until("a line", () => this.#text.indexOf("\n") + 1);
+    const end = await until("a line", () => {
+      assert.equal(this.child.exitCode ?? 0, 0, "the program has failed");
+      return this.#text.indexOf("\n") + 1;
+    });
     const line = this.#text.slice(0, end - 1);
     this.#text = this.#text.slice(end);
     return line;
@@ -208,5 +226,3 @@ export function proceed(pid: number): void {
 export function block(seconds: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, seconds * 1000);
 }
-
-export { existsSync };
