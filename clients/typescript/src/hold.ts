@@ -5,9 +5,9 @@
 // it alive as long as somebody waits for the answer (patience.ts).
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { rmSync } from "node:fs";
+import { readdirSync, rmdirSync, rmSync } from "node:fs";
 import type { Socket } from "node:net";
-import { basename, dirname, isAbsolute } from "node:path";
+import { basename, dirname, isAbsolute, join } from "node:path";
 
 import type { Clock, Instant } from "./clock.js";
 import { CroftError, errorOf, Incompatible, Invalid, LeaseLost, NotStarted, Unknown } from "./errors.js";
@@ -211,12 +211,7 @@ export class Hold implements Transport {
     this.#listener.ended(this, this.#why);
     this.hangUp();
     if (this.#folder !== "") {
-      try {
-        // A croft that was killed has left the secrets behind.
-        rmSync(this.#folder, { recursive: true, force: true });
-      } catch (error) {
-        process.emitWarning(`the files of ended leases could not be removed: ${String(error)}`, "CroftWarning");
-      }
+      removeScratch(this.#folder);
     }
   }
 
@@ -255,4 +250,23 @@ function scratch(leaseFile: unknown): string {
   }
   const folder = dirname(leaseFile);
   return basename(folder).startsWith("croft-") ? folder : "";
+}
+
+/**
+ * Removes the secrets that a killed croft has left behind, and the contents of
+ * writes that were on their way (write.ts). It removes nothing else.
+ */
+function removeScratch(folder: string): void {
+  try {
+    for (const name of readdirSync(folder)) {
+      if (/^(lease|write)-[\d-]+$/.test(name)) {
+        rmSync(join(folder, name), { force: true });
+      }
+    }
+    rmdirSync(folder);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") {
+      process.emitWarning(`the files of ended leases could not be removed: ${String(error)}`, "CroftWarning");
+    }
+  }
 }
