@@ -81,7 +81,10 @@ export class Hold implements Transport {
         resolve();
       }),
     );
-    this.#child.once("error", (error) => {
+    this.#child.on("error", (error) => {
+      if (this.#child.pid !== undefined) {
+        return; // a signal could not be sent
+      }
       const why = `croft cannot be started (${error.message})`;
       this.#reason ??= new NotStarted(`${why}; install it, or name it in the option croft or in CROFT_BIN`);
       this.#end(why);
@@ -101,10 +104,6 @@ export class Hold implements Transport {
 
   get alive(): boolean {
     return this.#why === "";
-  }
-
-  get pid(): number | undefined {
-    return this.#child.pid;
   }
 
   ask(what: string, lease: string, members: Message = {}): Promise<Reply> {

@@ -108,6 +108,25 @@ describe("standing still", { concurrency: true }, () => {
     process.kill(child, 0); // it lives
   });
 
+  test("32 an interrupt ends no lease of a program that goes on", async (t) => {
+    const s = new Station(t);
+    const program = s.node(`
+      process.on("SIGINT", async () => {
+        await lease.verify();
+        await lease.release();
+        console.log("released");
+        process.exit();
+      });
+      const lease = await croft.acquire("jobs/a", { ttl: 3600 });
+      console.log("held");
+      setInterval(() => {}, 1000);`);
+    assert.equal(await program.line(), "held");
+    process.kill(-program.pid, "SIGINT"); // as a terminal does, to the whole group
+    assert.equal(await program.line(), "released");
+    assert.equal(await program.code(), 0);
+    assert.equal((await s.show("jobs/a")).ended, "released");
+  });
+
   test("32 the end of the program gives back what it holds, as failed", async (t) => {
     const s = new Station(t);
     // Nothing but the client is left to do: it keeps no program alive.

@@ -101,7 +101,10 @@ test("07 work that ends well releases: a period counts", async (t) => {
   const client = s.client();
   assert.equal(await client.withLease("jobs/a", { every: 86400 }, () => "done"), "done");
   assert.equal((await s.show("jobs/a")).ended, "released");
-  await assert.rejects(client.acquire("jobs/a", { every: 86400 }), (error) => error instanceof Held && error.why === "period");
+  await assert.rejects(
+    client.acquire("jobs/a", { every: 86400 }),
+    (error) => error instanceof Held && error.why === "period",
+  );
 });
 
 test("07 the end of an await using block releases, but success that counts must be said", async (t) => {

@@ -33,7 +33,8 @@ describe("many at once", { concurrency: true }, () => {
     );
     assert.equal(s.pids().length, 1);
 
-    const thread = s.module(`await croft.withLease("one", { wait: Infinity, ttl: 600 }, (lease) => lease.report("x"));`);
+    const thread = s.module(`
+      await croft.withLease("one", { wait: Infinity, ttl: 600 }, (lease) => lease.report("x"));`);
     const program = s.node(`
       import { Worker } from "node:worker_threads";
       await Promise.all([1, 2, 3].map(() => new Promise((resolve, reject) =>
@@ -52,7 +53,7 @@ describe("many at once", { concurrency: true }, () => {
     let turns = 0;
     for (let granted = false; !granted; turns += 1 + (turns >> 2)) {
       granted = await cancelled(client, turns, gone);
-      const next = await other.acquire("jobs/a", { wait: Infinity });
+      const next = await other.acquire("jobs/a", { wait: 60 });
       await next.release();
     }
     assert.ok(turns > 0);
@@ -68,12 +69,12 @@ describe("many at once", { concurrency: true }, () => {
     s.last(() => proceed(pid));
     await stop(pid);
     const late = new AbortController();
-    const unanswered = client.acquire("jobs/a", { signal: late.signal });
+    const unanswered = client.acquire("jobs/a", { ttl: 3600, signal: late.signal });
     setImmediate(() => late.abort(gone));
     await assert.rejects(unanswered, (error) => error === gone);
     proceed(pid);
     await client.withLease("jobs/b", {}, () => {});
-    await (await other.acquire("jobs/a", { wait: Infinity })).release();
+    await (await other.acquire("jobs/a", { wait: 60 })).release();
   });
 
   test("64 a message about an old lease is never taken for one about a new lease of the same key", async (t) => {
@@ -93,10 +94,10 @@ describe("many at once", { concurrency: true }, () => {
   });
 });
 
-/** Acquires, and cancels after so many turns. It says whether that was too late. */
+/** Acquires, and cancels after so many turns. It says if that was too late. */
 async function cancelled(client: Client, turns: number, reason: Error): Promise<boolean> {
   const controller = new AbortController();
-  const asked = client.acquire("jobs/a", { signal: controller.signal }).then(
+  const asked = client.acquire("jobs/a", { ttl: 3600, signal: controller.signal }).then(
     async (lease) => {
       await lease.release();
       return true;

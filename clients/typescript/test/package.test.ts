@@ -49,7 +49,8 @@ describe("the package", { concurrency: true }, () => {
     writeFileSync(join(cwd, "report.mts"), example("report.mts"));
     const flags = ["--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,esnext.disposable"];
     const types = ["--types", "node", "--typeRoots", join(home, "node_modules/@types")];
-    await run(process.execPath, [join(home, "node_modules/typescript/bin/tsc"), ...flags, ...types, "report.mts"], { cwd });
+    const tsc = join(home, "node_modules/typescript/bin/tsc");
+    await run(process.execPath, [tsc, ...flags, ...types, "report.mts"], { cwd });
     await run(process.execPath, ["report.mjs"], { cwd, env: s.env });
     assert.equal(readFileSync(join(cwd, "today.json"), "utf8"), '{"pages":40}');
     await s.ended("reports/daily", "released");

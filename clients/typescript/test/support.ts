@@ -147,12 +147,13 @@ export class Station {
     return pathToFileURL(path).href;
   }
 
-  /** Starts a node that runs a program with this package. */
+  /** Starts a node that runs a program with this package, in a group of its own. */
   node(text: string): Program {
     const child = spawn(process.execPath, [fileURLToPath(this.module(text))], {
       cwd: this.dir,
       env: this.env,
       stdio: ["pipe", "pipe", "inherit"],
+      detached: true,
     });
     this.last(() => child.kill("SIGKILL"));
     return new Program(child);

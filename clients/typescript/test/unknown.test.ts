@@ -31,7 +31,10 @@ describe("what is not known", { concurrency: true }, () => {
   test("51 a protocol that the client does not know is refused", async (t) => {
     const s = new Station(t);
     const client = s.fake(`echo '{"event":"hello","protocol":2,"version":"v9","pid":1}'; cat >/dev/null\n`);
-    await assert.rejects(client.acquire("jobs/a"), (error) => error instanceof Incompatible && /v9/.test(error.message));
+    await assert.rejects(
+      client.acquire("jobs/a"),
+      (error) => error instanceof Incompatible && /v9/.test(error.message),
+    );
   });
 
   test("52 a torn message ends the leases", async (t) => {
@@ -79,7 +82,10 @@ describe("what is not known", { concurrency: true }, () => {
   test("53 a croft that is missing, or does not start, is an error that says so", async (t) => {
     const s = new Station(t);
     const missing = new Client({ store: s.store, croft: s.path("missing") });
-    await assert.rejects(missing.acquire("jobs/a"), (error) => error instanceof NotStarted && /CROFT_BIN/.test(error.message));
+    await assert.rejects(
+      missing.acquire("jobs/a"),
+      (error) => error instanceof NotStarted && /CROFT_BIN/.test(error.message),
+    );
     await missing.close();
     await assert.rejects(s.fake("exit 3\n").acquire("jobs/a"), NotStarted);
     await assert.rejects(s.fake(`${hello}exit 3\n`).acquire("jobs/a"), Unknown);
