@@ -90,7 +90,7 @@ export class Keeper implements Listener {
     this.#sleep = sleep;
     // After a pause all timers are late. The answers that have arrived in it are
     // read first: an immediate comes after them.
-    this.#timer = setTimeout(() => setImmediate(() => this.#look()).unref(), sleep * 1000).unref();
+    this.#timer = setTimeout(() => setImmediate(() => this.#look()), sleep * 1000).unref();
   }
 
   #look(): void {
