@@ -1,4 +1,4 @@
-// Programs that stand still or end: rows 24, 25 and 29 to 32 of conformance.md.
+// Programs that stand still or end: rows 24, 25 and 28 to 32 of conformance.md.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -58,6 +58,24 @@ describe("standing still", { concurrency: true }, () => {
     assert.equal(await program.line(), "kept");
     assert.equal(await program.code(), 0);
     assert.equal((await s.show("jobs/a")).ended, "released");
+  });
+
+  test("28 a program whose event loop is idle is told of a stopped croft", async (t) => {
+    const s = new Station(t);
+    const program = s.node(`
+      const client = new croft.Client({ croft: ${JSON.stringify(s.noting("worker"))} });
+      const lease = await client.acquire("jobs/a", { ttl: ${ttl} });
+      lease.signal.onabort = () => {
+        console.log(lease.signal.reason.loss);
+        process.exit();
+      };
+      console.log("held");
+      setTimeout(() => {}, 1_000_000);`);
+    assert.equal(await program.line(), "held");
+    const [pid = 0] = s.pids();
+    s.last(() => proceed(pid));
+    await stop(pid);
+    assert.equal(await program.line(), "silent");
   });
 
   test("29 a parent that was stopped for longer than the TTL still holds what croft renewed", async (t) => {
