@@ -54,7 +54,12 @@ export interface Shown {
 export class Station {
   readonly dir = mkdtempSync(join(tmpdir(), "test-croft-"));
   readonly store = this.path("store");
-  readonly env: NodeJS.ProcessEnv = { ...process.env, CROFT_STORE: this.store, CROFT_BIN: program, TMPDIR: this.dir };
+  readonly env: NodeJS.ProcessEnv = {
+    ...process.env,
+    CROFT_STORE: this.store,
+    CROFT_BIN: this.noting("program"),
+    TMPDIR: this.dir,
+  };
   readonly #last: (() => unknown)[] = [];
 
   constructor(test: TestContext) {
@@ -62,8 +67,33 @@ export class Station {
       for (const each of this.#last.reverse()) {
         await each();
       }
-      rmSync(this.dir, { recursive: true, force: true });
+      await until("the end of all crofts", () => !this.#busy());
+      await until("an empty folder", () => this.#removed());
     });
+  }
+
+  /** Whether a croft that has noted its process id still runs. */
+  #busy(): boolean {
+    const notes = readdirSync(this.dir).filter((name) => name.endsWith(".pids"));
+    return notes
+      .flatMap((name) => this.pids(name.slice(0, -".pids".length)))
+      .some((pid) => {
+        try {
+          return readFileSync(`/proc/${pid}/environ`, "utf8").includes(this.dir); // not another of this id
+        } catch {
+          return false;
+        }
+      });
+  }
+
+  /** Removes the folder, unless a killed process is still writing there. */
+  #removed(): boolean {
+    try {
+      rmSync(this.dir, { recursive: true, force: true });
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Runs at the end of the test, before all that was put here earlier. */
