@@ -60,7 +60,7 @@ func TestACroftWithoutABackendSaysSo(t *testing.T) {
 	if err != nil || json.Unmarshal(out, &v) != nil {
 		t.Fatalf("croft version: %v\n%s", err, out)
 	}
-	if !slices.Equal(v.Backends, []string{"dir", "file"}) || !slices.Equal(v.LeftOut, optionalBackends) {
+	if !slices.Equal(v.Backends, []string{"dir", "file", "remote"}) || !slices.Equal(v.LeftOut, optionalBackends) {
 		t.Errorf("croft version says that %q are in and %q are left out", v.Backends, v.LeftOut)
 	}
 	out, err = exec.CommandContext(t.Context(), small, "version").Output()

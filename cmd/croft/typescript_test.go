@@ -24,6 +24,9 @@ var typescriptClient = filepath.Join("..", "..", "clients", "typescript")
 // TestTypeScriptClient compiles the client for Node, and runs its own tests
 // against this croft. It works in a copy, so that several runs do not meet.
 func TestTypeScriptClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes and real TTLs take a while")
+	}
 	t.Parallel()
 	node := testenv.Program(t, "node", "nodejs")
 	npm := testenv.Program(t, "npm", "npm")

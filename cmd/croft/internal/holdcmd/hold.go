@@ -41,8 +41,7 @@ func Command(a *cli.App, version string) *cobra.Command {
 written. Croft takes the lease on KEY, renews it, and tells the parent on
 standard output when it is granted and when it is lost. The parent asks on
 standard input. Both speak JSON, one object per line; docs/protocol.md describes
-the messages. The clients for Python and
-TypeScript use it.
+the messages. The clients for Python and TypeScript use it.
 
 With --multi one process holds any number of leases, at most 1000: the parent
 asks for each with the message acquire. Keys and flags then come in messages.
