@@ -39,19 +39,26 @@ from .errors import (
 __version__ = "0.1.0"
 
 _default: Client | None = None
-_making = threading.Lock()
+_making = threading.RLock()
 
 
 def default_client() -> Client:
     """The client that lease and guarded use. A forked child has its own."""
-    global _default, _making
-    if _default is not None and _default._pid != os.getpid():
-        # Only one thread has survived the fork. Another may have had the lock.
-        _default, _making = None, threading.Lock()
+    global _default
     with _making:
         if _default is None:
             _default = Client()
         return _default
+
+
+def _forget() -> None:
+    # Only one thread has survived the fork. Another may have had the lock.
+    global _default, _making
+    _default, _making = None, threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def lease(

@@ -7,8 +7,10 @@ or starved. If the keeper finds that it stood still itself, because this process
 was stopped, a thread kept the interpreter to itself, or the machine slept, it
 asks once more before it gives a lease up.
 
-The condition Client._changed protects the table of leases and what changes in
-them. Nobody waits for croft while it is held.
+Client._lock protects the table of leases and what changes in them. Nobody waits
+for croft while it is held. A signal handler of the same thread may enter it
+again. "with" takes the lock, not the condition, whose own __enter__ could be
+interrupted when it has just got the lock.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ import os
 import subprocess
 import threading
 import weakref
+from concurrent.futures import Future
 from typing import Any, Callable, Iterable
 
 from ._clock import Clock, Instant
-from ._hold import Hold
+from ._hold import Hold, find
 from ._lease import Grant, Steps
 from ._term import Term
-from ._transport import Message, Transport
-from .errors import CroftError, Forked, Held, Invalid, LeaseLost, Unknown, error_of
+from ._transport import Message, Reply, Transport
+from .errors import CroftError, Forked, Invalid, LeaseLost, Unknown, error_of
 
 LATE = 0.5  # the keeper stood still if it wakes so much later than it wanted
 LONGEST_SLEEP = 1.0  # a wall clock that went on during a sleep of the machine is noticed by then
@@ -52,12 +55,15 @@ class Client:
             self._env["CROFT_STORE"] = store
         if owner is not None:
             self._env["CROFT_OWNER"] = owner
-        self._timeout = timeout
+        if not 0.001 <= timeout <= 86400:
+            raise Invalid(f"invalid timeout {timeout!r}: it is between a millisecond and a day, in seconds")
+        self._timeout = f"{timeout:f}s"
         self._patience = 4 * timeout + 5.0  # croft itself gives up after three times the timeout
         self._clock = Clock()
         self._pid = os.getpid()
-        self._changed = threading.Condition()
-        self._starting = threading.Lock()  # held while a process of croft starts
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._starting = threading.RLock()  # held while a process of croft starts
         self._transport: Transport | None = None
         self._holds: list[Hold] = []  # every process that may still run
         self._grants: dict[str, Grant] = {}
@@ -83,6 +89,8 @@ class Client:
         targets that are to refuse older owners at once. above asks for a token
         above this one, after a Collision.
         """
+        if isinstance(guards, (str, bytes, os.PathLike)):
+            raise Invalid("invalid guards: it is a list of targets, such as guards=[target]")
         members: dict[str, Any] = {
             "ttl": ttl, "every": every, "hold": hold, "stall_after": stall_after, "max_hold": max_hold,
             "above": above, "wait": "forever" if wait == math.inf else wait, "once": once or None,
@@ -93,8 +101,12 @@ class Client:
     def close(self) -> None:
         """Gives all leases back as failed. The client can be used again."""
         self._own()
-        with self._changed:
+        with self._lock:
             holds, self._holds, self._transport = self._holds, [], None
+            held = [grant for grant in self._grants.values() if grant.transport in holds]
+        for grant in held:
+            self._lose(grant, LeaseLost(
+                f"the client has been closed, and the lease on {grant.key!r} given back as failed", loss="gone"))
         for each in holds:
             each.close()
 
@@ -106,37 +118,45 @@ class Client:
 
     # Operations. Lease and AsyncLease run them.
 
-    def _acquire(self, key: str, members: dict[str, Any], transport: Transport) -> Steps[Grant]:
-        grant = Grant(self, transport, str(next(self._names)), key)
-        with self._changed:
+    def _describe(self, key: str, transport: Transport) -> Grant:
+        return Grant(self, transport, str(next(self._names)), key)
+
+    def _acquire(self, grant: Grant, members: dict[str, Any]) -> Steps[None]:
+        with self._lock:
             self._grants[grant.name] = grant  # before the question: a loss may follow the answer at once
-        try:
-            reply = yield grant.ask("acquire", key=key, **members)
-            grant.granted(reply.message)
-            # The acquire may have waited for long: its moment gives no authority.
-            reply = yield grant.ask("verify")
-        except BaseException as e:
-            with self._changed:
-                self._grants.pop(grant.name, None)
-            if not isinstance(e, (Held, Invalid)):
-                transport.ask("fail", grant.name)  # it may be granted all the same
-            raise
-        with self._changed:
+        reply = yield grant.ask("acquire", key=grant.key, **members)
+        grant.granted(reply.message)
+        # The acquire may have waited for long: its moment gives no authority.
+        reply = yield grant.ask("verify")
+        with self._lock:
             grant.confirm(reply)
-            if grant.lost is not None:
-                raise grant.lost
+            grant.raise_lost()
             if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, name="croft-keeper", daemon=True)
-                self._keeper.start()
+                keeper = threading.Thread(target=self._keep, name="croft-keeper", daemon=True)
+                keeper.start()
+                self._keeper = keeper
             self._changed.notify_all()
-        return grant
+
+    def _abandon(self, grant: Grant) -> None:
+        """Gives back what an error has interrupted. It waits for nothing."""
+        with self._lock:
+            if not grant.given:
+                self._end(grant, "fail")
+
+    def _end(self, grant: Grant, do: str) -> Future[Reply]:
+        """Ends a lease, and asks croft to give it back."""
+        self._grants.pop(grant.name, None)  # the keeper asks no more
+        if grant.lost is None:
+            grant.lost = LeaseLost(f"the lease on {grant.key!r} has been given back", loss="released")
+        answer = grant.transport.ask(do, grant.name)
+        grant.given = True
+        return answer
 
     def _verify(self, grant: Grant) -> Steps[float]:
         yield from self._tell(grant, "verify")
-        with self._changed:
+        with self._lock:
             left = grant.remaining(self._clock.now())
-            if grant.lost is not None:
-                raise grant.lost
+            grant.raise_lost()
         if left <= 0:
             raise Unknown("the answer of croft came too late to give authority; ask again")
         return left
@@ -149,19 +169,20 @@ class Client:
         try:
             reply = yield grant.ask(do, **members)
         except LeaseLost as e:
-            raise self._lose(grant, e)
-        with self._changed:
+            self._lose(grant, e)
+            grant.raise_lost()
+            raise
+        with self._lock:
             grant.confirm(reply)
 
     def _give(self, grant: Grant, do: str) -> Steps[None]:
         self._alive(grant)
-        with self._changed:
-            self._grants.pop(grant.name, None)  # the keeper asks no more
-            grant.lost = LeaseLost(f"the lease on {grant.key!r} has been given back", loss="released")
+        with self._lock:
+            answer = self._end(grant, do)
         try:
-            yield grant.transport.ask(do, grant.name)
+            yield answer
         except LeaseLost as e:
-            with self._changed:
+            with self._lock:
                 grant.lost = e
             raise
 
@@ -172,32 +193,36 @@ class Client:
             name = "./" + name
         try:
             done = subprocess.run(
-                [self._program, "write", "--json", "--timeout", f"{self._timeout}s", name],
+                [find(self._program), "write", "--json", "--timeout", self._timeout, name],
                 input=data.encode() if isinstance(data, str) else data, stdout=subprocess.PIPE,
                 env={**os.environ, **self._env, "CROFT_STAMP": grant.stamp}, check=False,
             )
         except OSError as e:
             raise CroftError(f"croft cannot be started: {e}") from e
+        except ValueError as e:
+            raise Invalid(f"invalid target {name!r}: {e}") from e
         if done.returncode == 0:
             return
         try:
             facts = json.loads(done.stdout)["error"]
         except (ValueError, KeyError, TypeError):
             facts = {"message": f"croft write ended with exit code {done.returncode}"}
-        raise error_of(facts)
+        error = error_of(facts)
+        if isinstance(error, LeaseLost):
+            self._lose(grant, error)
+        raise error
 
     def _check(self, grant: Grant, ask: Callable[[], object]) -> None:
         """Raises if the lease is lost, and asks if its time has passed."""
         self._alive(grant)
-        with self._changed:
+        with self._lock:
             left = grant.remaining(self._clock.now())
         if left <= 0:
             ask()
 
     def _alive(self, grant: Grant) -> None:
         self._own()
-        if grant.lost is not None:
-            raise grant.lost
+        grant.raise_lost()
 
     def _own(self) -> None:
         if os.getpid() != self._pid:
@@ -212,31 +237,31 @@ class Client:
             if self._transport is None or not self._transport.alive:
                 this: list[Hold] = []  # the new one, once it is made
                 started = Hold(
-                    [self._program, "--timeout", f"{self._timeout}s"], {**os.environ, **self._env}, self._clock,
+                    [find(self._program), "--timeout", self._timeout], {**os.environ, **self._env}, self._clock,
                     self._heard, lambda why: self._ended(this, why),
                 )
                 this.append(started)
-                with self._changed:
+                with self._lock:
                     self._holds = [each for each in self._holds if each.alive] + [started]
                     self._transport = started
             return self._transport
 
     def _heard(self, message: Message) -> None:
-        with self._changed:
+        with self._lock:
             grant = self._grants.get(str(message.get("lease")))
         if grant is not None and message["event"] == "lost":
             self._lose(grant, LeaseLost(str(message.get("message", "")), message))
 
     def _ended(self, holds: list[Hold], why: str) -> None:
-        with self._changed:
+        with self._lock:
             gone = [grant for grant in self._grants.values() if grant.transport in holds]
         for grant in gone:
             self._lose(grant, LeaseLost(
                 f"{why}; the lease on {grant.key!r} is lost with it, stop this work", loss="gone"))
 
-    def _lose(self, grant: Grant, lost: LeaseLost) -> LeaseLost:
+    def _lose(self, grant: Grant, lost: LeaseLost) -> None:
         """Notes that a lease has ended. The first reason stays."""
-        with self._changed:
+        with self._lock:
             if grant.lost is None:
                 grant.lost = lost
                 self._grants.pop(grant.name, None)
@@ -246,14 +271,13 @@ class Client:
         grant.answer_all(lost)
         if tell is not None:
             tell()
-        return lost
 
     # The keeper.
 
     def _keep(self) -> None:
         before, planned = self._clock.now(), math.inf
         while True:
-            with self._changed:
+            with self._lock:
                 now = self._clock.now()
                 if stood_still(before, now, planned):
                     self._late = now.monotonic
@@ -271,7 +295,7 @@ class Client:
                 self._give_up(grant)
             for grant in due:
                 self._question(grant)
-            with self._changed:
+            with self._lock:
                 before = now
                 sleep = min([LONGEST_SLEEP, *(self._next(grant, now) for grant in held)])
                 planned = now.monotonic + sleep
@@ -315,7 +339,7 @@ class Client:
                 self._lose(grant, error)
             if error is not None:
                 return
-            with self._changed:
+            with self._lock:
                 grant.confirm(answer.result())
                 if grant.asked == asked:
                     grant.asked = None
@@ -328,7 +352,7 @@ class Client:
             f"croft did not answer until the deadline of {grant.key!r}: it is stopped or starved; stop this work",
             loss="silent"))
         grant.transport.ask("fail", grant.name)  # for when it wakes up
-        with self._changed:
+        with self._lock:
             if self._transport is grant.transport:
                 self._transport = None  # the next acquire starts another
 
@@ -348,12 +372,4 @@ def _close_all() -> None:
             client.close()
 
 
-def _forget_all() -> None:
-    for client in list(_clients):
-        for each in client._holds:
-            each.forget()
-
-
 atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)

@@ -57,7 +57,7 @@ class Stamp:
             raise Invalid("invalid stamp: its token or its sequence is no number")
         try:
             key = unquote_to_bytes(parts[4]).decode()
-        except UnicodeDecodeError as e:
+        except UnicodeError as e:
             raise Invalid("invalid stamp: its key is not UTF-8") from e
         stamp = cls(key, int(parts[1]), parts[2], int(parts[3]))
         check_key(key)
@@ -106,8 +106,11 @@ class Mark:
             raise WrongKey(f"write refused: the resource belongs to {self.key!r}, the write is for {s.key!r}", facts)
         if s.token > self.token:
             return new
-        # Without a grant the token is a floor, which an operator has left.
-        if s.token < self.token or not self.grant:
+        if s.token == self.token and not self.grant:
+            raise Stale(
+                f"write refused: an operator set the mark of {s.key!r} to token {s.token}; acquire again above it",
+                facts)
+        if s.token < self.token:
             raise Stale(
                 f"write refused: stale token {s.token} for {s.key!r}, newest admitted is {self.token}; "
                 f"stop this work, it has a newer owner", facts)

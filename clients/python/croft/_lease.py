@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import concurrent.futures
+import copy
 import os
+import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Callable, Generator, TypeVar
 
@@ -39,6 +41,7 @@ class Grant:
         self.asked: float | None = None  # when the keeper asked, if there is no answer yet
         self.patience = 0.0  # how long the keeper waits for that answer
         self.lost: LeaseLost | None = None
+        self.given = False  # whether croft has been asked to give it back
         self.on_loss: Callable[[], None] | None = None
         self._open: set[Future[Reply]] = set()  # questions without an answer
 
@@ -59,6 +62,12 @@ class Grant:
                 answer.set_exception(lost)
             except concurrent.futures.InvalidStateError:
                 pass  # answered meanwhile
+
+    def raise_lost(self) -> None:
+        """Raises the loss, if there is one, and each time another copy: an error
+        grows with every place that raises it."""
+        if self.lost is not None:
+            raise copy.copy(self.lost)
 
     def granted(self, message: Message) -> None:
         self.token = int(message["token"])
@@ -122,13 +131,15 @@ class _View:
     @property
     def lost(self) -> LeaseLost | None:
         """Why the lease has ended, as far as it is known without asking."""
-        return self._grant.lost
+        self._grant.client._own()
+        return copy.copy(self._grant.lost)
 
     @property
     def remaining(self) -> float:
         """The seconds until the local deadline. Zero or less gives no authority."""
         client = self._grant.client
-        with client._changed:
+        client._own()
+        with client._lock:
             return self._grant.remaining(client._clock.now())
 
     def headers(self) -> dict[str, str]:
@@ -243,6 +254,8 @@ class AsyncLease(_View):
 def run(steps: Steps[T], patience: float | None) -> T:
     """Runs an operation in this thread. It waits at most patience for each
     answer."""
+    if patience is not None:
+        patience = min(patience, threading.TIMEOUT_MAX)
     try:
         question = next(steps)
         while True:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Concatenate, Coroutine, ParamSpec, TypeVar, overload
 
 from ._lease import AsyncLease, Grant, Lease, arun, run
-from .errors import CroftError, LeaseLost
+from .errors import CroftError, Forked, LeaseLost
 
 if TYPE_CHECKING:
     from ._client import Client
@@ -36,44 +36,67 @@ class Term:
     def __init__(self, client: Client, key: str, wait: float, members: dict[str, Any]) -> None:
         self._client, self._key, self._members = client, key, members
         self._patience = None if wait == math.inf else client._patience + wait
+        self._taken = False  # a block has it, or is about to
         self._lease: Lease | None = None
         self._task: _Task | None = None
 
     def acquire(self) -> Lease:
         """Acquires the lease. The caller gives it back."""
         client = self._client
-        return Lease(run(client._acquire(self._key, self._members, client._connect()), self._patience))
+        grant = client._describe(self._key, client._connect())
+        try:
+            run(client._acquire(grant, self._members), self._patience)
+            return Lease(grant)
+        except BaseException:
+            client._abandon(grant)  # it may be granted all the same
+            raise
 
     async def acquire_async(self) -> AsyncLease:
         """Acquires the lease. The caller gives it back; no task is cancelled."""
         client = self._client
-        transport = await asyncio.to_thread(client._connect)
-        return AsyncLease(await arun(client._acquire(self._key, self._members, transport), self._patience))
+        grant = client._describe(self._key, await asyncio.to_thread(client._connect))
+        try:
+            await arun(client._acquire(grant, self._members), self._patience)
+            return AsyncLease(grant)
+        except BaseException:
+            client._abandon(grant)
+            raise
 
     def __enter__(self) -> Lease:
-        self._free()
-        self._lease = self.acquire()
-        return self._lease
+        self._take()
+        try:
+            self._lease = self.acquire()
+            return self._lease
+        except BaseException:
+            self._taken = False
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease, self._lease = self._lease, None
+        lease, self._lease, self._taken = self._lease, None, False
         assert lease is not None
         try:
             lease.release() if error is None else lease.fail()
         except CroftError as e:
             _late(lease.key, e, error)
+        except BaseException:
+            self._client._abandon(lease._grant)
+            raise
 
     async def __aenter__(self) -> AsyncLease:
-        self._free()
-        self._task = _Task(await self.acquire_async())
-        return self._task.lease
+        self._take()
+        try:
+            self._task = _Task(await self.acquire_async())
+            return self._task.lease
+        except BaseException:
+            self._taken = False
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task, self._task = self._task, None
+        task, self._task, self._taken = self._task, None, False
         assert task is not None
         lost = task.leave(error)
         if lost is not None:
@@ -85,8 +108,9 @@ class Term:
         except CroftError as e:
             _late(task.lease.key, e, error)
 
-    def _free(self) -> None:
-        if self._lease is not None or self._task is not None:
+    def _take(self) -> None:
+        taken, self._taken = self._taken, True
+        if taken:
             raise RuntimeError(f"this lease on {self._key!r} is being held; describe another with lease()")
 
 
@@ -102,23 +126,22 @@ class _Task:
         self._left = self._cancelled = False
         # Cancellations by others before this block. Python 3.10 cannot tell.
         self._before = self._cancelling()
-        with self._grant.client._changed:
+        with self._grant.client._lock:
             self._grant.on_loss = self._on_loss
-            lost = self._grant.lost
-        if lost is not None:
-            raise lost
+            self._grant.raise_lost()
 
     def leave(self, error: BaseException | None) -> LeaseLost | None:
         """Ends the watch. It returns the loss if that has cancelled the task,
         and nobody else has."""
+        self._grant.client._own()
         self._left = True
-        with self._grant.client._changed:
+        with self._grant.client._lock:
             self._grant.on_loss = None
         if not self._cancelled:
             return None
         uncancel = getattr(self._task, "uncancel", None)
         others = uncancel() > self._before if uncancel is not None else False
-        return self._grant.lost if isinstance(error, asyncio.CancelledError) and not others else None
+        return self.lease.lost if isinstance(error, asyncio.CancelledError) and not others else None
 
     def _on_loss(self) -> None:
         try:
@@ -143,6 +166,10 @@ def _late(key: str, late: CroftError, error: BaseException | None) -> None:
         if error is None and late.loss != "released":
             raise late
         return
+    if isinstance(late, Forked):
+        if error is None:
+            raise late
+        return
     log.warning("the lease on %r could not be given back and lapses by itself: %s", key, late)
 
 
@@ -161,6 +188,8 @@ class Guarded:
     def __call__(self, work: Callable[Concatenate[Lease, P], R]) -> Callable[P, R]: ...
 
     def __call__(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
+            raise TypeError(f"{work!r} is a generator: it would run when the call, and so the lease, is over")
         if inspect.iscoroutinefunction(work):
 
             @functools.wraps(work)

@@ -1,6 +1,6 @@
 """Fence rows: a guard inside your own transaction.
 
-    with conn:  # sqlite3 or psycopg
+    with conn:  # of sqlite3; with psycopg: with conn.transaction():
         croft.sql.admit(conn, lease.stamp, "orders/42")
         conn.execute("UPDATE orders SET ...")
 
@@ -54,10 +54,13 @@ def admit(conn: Any, stamp: str, resource: str, *, seq: int = 0) -> None:
 
 
 def _decide(row: tuple[Any, ...] | None, s: Stamp, resource: str, move: Callable[[tuple[Any, ...]], int]) -> None:
-    """Admits the stamp, and moves the mark if the law does."""
+    """Admits the stamp, and moves the mark if the law does. Text of the row comes as
+    bytes: a connection may decode text in a way of its own."""
     try:
-        key, token, grant, seq = row or ("", 0, "", "0")
-        before = Mark(str(key), int(token), str(grant), int(seq))
+        key, token, grant, seq = row or (b"", 0, b"", b"0")
+        if not seq.isdigit():
+            raise ValueError(f"its sequence is {seq!r}")
+        before = Mark(key.decode(), int(token), grant.decode(), int(seq))
         before.check()
     except (Invalid, ValueError, TypeError) as e:
         raise CroftError(f"guard {resource}: the mark is damaged: {e}; once no old writer lives, set its four "
@@ -89,8 +92,9 @@ def _sqlite(conn: sqlite3.Connection, s: Stamp, resource: str) -> None:
             cursor.execute(f"PRAGMA busy_timeout = {int(busy)}")
         cursor.execute("INSERT INTO main.croft_fence (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (resource,))
         row = cursor.execute(
-            "SELECT coalesce(fence_key, ''), coalesce(fence_token, 0), coalesce(fence_grant, ''), "
-            "CAST(coalesce(fence_seq, '0') AS TEXT) FROM main.croft_fence WHERE name = ?", (resource,)).fetchone()
+            "SELECT CAST(coalesce(fence_key, '') AS BLOB), coalesce(fence_token, 0), "
+            "CAST(coalesce(fence_grant, '') AS BLOB), CAST(coalesce(fence_seq, '0') AS BLOB) "
+            "FROM main.croft_fence WHERE name = ?", (resource,)).fetchone()
     except sqlite3.OperationalError as e:
         if own and conn.in_transaction:
             conn.rollback()
@@ -114,7 +118,7 @@ def _postgres(conn: Any, s: Stamp, resource: str) -> None:
         (there,) = cursor.execute("SELECT pg_catalog.to_regclass('croft.fence') IS NOT NULL").fetchone()
         if not there:
             raise Invalid(f"guard {resource}: the tables are missing; make them: croft schema postgres | psql")
-        (waits,) = cursor.execute(_LIMIT, (f"{int(LOCK_WAIT * 1000)}ms", f"{int(IDLE_LIMIT * 1000)}ms")).fetchone()[:1]
+        (waits,) = cursor.execute(_LIMIT, (_limit(LOCK_WAIT), _limit(IDLE_LIMIT))).fetchone()[:1]
         try:
             row = cursor.execute(_LOCK, (resource,)).fetchone()
             if row is None:
@@ -126,6 +130,10 @@ def _postgres(conn: Any, s: Stamp, resource: str) -> None:
                           ) from e
         cursor.execute("SELECT pg_catalog.set_config('lock_timeout', %s::text, true)", (waits,))
         _decide(row, s, resource, lambda args: int(cursor.execute(_MOVE, args).rowcount))
+
+
+def _limit(seconds: float) -> str:
+    return f"{max(int(seconds * 1000), 1)}ms"  # zero means no limit there
 
 
 # Bounds the wait for locks, and idleness unless the transaction has a limit.
@@ -141,8 +149,9 @@ SELECT pg_catalog.current_setting('lock_timeout'),
 """
 
 _LOCK = """
-SELECT coalesce(fence_key, ''), coalesce(fence_token, 0)::bigint, coalesce(fence_grant, ''),
-       coalesce(fence_seq, 0)::text
+SELECT pg_catalog.convert_to(coalesce(fence_key, ''), 'UTF8'), coalesce(fence_token, 0)::bigint,
+       pg_catalog.convert_to(coalesce(fence_grant, ''), 'UTF8'),
+       pg_catalog.convert_to(coalesce(fence_seq, 0)::text, 'UTF8')
 FROM croft.fence
 WHERE name = %s
 FOR UPDATE

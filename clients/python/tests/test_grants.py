@@ -7,11 +7,12 @@ import json
 import os
 import threading
 import time
-from typing import Callable
+import traceback
+from typing import Callable, Iterator
 
 import croft
 
-from .support import Case, until
+from .support import PROGRAM, Case, until
 
 
 class Grants(Case):
@@ -65,7 +66,7 @@ class Grants(Case):
             self.client.lease("a//b"), self.client.lease(""), self.client.lease("a", ttl=0),
             self.client.lease("a", wait=-1), self.client.lease("a", ttl=float("nan")),
             self.client.lease("a", every=60, once=True), self.client.lease("a", above=-1),
-            self.client.lease("a" * 70_000),
+            self.client.lease("a" * 70_000), self.client.lease("a\ud800"), self.client.lease("a", wait=1e300),
         ):
             with self.assertRaises(croft.Invalid):
                 term.acquire()
@@ -78,6 +79,18 @@ class Grants(Case):
                 lease.renew(0)
             lease.check()
         self.assertEqual(self.show("a")["token"], 0)
+
+    def test_06_bad_clients(self) -> None:
+        with self.assertRaisesRegex(croft.Invalid, "nosuch"):
+            croft.Client("nosuch://store", croft=PROGRAM).lease("a").acquire()
+        for timeout in (0, -1, 1e-5, float("nan"), float("inf")):
+            with self.assertRaises(croft.Invalid):
+                croft.Client(self.store, timeout=timeout)
+        with self.assertRaises(croft.Invalid):
+            self.client.lease("a", guards="one.txt")  # its letters are no targets
+        with self.client.lease("a") as lease:
+            with self.assertRaises(croft.Invalid):
+                lease.write("a\0b", "x")
 
     def test_07_success(self) -> None:
         with self.client.lease("jobs/a", every=86400):
@@ -108,6 +121,18 @@ class Grants(Case):
                     use()
                 self.assertEqual(caught.exception.loss, "released")
         self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_09_the_error_does_not_grow(self) -> None:
+        lease = self.client.lease("jobs/a").acquire()
+        lease.release()
+        places = []
+        for _ in range(10):
+            try:
+                lease.check()
+            except croft.LeaseLost as e:
+                places.append(len(traceback.extract_tb(e.__traceback__)))
+        self.assertEqual(len(places), 10)
+        self.assertEqual(places[0], places[-1])
 
     def test_10_checkpoint(self) -> None:
         with self.client.lease("jobs/a") as lease:
@@ -157,3 +182,10 @@ class Grants(Case):
         for key in ("jobs/3", "jobs/b"):
             self.assertEqual(self.show(key)["ended"], "released")
         until("no lease", lambda: not self.client._grants)
+
+    def test_13_generators_cannot_be_guarded(self) -> None:
+        def work(lease: croft.Lease) -> Iterator[int]:
+            yield 1
+
+        with self.assertRaises(TypeError):
+            croft.guarded("jobs/a", client=self.client)(work)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import threading
 import time
 import unittest
 from datetime import datetime
+from unittest import mock
 
 import croft
 from croft._clock import Clock, Instant
@@ -69,6 +71,23 @@ class Loss(Case):
         with self.client.lease("jobs/other"):
             self.assertNotEqual(self.process().pid, first)
 
+    def test_27_a_keeper_that_cannot_start(self) -> None:
+        start = threading.Thread.start
+
+        def fail(thread: threading.Thread) -> None:
+            if thread.name == "croft-keeper":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with mock.patch.object(threading.Thread, "start", fail):
+            with self.assertRaises(RuntimeError):
+                self.client.lease("jobs/a", ttl=3600).acquire()
+        until("the end of the term", lambda: self.show("jobs/a")["ended"] == "failed")
+        lease = self.client.lease("jobs/a", ttl=TTL).acquire()
+        stop(self.process().pid)
+        self.addCleanup(proceed, self.process().pid)
+        self.assertEqual(self.lost(lease).loss, "silent")
+
     def test_28_croft_is_stopped(self) -> None:
         lease = self.client.lease("jobs/a", ttl=TTL).acquire()
         pid = self.process().pid
@@ -110,6 +129,25 @@ class Loss(Case):
         self.addCleanup(os.kill, child, signal.SIGKILL)
         parent.kill()
         until("the end of the term", lambda: self.show("jobs/a")["ended"] == "failed")
+
+    def test_31_another_program_has_the_pipe(self) -> None:
+        lease = self.client.lease("jobs/a", ttl=3600).acquire()
+        other = subprocess.Popen(["sleep", "1000"], pass_fds=[self.process()._in.fileno()])
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
+        with mock.patch("croft._hold.CLOSE_TIME", 0.5), mock.patch("croft._hold.TERM_TIME", PATIENCE):
+            self.client.close()
+        self.assertEqual(self.show("jobs/a")["ended"], "failed")
+        self.assertFalse(os.path.exists(lease.lease_file))
+
+    def test_32_a_closed_client_has_no_leases(self) -> None:
+        lease = self.client.lease("jobs/a", ttl=3600).acquire()
+        self.process()._ended = lambda why: None  # its reader may be late
+        self.client.close()
+        with self.assertRaises(croft.LeaseLost):
+            lease.check()
+        self.assertEqual(lease.remaining, 0)
+        self.assertEqual(self.show("jobs/a")["ended"], "failed")
 
     def test_32_the_program_ends(self) -> None:
         program = self.python("import croft\nlease = croft.lease('jobs/a', ttl=3600).acquire()")

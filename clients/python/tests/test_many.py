@@ -6,10 +6,13 @@ import asyncio
 import os
 import threading
 import unittest
+from unittest import mock
 
 import croft
+from croft import _hold
+from croft._clock import Clock, Instant
 
-from .support import Case
+from .support import PATIENCE, Case, until
 
 
 class Many(Case):
@@ -48,7 +51,8 @@ class Many(Case):
             "lease = croft.lease('jobs/a', ttl=3600).acquire()\n"
             "child = os.fork()\n"
             "if not child:\n"
-            "    for use in (lease.check, lease.release, lambda: lease.report('x'), lambda: lease.write('out', 'x')):\n"
+            "    for use in (lease.check, lease.release, lambda: lease.report('x'), lambda: lease.write('out', 'x'),\n"
+            "                lambda: lease.remaining, lambda: lease.lost):\n"
             "        try: use()\n"
             "        except croft.Forked: continue\n"
             "        os._exit(1)\n"
@@ -61,6 +65,71 @@ class Many(Case):
         self.assertEqual(program.communicate()[0], "7\n")
         self.assertEqual(self.show("jobs/a")["ended"], "released")
         self.assertEqual(self.show("jobs/b")["ended"], "released")
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+    def test_62_a_block_ends_in_a_forked_child(self) -> None:
+        program = self.python(
+            "import croft, os\n"
+            "try:\n"
+            "    with croft.lease('jobs/a', ttl=3600):\n"
+            "        child = os.fork()\n"
+            "        if child: print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+            "except croft.Forked:\n"
+            "    os._exit(7)\n")
+        self.assertEqual(program.communicate()[0], "7\n")
+        self.assertEqual(self.show("jobs/a")["ended"], "released")
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+    def test_62_fork_while_croft_starts(self) -> None:
+        """The child must not keep the input of croft open."""
+        client = self.fake("exec cat\n")
+        starting = threading.Thread(target=lambda: self.assertRaises(croft.CroftError, client._connect))
+        starting.start()
+        (hold,) = until("a process", lambda: set(_hold._running))
+        fd = until("its input", lambda: getattr(hold, "_in", None)).fileno()
+        child = os.fork()
+        if not child:
+            try:
+                os.fstat(fd)
+            except OSError:
+                os._exit(7)
+            os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        hold.close()
+        starting.join()
+        self.assertEqual(status, 7)
+
+    def test_63_an_interrupt_leaves_no_lease(self) -> None:
+        with mock.patch.object(croft.Lease, "__init__", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.client.lease("jobs/a", ttl=3600).acquire()
+        with self.client.lease("jobs/a", ttl=3600, wait=60):
+            pass
+        with mock.patch.object(croft.Lease, "release", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                with self.client.lease("jobs/a", ttl=3600):
+                    pass
+        with self.client.lease("jobs/a", ttl=3600, wait=60):
+            pass
+
+    def test_63_a_signal_handler_may_ask(self) -> None:
+        """A handler runs between any two steps, also while a request is made."""
+        lease = self.client.lease("jobs/a", ttl=3600).acquire()
+        left: list[float] = []
+
+        class Interrupted(Clock):
+            def now(self) -> Instant:
+                if not left:
+                    left.append(0)
+                    left.append(lease.verify())
+                return Clock().now()
+
+        self.process()._clock = Interrupted()
+        asking = threading.Thread(target=lambda: left.append(lease.verify()), daemon=True)
+        asking.start()
+        asking.join(PATIENCE)
+        self.assertEqual(len(left), 3)
+        self.assertGreater(min(left[1:]), 0)
 
     def test_63_cancellation(self) -> None:
         """Cancels after more and more turns of the event loop, until the work is
@@ -90,6 +159,21 @@ class Many(Case):
         self.assertGreater(asyncio.run(main()), 3)
         with self.another("other").lease("jobs/a", wait=60):
             pass
+
+    def test_64_one_description_is_one_block(self) -> None:
+        async def work() -> None:
+            term = self.client.lease("jobs/a", wait=60)
+            first = self.client.lease("jobs/a").acquire()
+            entering = asyncio.create_task(term.__aenter__())
+            await asyncio.sleep(0)
+            with self.assertRaises(RuntimeError):
+                await term.__aenter__()
+            await asyncio.to_thread(first.release)
+            await entering
+            await term.__aexit__(None, None, None)
+
+        asyncio.run(work())
+        self.assertEqual(self.show("jobs/a")["ended"], "released")
 
     def test_64_names(self) -> None:
         first = self.client.lease("jobs/a").acquire()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import croft
 
 from .support import PROGRAM, Case, until
@@ -17,7 +19,7 @@ class NotKnown(Case):
             client.lease("jobs/a").acquire()
 
     def test_51_another_protocol(self) -> None:
-        client = self.fake("""echo '{"event": "hello", "protocol": 2, "version": "v9", "pid": 1}'; cat >/dev/null\n""")
+        client = self.fake("""echo '{"event": "hello", "protocol": 2, "version": "v9", "pid": 1}'; exec cat >/dev/null\n""")
         with self.assertRaisesRegex(croft.Incompatible, "v9"):
             client.lease("jobs/a").acquire()
 
@@ -35,6 +37,35 @@ class NotKnown(Case):
                 with self.assertRaises(croft.LeaseLost):
                     lease.report("x")
                 self.assertEqual(self.lost(lease).loss, "gone")
+
+    def test_52_numbers_that_cannot_be(self) -> None:
+        granted = (
+            """{"event": "granted", "id": 1, "lease": "1", "key": "jobs/a", "token": %s, "stamp": "s", "owner": "o", """
+            """"cause": "first", "ttl": 60, "remaining": 50, "lease_file": ""}""")
+        verified = """{"event": "verified", "id": 2, "lease": "1", "ttl": 60%s}"""
+        for token, rest in (
+            ("7", ""), ("7", ', "remaining": NaN'), ("7", ', "remaining": Infinity'), ("7", ', "remaining": 1e300'),
+            ("7", ', "remaining": "50"'), ('"7"', ', "remaining": 50'), ("0", ', "remaining": 50'),
+        ):
+            with self.subTest(token + rest):
+                script = f"read x; echo '{granted % token}'; read x; echo '{verified % rest}'; exec cat >/dev/null\n"
+                with self.assertRaisesRegex(croft.LeaseLost, "understood"):
+                    self.fake(HELLO + script).lease("jobs/a").acquire()
+        for reply in ("""{"event": "error", "id": 1, "error": 5}""", """{"event": "verified", "id": [1]}""",
+                      """{"event": "released", "id": 1, "lease": "1"}"""):
+            with self.subTest(reply):
+                with self.assertRaisesRegex(croft.LeaseLost, "understood"):
+                    self.fake(HELLO + f"read x; echo '{reply}'; exec cat >/dev/null\n").lease("jobs/a").acquire()
+
+    def test_53_not_from_the_current_directory(self) -> None:
+        with open(self.path("croft"), "w") as f:
+            f.write("#!/bin/sh\ntouch ran\n")
+        os.chmod(self.path("croft"), 0o700)
+        program = self.python(
+            "import croft\ntry: croft.lease('jobs/a').acquire()\nexcept croft.CroftError as e: print(e)",
+            CROFT_BIN="", PATH=":/nowhere")
+        self.assertIn("current directory", program.communicate()[0])
+        self.assertFalse(os.path.exists(self.path("ran")))
 
     def test_53_no_croft(self) -> None:
         with self.assertRaisesRegex(croft.CroftError, "CROFT_BIN"):

@@ -53,6 +53,7 @@ class Writes(Case):
         stale, _ = self.replaced("jobs/a")
         with self.assertRaises(croft.LeaseLost):
             stale.write(out, "stale")
+        self.assertIsNotNone(stale.lost)
         self.assertEqual(self.content(out), "first")
 
     def test_42_headers(self) -> None:
@@ -162,6 +163,20 @@ class Rows(Case):
                 self.admit(conn, first.stamp, name)
         conn.rollback()
 
+    def floor(self) -> None:
+        """A mark without a grant, which an operator leaves, refuses its own token."""
+        conn = self.connect()
+        with self.client.lease("jobs/a") as lease:
+            with conn:
+                self.admit(conn, lease.stamp, "orders/42")
+            self.run_croft("guard", "rekey", self.target, "jobs/b", "--note", "a test")
+            self.run_croft("guard", "rekey", self.target, "jobs/a", "--note", "a test")
+            with self.assertRaisesRegex(croft.Stale, "operator"), conn:
+                self.admit(conn, lease.stamp, "orders/42")
+        with self.client.lease("jobs/a") as lease:
+            with conn:
+                self.admit(conn, lease.stamp, "orders/42")
+
     def busy(self) -> None:
         """A writer inside the guard keeps others out, for a bounded time."""
         inside, outside = self.connect(), self.connect()
@@ -195,6 +210,7 @@ class Sqlite(Rows):
     def test_43_sqlite(self) -> None:
         self.law()
         self.busy()
+        self.floor()
 
     def test_43_its_connections(self) -> None:
         with self.client.lease("jobs/a") as lease:
@@ -203,6 +219,8 @@ class Sqlite(Rows):
                 sql.admit(conn, lease.stamp, "orders/42")
             conn.execute("BEGIN IMMEDIATE")
             conn.row_factory = sqlite3.Row
+            conn.text_factory = bytes
+            sql.admit(conn, lease.stamp, "orders/42")
             sql.admit(conn, lease.stamp, "orders/42")
             conn.execute("COMMIT")
             conn.close()
@@ -222,7 +240,7 @@ class Sqlite(Rows):
             "", "croft1", f"croft2:5:{grant}:0:a", f"croft1:0:{grant}:0:a", f"croft1:{2**53}:{grant}:0:a",
             f"croft1:05:{grant}:0:a", f"croft1:5:{grant[1:]}:0:a", f"croft1:5:{grant.upper()}:0:a",
             f"croft1:5:{grant}:-1:a", f"croft1:5:{grant}:{2**64}:a", f"croft1:5:{grant}:0:a//b",
-            f"croft1:5:{grant}:0:a b", f"croft1:5:{grant}:0:%61", f"croft1:5:{grant}:0:%ff", f"croft1:5:{grant}:0:a:b",
+            f"croft1:5:{grant}:0:a\ud800", f"croft1:5:{grant}:0:a b", f"croft1:5:{grant}:0:%61", f"croft1:5:{grant}:0:%ff", f"croft1:5:{grant}:0:a:b",
             f"croft1:{int((time.time() + 2 * 365 * 86400) * 1e6)}:{grant}:0:a",
         ):
             with self.assertRaises(croft.Invalid, msg=stamp):
@@ -232,7 +250,7 @@ class Sqlite(Rows):
             sql.admit(conn, f"croft1:5:{grant}:0:a%20b%3A%C3%A9", "orders/42")
         self.assertEqual(self.mark()["key"], "a b:é")
         for planted in ("fence_token = -5", "fence_token = 9007199254740992", "fence_grant = 'nobody'",
-                        "fence_key = 'a//b'", "fence_seq = 'x'"):
+                        "fence_key = 'a//b'", "fence_seq = 'x'", "fence_seq = ' 7'", "fence_seq = '1_0'"):
             with self.subTest(planted), conn:
                 conn.execute("UPDATE croft_fence SET fence_key='a', fence_token=4, fence_grant='', fence_seq='0'")
                 conn.execute("UPDATE croft_fence SET " + planted)
@@ -265,6 +283,7 @@ class Postgres(Rows):
     def test_44_postgres(self) -> None:
         self.law()
         self.busy()
+        self.floor()
         conn = self.connect()
         conn.conn.autocommit = True
         with self.client.lease("jobs/a") as lease:
