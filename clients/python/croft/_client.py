@@ -21,6 +21,7 @@ import json
 import math
 import os
 import subprocess
+import tempfile
 import threading
 import weakref
 from concurrent.futures import Future
@@ -192,13 +193,18 @@ class Client:
         if name.startswith("-"):
             name = "./" + name
         try:
-            done = subprocess.run(
-                [find(self._program), "write", "--json", "--timeout", self._timeout, name],
-                input=data.encode() if isinstance(data, str) else data, stdout=subprocess.PIPE,
-                env={**os.environ, **self._env, "CROFT_STAMP": grant.stamp}, check=False,
-            )
+            # A file, not a pipe: if this process is killed, croft must not take
+            # the half of the data that a pipe holds for all of it.
+            with tempfile.TemporaryFile() as content:
+                content.write(data.encode() if isinstance(data, str) else data)
+                content.seek(0)
+                done = subprocess.run(
+                    [find(self._program), "write", "--json", "--timeout", self._timeout, name],
+                    stdin=content, stdout=subprocess.PIPE,
+                    env={**os.environ, **self._env, "CROFT_STAMP": grant.stamp}, check=False,
+                )
         except OSError as e:
-            raise CroftError(f"croft cannot be started: {e}") from e
+            raise CroftError(f"croft write cannot be started: {e}") from e
         except ValueError as e:
             raise Invalid(f"invalid target {name!r}: {e}") from e
         if done.returncode == 0:

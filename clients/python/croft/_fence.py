@@ -51,7 +51,8 @@ class Stamp:
         croft writes."""
         parts = text.split(":")
         if len(parts) != 5 or parts[0] != "croft1":
-            # The text may be that of a lease, which holds a secret: do not repeat it.
+            # The text may be that of a lease, which holds a secret: do not
+            # repeat it.
             raise Invalid("invalid stamp: it does not have the form croft1:token:grant:seq:key")
         if not _NUMBER.fullmatch(parts[1]) or not _NUMBER.fullmatch(parts[3]):
             raise Invalid("invalid stamp: its token or its sequence is no number")

@@ -80,8 +80,9 @@ class Hold:
         self._hello: Future[Message] = Future()
         try:
             with _forking:
-                # In a session of its own, an interrupt from the terminal reaches
-                # only the parent, which may still have something to say.
+                # In a session of its own, an interrupt from the terminal
+                # reaches only the parent, which may still have something to
+                # say.
                 self._process = subprocess.Popen(
                     [*command, "hold", "--multi"], env=env, bufsize=0, start_new_session=True,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -144,7 +145,8 @@ class Hold:
         """Closes the input of croft, and waits for it to give the leases back."""
         self._queue.put(None)  # lets the writer close the input
         if not self._ends_within(CLOSE_TIME):
-            # Somebody else may have the input, too. At TERM croft gives back all the same.
+            # Somebody else may have the input, too. At TERM croft gives back
+            # all the same.
             self._process.terminate()
             if not self._ends_within(TERM_TIME):
                 self._kill()

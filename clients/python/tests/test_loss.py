@@ -101,7 +101,8 @@ class Loss(Case):
                     self.assertNotEqual(self.process().pid, pid)
         finally:
             proceed(pid)
-        # The stopped croft gives up by itself. Nothing that it says revives the lease.
+        # The stopped croft gives up by itself. Nothing that it says revives
+        # the lease.
         until("the end of its requests", lambda: not lease._grant.transport._asked)  # type: ignore[attr-defined]
         with self.assertRaises(croft.LeaseLost):
             lease.check()

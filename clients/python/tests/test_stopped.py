@@ -13,7 +13,8 @@ from .support import TTL, Case, proceed, stop
 class Stopped(Case):
     def test_25_a_thread_keeps_the_interpreter(self) -> None:
         with self.client.lease("jobs/a", ttl=TTL) as lease:
-            # Unlike time.sleep, a call through PyDLL keeps the interpreter lock.
+            # Unlike time.sleep, a call through PyDLL keeps the interpreter
+            # lock.
             hog = threading.Thread(target=ctypes.PyDLL(None).sleep, args=(int(3 * TTL),))
             hog.start()
             hog.join()

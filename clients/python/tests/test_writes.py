@@ -46,6 +46,14 @@ class Writes(Case):
         self.assertEqual(caught.exception.facts["token"], stale.token)
         self.assertEqual(self.content(out), "second")
 
+    def test_40_content_comes_whole(self) -> None:
+        # If this process is killed in the middle of a write, a pipe would end,
+        # and croft would take what it has for everything.
+        client = self.fake(f'[ "$1" = write ] && [ ! -f /dev/stdin ] && exit 99\nexec {PROGRAM} "$@"\n')
+        with client.lease("jobs/a") as lease:
+            lease.write(self.path("out.txt"), "all of it")
+        self.assertEqual(self.content(self.path("out.txt")), "all of it")
+
     def test_41_before_the_successor_has_written(self) -> None:
         out = self.path("out.txt")
         with self.client.lease("jobs/a") as first:

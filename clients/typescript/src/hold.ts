@@ -1,8 +1,8 @@
 // The transport over a process of croft hold --multi.
 //
 // Neither the process nor its pipes keep this process alive: a program that has
-// nothing else to do ends, and croft then gives its leases back. A request keeps
-// it alive as long as somebody waits for the answer (patience.ts).
+// nothing else to do ends, and croft then gives its leases back. A request
+// keeps it alive as long as somebody waits for the answer (patience.ts).
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { readdirSync, rmdirSync, rmSync } from "node:fs";
@@ -67,8 +67,8 @@ export class Hold implements Transport {
     this.#clock = clock;
     this.#listener = listener;
     this.#greeted = new Promise((resolve, reject) => (this.#greeting = { resolve, reject }));
-    // In a session of its own (detached), an interrupt from the terminal reaches
-    // only this process, which may still have something to say.
+    // In a session of its own (detached), an interrupt from the terminal
+    // reaches only this process, which may still have something to say.
     this.#child = spawn(command.program, [...command.args, "hold", "--multi"], {
       env: command.env,
       stdio: ["pipe", "pipe", "inherit"],

@@ -3,10 +3,10 @@
 //
 // While there are leases, a timer lets the keeper look at them: at least once a
 // second, and twenty times in the shortest TTL. The timer does not keep this
-// process alive. A lease is lost if its deadline has passed and a question about
-// it has been open for a while in which this process was awake. A program may
-// have stood still: its event loop was blocked, it was stopped, or the machine
-// slept. So it asks croft once more before it gives a lease up.
+// process alive. A lease is lost if its deadline has passed and a question
+// about it has been open for a while in which this process was awake. A program
+// may have stood still: its event loop was blocked, it was stopped, or the
+// machine slept. So it asks croft once more before it gives a lease up.
 
 import type { Clock, Instant } from "./clock.js";
 import { LeaseLost } from "./errors.js";
@@ -88,8 +88,8 @@ export class Keeper implements Listener {
       }
     }
     this.#sleep = sleep;
-    // After a pause all timers are late. The answers that have arrived in it are
-    // read first: an immediate comes after them.
+    // After a pause all timers are late. The answers that have arrived in it
+    // are read first: an immediate comes after them.
     this.#timer = setTimeout(() => setImmediate(() => this.#look()), sleep * 1000).unref();
   }
 

@@ -91,7 +91,8 @@ describe("loss", { concurrency: true }, () => {
     const s = new Station(t);
     const lease = await s.client().acquire("jobs/a", { ttl: 3600 });
     s.croftBlocking("takeover", "jobs/a", "--note", "a test");
-    // A check reads what has arrived, also if the work never lets the loop do so.
+    // A check reads what has arrived, also if the work never lets the loop do
+    // so.
     await assert.rejects(
       async () => {
         for (const end = performance.now() + patience; performance.now() < end; ) {
@@ -154,7 +155,8 @@ describe("loss", { concurrency: true }, () => {
     ahead = -3600;
     assert.ok(lease.remaining < 600);
     await lease.check();
-    // Croft has a while to answer: here it is busy for three looks of the keeper.
+    // Croft has a while to answer: here it is busy for three looks of the
+    // keeper.
     const [pid = 0] = s.pids();
     s.last(() => proceed(pid));
     await stop(pid);
