@@ -30,7 +30,7 @@ class Package(Case):
                 secret = f.read().split(":")[2]
             for seen in (lease.stamp, repr(lease), str(vars(lease._grant))):
                 self.assertNotIn(secret, seen)
-        self.assertFalse(os.path.exists(lease.lease_file))
+        until("the end of the file", lambda: not os.path.exists(lease.lease_file))
         lease = self.client.lease("jobs/b", ttl=3600).acquire()
         os.kill(self.process().pid, signal.SIGKILL)
         until("the end of the secret", lambda: not os.path.exists(os.path.dirname(lease.lease_file)))
