@@ -113,8 +113,8 @@ func TestATokenNamesItsOwner(t *testing.T) {
 	}
 }
 
-// TestAVerifiedCertificateNamesItsOwner by its alternative names. One that was
-// not verified does not.
+// TestAVerifiedCertificateNamesItsOwner by its alternative names. A certificate
+// that was not verified names nobody.
 func TestAVerifiedCertificateNamesItsOwner(t *testing.T) {
 	p := parse(t, policy)
 	uri, _ := url.Parse("spiffe://example.org/job")
