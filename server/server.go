@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
 )
 
 // Options shape a [Server]. A nil *Options and the zero Options mean the
@@ -23,6 +24,9 @@ import (
 type Options struct {
 	// Access decides who may what. If it is nil, everybody may do everything.
 	Access Access
+	// Ledger keeps the work items that the server offers besides leases. If it
+	// is nil, the server offers none. The server does not close it.
+	Ledger work.Ledger
 	// Hosts lists the names by which clients call the server, without ports. A
 	// server on a loopback address refuses all names but these and localhost,
 	// so that no web page reaches it through a name of its own. "*" allows all
