@@ -104,10 +104,11 @@ generate: ## write again what is generated from the code
 
 # Tests mostly wait, for a lease to end or a server to answer. So several tests
 # of a package run at a time, even on few processors. The timeout detects
-# hanging, not slowness. `make lint` has done what `go test` would vet.
+# hanging, not slowness. `make lint` has done what `go test` would vet. A test
+# binary lingers for a moment when it ends, to hear of races; by default for 1 s.
 .PHONY: tests
 tests: gotest
-	@$(TOOLS)/gotest $(RACE) -vet=off -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
+	@GORACE="atexit_sleep_ms=50 $$GORACE" $(TOOLS)/gotest $(RACE) -vet=off -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
 
 .PHONY: bench-tests
 bench-tests: gotest
@@ -123,10 +124,11 @@ gotest:
 	@go build -o $(TOOLS)/gotest ./tools/gotest
 
 # tools/lint pins the linters and all their dependencies, so that a warm cache
-# is enough to build them.
+# is enough to build them. With -trimpath every clone gets the same program, and
+# the go command finds what it said of the same code in another clone.
 .PHONY: linter
 linter:
-	@cd tools/lint && $(ALONE) GOOS= GOARCH= go build -buildvcs=false -o ../../$(TOOLS)/lint .
+	@cd tools/lint && $(ALONE) GOOS= GOARCH= go build -trimpath -buildvcs=false -o ../../$(TOOLS)/lint .
 
 # tools/govulncheck pins govulncheck in the same way.
 .PHONY: govulncheck
