@@ -108,7 +108,7 @@ generate: ## write again what is generated from the code
 # binary lingers for a moment when it ends, to hear of races; by default for 1 s.
 .PHONY: tests
 tests: gotest
-	@GORACE="atexit_sleep_ms=50 $$GORACE" $(TOOLS)/gotest $(RACE) -vet=off -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
+	@GORACE="atexit_sleep_ms=50 $${GORACE:-}" $(TOOLS)/gotest $(RACE) -vet=off -count=1 -timeout=20m -parallel=8 -p=3 $(ALL)
 
 .PHONY: bench-tests
 bench-tests: gotest
