@@ -22,6 +22,13 @@ func saves(of tenure.Request, state string) tenure.Request {
 	return tenure.Request{Verb: tenure.Checkpoint, Key: of.Key, Secret: of.Secret, Checkpoint: state}
 }
 
+// savesLate is saves for a lease that may have expired: nobody else has the key.
+func savesLate(of tenure.Request, state string) tenure.Request {
+	req := saves(of, state)
+	req.Resume = true
+	return req
+}
+
 // saved makes sure that the record of a key has a checkpoint, in whatever way
 // it is read.
 func (t *trial) saved(key, state, when string) {
@@ -51,7 +58,7 @@ func checkpointOutlives(t *trial) {
 			mine = t.expiring(mine)
 		}
 		t.must(mine)
-		t.must(saves(mine, "page 17"))
+		t.must(savesLate(mine, "page 17"))
 		end(mine)
 		t.saved(mine.Key, "page 17", "after ann's term was "+name)
 		next := acquire(mine.Key, "bob")
@@ -117,11 +124,9 @@ func newKey(t *trial) {
 func formerCheckpoint(t *trial) {
 	mine, next := t.expiring(acquire("checkpoints/former", "ann")), acquire("checkpoints/former", "bob")
 	t.must(mine)
-	t.must(saves(mine, "ann's"))
+	t.must(savesLate(mine, "ann's"))
 	net := DeliverLate(t.store, nil)
-	late := saves(mine, "ann's, late")
-	late.Resume = true
-	t.send(net, late, false)
+	t.send(net, savesLate(mine, "ann's, late"), false)
 	t.expire(mine.Key)
 	t.must(next)
 	t.must(saves(next, "bob's"))
