@@ -40,7 +40,7 @@ ALONE := GOWORK=off
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: gotest ## everything: lint, generated files, benchmarks' own tests, all tests with the race detector
@@ -75,10 +75,6 @@ proof: ## try to break it in every way, for 20 minutes, and write docs/proof.md:
 .PHONY: mutants
 mutants: ## show every broken variant found, and by which check
 	@go run ./proof/cmd/mutants
-
-.PHONY: typescript
-typescript: ## the tests of the client for TypeScript, with Node 20.9 or newer
-	go test -tags typescript -count=1 -run '^TestTypeScriptClient$$' ./cmd/croft
 
 .PHONY: flakes
 flakes: ## hunt flaky tests under load, for 10 minutes: make flakes FLAKESFLAGS="-h"

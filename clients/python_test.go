@@ -21,10 +21,10 @@ func TestPython(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the tests stop and kill processes as Unix does")
 	}
+	t.Parallel()
 	python := debianPython(t)
 	mypy := testenv.Program(t, "mypy", "mypy")
-	env := append(os.Environ(), "CROFT_BIN="+buildCroft(t), "CROFT_TEST_POSTGRES="+testenv.Postgres(t).Database(t),
-		"PYTHONDONTWRITEBYTECODE=1")
+	env := append(environment(t), "CROFT_TEST_POSTGRES="+testenv.Postgres(t).Database(t), "PYTHONDONTWRITEBYTECODE=1")
 	run := func(t *testing.T, name string, args ...string) {
 		t.Parallel()
 		c := exec.Command(name, args...)
@@ -69,17 +69,4 @@ func debianPython(t *testing.T) string {
 		})
 	}
 	return python
-}
-
-// buildCroft builds the program croft, like a release.
-func buildCroft(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "croft")
-	c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-buildvcs=false", "-o", program, "./cmd/croft")
-	c.Dir = ".."
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return program
 }

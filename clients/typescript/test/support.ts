@@ -24,7 +24,7 @@ export const patience = 60_000;
  * For leases that must end while a test waits, but not while it looks: on a busy
  * machine a process can stand still for seconds.
  */
-export const ttl = 6;
+export const ttl = 10;
 
 export const hello = `echo '{"event":"hello","protocol":1,"version":"a test","pid":1}'\n`;
 

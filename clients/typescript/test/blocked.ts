@@ -1,14 +1,14 @@
 // Programs that stand still or end: rows 24, 25 and 28 to 32 of conformance.md.
 
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 
 import { proceed, Station, stop, ttl, until } from "./support.js";
 
 /** Code that lets nothing else run in its thread for three TTLs. */
 const block = `Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ${3 * ttl * 1000});`;
 
-describe("standing still", { concurrency: true }, () => {
+export function standingStill(): void {
   test("24 an event loop that is blocked for three TTLs loses nothing", async (t) => {
     const s = new Station(t);
     const program = s.node(`
@@ -162,4 +162,4 @@ describe("standing still", { concurrency: true }, () => {
     assert.equal(await waits.code(), 0);
     assert.notEqual((await s.show("jobs/d")).token, holder.token);
   });
-});
+}

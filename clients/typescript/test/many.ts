@@ -1,12 +1,12 @@
 // Many at once: rows 60, 61, 63 and 64 of conformance.md.
 
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 
 import type { Client } from "../src/index.js";
 import { lossOf, proceed, Station, stop } from "./support.js";
 
-describe("many at once", { concurrency: true }, () => {
+export function many(): void {
   test("60 a hundred leases are held by one croft", async (t) => {
     const s = new Station(t);
     const client = s.client();
@@ -92,7 +92,7 @@ describe("many at once", { concurrency: true }, () => {
       await next.release();
     }
   });
-});
+}
 
 /** Acquires, and cancels after so many turns. It says if that was too late. */
 async function cancelled(client: Client, turns: number, reason: Error): Promise<boolean> {

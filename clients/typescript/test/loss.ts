@@ -2,14 +2,14 @@
 
 import assert from "node:assert/strict";
 import { renameSync, rmSync, writeFileSync } from "node:fs";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { systemClock } from "../src/clock.js";
 import { Client, type Lease, LeaseLost } from "../src/index.js";
 import { block, lossOf, patience, proceed, Station, stop, ttl, until } from "./support.js";
 
-describe("loss", { concurrency: true }, () => {
+export function loss(): void {
   test("20 a takeover is loss at once, and names the present owner", async (t) => {
     const s = new Station(t);
     const lease = await s.client().acquire("jobs/a", { ttl: 3600 });
@@ -203,7 +203,7 @@ describe("loss", { concurrency: true }, () => {
     );
     assert.equal((await s.show("jobs/b")).ended, "failed");
   });
-});
+}
 
 async function stopped(pid: number): Promise<void> {
   await stop(pid);

@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 import { promisify } from "node:util";
 
 import { home, lossOf, Station, until } from "./support.js";
 
 const run = promisify(execFile);
 
-describe("the package", { concurrency: true }, () => {
+export function packaging(): void {
   test("70 the secret is in a file that only the user can read, and gone at the end", async (t) => {
     const s = new Station(t);
     const client = s.client();
@@ -60,7 +60,7 @@ describe("the package", { concurrency: true }, () => {
       assert.equal((await run(process.execPath, ["daily.mjs"], { cwd, env: s.env })).stdout, said);
     }
   });
-});
+}
 
 /** The program in the README that begins with its file's name. */
 function example(name: string): string {

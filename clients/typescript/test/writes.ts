@@ -7,12 +7,12 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { dirname } from "node:path";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 
 import { header, Invalid, type Lease, LeaseLost, Stale } from "../src/index.js";
 import { proceed, Program, program, Station, stop } from "./support.js";
 
-describe("writes", { concurrency: true }, () => {
+export function writes(): void {
   test("40 a guarded file takes the write of the owner, and refuses that of a stale one", async (t) => {
     const s = new Station(t);
     const out = s.path("out.txt");
@@ -95,7 +95,7 @@ describe("writes", { concurrency: true }, () => {
     await lease.check();
     assert.ok(!existsSync(s.path("x")));
   });
-});
+}
 
 /**
  * A lease that has done some work, and whose owner does not know yet that an

@@ -1,6 +1,6 @@
-//go:build linux && typescript
+//go:build linux
 
-package main
+package clients
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,11 +18,9 @@ import (
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
-// TestTypeScriptClient compiles the client for Node, and runs its own tests
-// against this croft. It works in a copy, so that several runs do not meet. It
-// runs by "make typescript": it has failed on a machine that was busy with all
-// other tests, and nobody knows why yet.
-func TestTypeScriptClient(t *testing.T) {
+// TestTypeScript compiles the client for Node, and runs its own tests against
+// this croft. It works in a copy, so that several runs do not meet.
+func TestTypeScript(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes and real TTLs take a while")
 	}
@@ -37,9 +36,9 @@ func TestTypeScriptClient(t *testing.T) {
 		testenv.Missing(t, "node is %s; install node 20.9 or newer", strings.TrimSpace(string(version)))
 	}
 
-	dir := filepath.Join(t.TempDir(), "typescript")
-	copySources(t, typescriptClient, dir)
-	env := append(withoutCroft(os.Environ()), "CROFT_BIN="+startable(t))
+	dir := filepath.Join(testenv.Memory(t), "typescript")
+	copySources(t, "typescript", dir)
+	env := environment(t)
 	run := func(args ...string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // detects hanging, not slowness
 		defer cancel()
@@ -61,33 +60,50 @@ func TestTypeScriptClient(t *testing.T) {
 	}
 }
 
-// startable writes a script that is a croft for processes of any language. It
-// reads no configuration of this machine.
-func startable(t *testing.T) string {
-	t.Helper()
-	self, err := os.Executable()
+// TestTypeScriptHasATestForEveryRow compares the names of its tests with
+// conformance.md.
+func TestTypeScriptHasATestForEveryRow(t *testing.T) {
+	t.Parallel()
+	elsewhere := map[string]string{
+		"43": "the package has no helpers for SQL",
+		"44": "the package has no helpers for SQL",
+		"62": "Node cannot fork without starting another program",
+	}
+	page, err := os.ReadFile("conformance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dir := plainCroft(); dir != "" {
-		self = filepath.Join(dir, "croft")
+	files, err := filepath.Glob(filepath.Join("typescript", "test", "*.ts"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "croft")
-	text := fmt.Sprintf("#!/bin/sh\nCROFT_TEST_MAIN=1 SCRIPT_HOME=%q exec %q \"$@\"\n", dir, self)
-	testenv.WriteProgram(t, path, []byte(text), 0o700)
-	return path
-}
-
-// withoutCroft leaves the settings of croft out of an environment.
-func withoutCroft(env []string) []string {
-	var rest []string
-	for _, e := range env {
-		if !strings.HasPrefix(e, "CROFT_") {
-			rest = append(rest, e)
+	tested := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\s*test\("(\d\d) `).FindAllSubmatch(text, -1) {
+			tested[string(m[1])] = true
 		}
 	}
-	return rest
+	rows := regexp.MustCompile(`(?m)^\| (\d\d) \| (.*) \|$`).FindAllSubmatch(page, -1)
+	if len(rows) < 40 || len(tested) < 40 {
+		t.Fatalf("found %d rows and tests for %d", len(rows), len(tested))
+	}
+	for _, row := range rows {
+		number := string(row[1])
+		switch why := elsewhere[number]; {
+		case tested[number] && why != "":
+			t.Errorf("row %s is tested, although %s", number, why)
+		case !tested[number] && why == "":
+			t.Errorf("no test for row %s: %s", number, row[2])
+		}
+		delete(tested, number)
+	}
+	for number := range tested {
+		t.Errorf("there are tests for row %s, which the page does not have", number)
+	}
 }
 
 // copySources copies a package, without the files that npm and tsc make in it.
