@@ -272,7 +272,7 @@ func TestCloseLeavesNoRecordUnderWay(t *testing.T) {
 func TestNobodyTakesALeaseWhereRefusalsAreKept(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		c := r.client(nil, nil)
-		for _, key := range []string{"croft.refused", "croft.refused/jobs", "croft.observed/jobs", "croft.unsure"} {
+		for _, key := range []string{"croft.refused", "croft.refused/jobs", "croft.observed/jobs", "croft.unsure", "croft.unknown/jobs"} {
 			if _, err := c.Acquire(r.Context(), key, nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "another name") {
 				r.Errorf("acquire %s: %v", key, err)
 			}

@@ -24,18 +24,21 @@ type SidecarError struct {
 }
 
 func (e *SidecarError) Error() string {
+	repair := "rm " + pasted(e.Path) + " && croft guard raise " + pasted(strings.TrimSuffix(e.Path, guardSuffix))
 	if e.Foreign {
 		return fmt.Sprintf("the sidecar %s is not trusted (%s); keep the file in a directory that only its writers "+
-			"may write, or remove the sidecar and raise the fence with the token of the present owner: "+
-			"rm '%[1]s' && croft guard raise '%[3]s'",
-			e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
+			"may write, or remove the sidecar and raise the fence with the token of the present owner: %s",
+			e.Path, e.Reason, repair)
 	}
 	return fmt.Sprintf("the sidecar %s is damaged (%s), and with it the memory of whose writes count; "+
 		"restore it from where it was moved or copied, or, once no old writer is alive, "+
-		"remove it and raise the fence with the token of the present owner: "+
-		"rm '%[1]s' && croft guard raise '%[3]s'",
-		e.Path, e.Reason, strings.TrimSuffix(e.Path, guardSuffix))
+		"remove it and raise the fence with the token of the present owner: %s",
+		e.Path, e.Reason, repair)
 }
+
+// pasted returns a path as one word of a command. A shell runs nothing in it,
+// whoever has chosen the name of the file.
+func pasted(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
 
 // ErrLockNotKept means that another process was inside the guard at the same
 // time, because the mount does not keep locks. The content and the mark may be

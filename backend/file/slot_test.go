@@ -165,6 +165,18 @@ func TestSidecarWithAnImpossibleMarkIsAnError(t *testing.T) {
 	}
 }
 
+// TestThePastedRepairOfASidecarRunsNothingElse: a neighbour has chosen the name
+// of the file.
+func TestThePastedRepairOfASidecarRunsNothingElse(t *testing.T) {
+	for _, foreign := range []bool{false, true} {
+		e := &SidecarError{Path: `/srv/it's $(touch ran).fence`, Reason: "it is damaged", Foreign: foreign}
+		want := `rm '/srv/it'\''s $(touch ran).fence' && croft guard raise '/srv/it'\''s $(touch ran)'`
+		if !strings.HasSuffix(e.Error(), want) {
+			t.Errorf("%v; want it to end with %s", e, want)
+		}
+	}
+}
+
 func TestSidecarOfANewerFormatIsNotRead(t *testing.T) {
 	newer := slotSample(6)
 	body := bytes.TrimRight(newer.encode(), "\x00")

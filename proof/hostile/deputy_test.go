@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/dir"
+	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -129,21 +130,43 @@ func TestAnOperatorSendsNothingWhereARecordSays(t *testing.T) {
 	}
 	defer st.Close()
 	targets := hostileTargets(evil, away)
-	for _, act := range []string{"takeover", "revoke"} {
-		req := tenure.Request{Verb: tenure.Acquire, Key: "jobs/" + act, Secret: tenure.NewSecret(), Owner: "mallory", TTL: time.Hour, Guards: targets}
+	planted := func(key string) tenure.Request {
+		req := tenure.Request{Verb: tenure.Acquire, Key: key, Secret: tenure.NewSecret(), Owner: "mallory", TTL: time.Hour, Guards: targets}
 		if a := st.Apply(t.Context(), []tenure.Request{req})[0]; a.Err != nil {
 			t.Fatal(a.Err)
 		}
-		code, out := asOperator(t, bin, act, "jobs/"+act, "--note", "the host is down", "--store", shared)
+		return req
+	}
+	taken := func(act, key string) {
+		t.Helper()
+		if rec, err := st.Get(t.Context(), key); err != nil || rec.Owner == "mallory" {
+			t.Errorf("%s: %s holds the key, %v", act, rec.Owner, err)
+		}
+	}
+	for act, args := range map[string][]string{"takeover": nil, "takeover for bob": {"--to", "bob"}, "revoke": nil} {
+		key := "jobs/" + strings.ReplaceAll(act, " ", "-")
+		planted(key)
+		command, _, _ := strings.Cut(act, " ")
+		args = append([]string{command, key, "--note", "the host is down", "--store", shared}, args...)
+		code, out := asOperator(t, bin, args...)
 		if code != 1 {
 			t.Errorf("%s: exit code %d, want 1, because no fence is up:\n%s", act, code, out)
 		}
 		if n := strings.Count(out, "fence NOT raised"); n != len(targets) {
 			t.Errorf("%s tells of %d targets, want %d:\n%s", act, n, len(targets), out)
 		}
-		if rec, err := st.Get(t.Context(), "jobs/"+act); err != nil || rec.Owner == "mallory" {
-			t.Errorf("%s: %s holds the key, %v", act, rec.Owner, err)
-		}
+		taken(act, key)
 	}
+	// A lease that looks like that of a proxy which has closed a resource. The
+	// leases of proxies name no guards.
+	key := httpfence.DefaultLeasePrefix + "orders/1"
+	closed := tenure.Request{Verb: tenure.Report, Key: key, Secret: planted(key).Secret, Progress: "closed until an operator opens it: "}
+	if a := st.Apply(t.Context(), []tenure.Request{closed})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	if code, out := asOperator(t, bin, "proxy", "open", "orders/1", "--note", "the service was restarted", "--store", shared); code != 0 {
+		t.Errorf("proxy open: exit code %d:\n%s", code, out)
+	}
+	taken("proxy open", key)
 	evil.nothing(t, away)
 }

@@ -115,6 +115,32 @@ func TestObservedRefusalsDoNotPushOutRealOnes(t *testing.T) {
 	})
 }
 
+// TestMadeUpStampsDoNotPushOutRealRefusals: whoever can send a request to a
+// boundary can make up a stamp for each.
+func TestMadeUpStampsDoNotPushOutRealRefusals(t *testing.T) {
+	recorded(t, func(st *flaky, n *refusals.Recorder, ann fence.Stamp) {
+		add(t, n, ann, false)
+		time.Sleep(2 * time.Second)
+		const more = 3 * tenure.HistoryLen
+		for i := range more {
+			madeUp := fence.Stamp{Key: ann.Key, Token: ann.Token + fence.Token(i), Grant: tenure.NewSecret().Grant()}
+			add(t, n, madeUp, false)
+			time.Sleep(2 * time.Second)
+		}
+		count := map[string]int{}
+		found := read(t, st)[refusals.Refused]
+		for _, r := range found {
+			count[r.Owner]++
+		}
+		if count["ann"] != 1 || count[""] != tenure.HistoryLen || len(count) != 2 {
+			t.Errorf("remembered of each owner: %v", count)
+		}
+		if sum := refusals.SumUp(found); sum.Count != more+1 {
+			t.Errorf("%d are counted, want %d", sum.Count, more+1)
+		}
+	})
+}
+
 // TestCountsGoOnAcrossProcesses: every run of croft write is a process.
 func TestCountsGoOnAcrossProcesses(t *testing.T) {
 	recorded(t, func(st *flaky, _ *refusals.Recorder, ann fence.Stamp) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -90,7 +91,7 @@ func (n *Recorder) merge(r Refusal) bool {
 	}
 	for i := len(n.waiting) - 1; i >= 0; i-- {
 		w := &n.waiting[i]
-		if w.Kind().keyOf(w.Key) == r.Kind().keyOf(r.Key) && w.Admitted == r.Admitted {
+		if w.Kind() == r.Kind() && fence.Namespace(w.Key) == fence.Namespace(r.Key) && w.Admitted == r.Admitted {
 			w.Count += r.Count
 			break
 		}
@@ -181,7 +182,7 @@ func (n *Recorder) record(batch []Refusal) (left []Refusal) {
 				}
 			}
 		}
-		noted, _ := get(r.Kind().keyOf(r.Key)) // without it, the count begins anew
+		noted, _ := get(r.reserved()) // without it, the count begins anew
 		r = r.follow(noted, totals)
 		if req, err := r.request(); err == nil {
 			requests, sent = append(requests, req), append(sent, r)
@@ -201,11 +202,11 @@ func (n *Recorder) record(batch []Refusal) (left []Refusal) {
 // series names the refusals that are counted together.
 type series struct {
 	key, act, code, target string
-	admitted               bool
+	admitted, known        bool // known if the owner is
 }
 
 func (r Refusal) series() series {
-	return series{r.Key, r.Act, r.Code, store.Redact(r.Target), r.Admitted}
+	return series{r.Key, r.Act, r.Code, store.Redact(r.Target), r.Admitted, r.Owner != ""}
 }
 
 // follow sets the total of a refusal: it goes on from the newest refusal of the

@@ -8,6 +8,8 @@
 // [Reserved] key. So the law keeps only the latest ones, the store forgets them
 // with the reserved record, and no backend needs code for them. Each [Kind] has
 // reserved keys of its own, so that many of one kind do not push out another.
+// So have refusals whose owner the store does not know: anybody can make up
+// stamps, and must not push out the refusals of owners.
 //
 // A [Recorder] records refusals in the background. It has at most one
 // goroutine, which runs while refusals wait. A mutex guards the waiting
@@ -58,8 +60,9 @@ type Refusal struct {
 	// 1.
 	Count int
 	// Total is the number of refusals with the same Key, Act, Code, Admitted
-	// and Target since Since, this one included. Two processes that record at
-	// the same moment may count too few.
+	// and Target since Since, this one included. Those of a known owner are
+	// counted apart from the others. Two processes that record at the same
+	// moment may count too few.
 	Total int
 	Since time.Time
 
@@ -98,23 +101,20 @@ func (r Refusal) Kind() Kind {
 // rootPrefix begins all reserved keys.
 const rootPrefix = "croft."
 
-// kinds are all kinds.
-var kinds = []Kind{Refused, Observed, Unsure}
+// roots are the keys for the refusals of keys without a namespace. They are
+// also the namespaces of the keys for all other refusals, one key for each
+// namespace. There is a root for each kind, and one for refusals of an unknown
+// owner.
+var roots = []string{
+	rootPrefix + string(Refused), rootPrefix + string(Observed), rootPrefix + string(Unsure), unknownRoot,
+}
 
-// root returns the key for the refusals of keys without a namespace. It is also
-// the namespace of the keys for all other refusals of this kind, one key for
-// each namespace.
-func (k Kind) root() string { return rootPrefix + string(k) }
+const unknownRoot = rootPrefix + "unknown"
 
 // Reserved reports whether refusals are kept under a key. No lease can be taken
 // on such a key, and listings for people leave it out.
 func Reserved(key string) bool {
-	for _, k := range kinds {
-		if key == k.root() || fence.Namespace(key) == k.root() {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(roots, key) || slices.Contains(roots, fence.Namespace(key))
 }
 
 // CheckKey returns an error if a key is reserved.
@@ -125,12 +125,21 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// keyOf returns the key under which the refusals of a key are kept.
-func (k Kind) keyOf(key string) string {
+// reservedFor returns the key under which the refusals of a key are kept, below
+// a root.
+func reservedFor(root, key string) string {
 	if namespace := fence.Namespace(key); namespace != "" {
-		return k.root() + "/" + namespace
+		return root + "/" + namespace
 	}
-	return k.root()
+	return root
+}
+
+// reserved returns the key under which a refusal is kept.
+func (r Refusal) reserved() string {
+	if r.Owner == "" {
+		return reservedFor(unknownRoot, r.Key)
+	}
+	return reservedFor(rootPrefix+string(r.Kind()), r.Key)
 }
 
 // Read returns the remembered refusals of keys that begin with prefix, the
@@ -148,8 +157,8 @@ func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error)
 		return err
 	}
 	if fence.Namespace(prefix) != "" {
-		for _, k := range kinds {
-			if err := get(k.keyOf(prefix)); err != nil {
+		for _, root := range roots {
+			if err := get(reservedFor(root, prefix)); err != nil {
 				return nil, err
 			}
 		}
@@ -263,7 +272,7 @@ func (r Refusal) request() (tenure.Request, error) {
 		n.Since = r.Since.Unix()
 	}
 	req := tenure.Request{
-		Verb: tenure.Revoke, Key: r.Kind().keyOf(r.Key), Secret: tenure.NewSecret(),
+		Verb: tenure.Revoke, Key: r.reserved(), Secret: tenure.NewSecret(),
 		Actor: cmp.Or(r.Owner, unknownOwner),
 	}
 	var err error
@@ -289,8 +298,8 @@ func Noted(req tenure.Request) (key string, ok bool) {
 		fence.CheckKey(n.Key) != nil {
 		return "", false
 	}
-	for _, k := range kinds {
-		if req.Key == k.keyOf(n.Key) {
+	for _, root := range roots {
+		if req.Key == reservedFor(root, n.Key) {
 			return n.Key, true
 		}
 	}

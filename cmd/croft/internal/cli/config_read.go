@@ -73,7 +73,7 @@ func CheckWriters(path string) error {
 		return err
 	}
 	if others := writers(info); others != "" {
-		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, Word(path), Word(path))
+		return fmt.Errorf("%s may write to %s; run chmod go-w %s", others, Word(path), Pasted(path))
 	}
 	return nil
 }
