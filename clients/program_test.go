@@ -30,10 +30,10 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// environment is what tests in another language begin with: the program croft, and
-// a folder for stores. The folder is in memory. Croft gives up on a store that
-// does not answer within 5 s, and on a disk that is busy with the syncs of other
-// tests a store may take longer.
+// environment is what tests in another language begin with: the program croft,
+// and a folder for stores. The folder is in memory. Croft gives up on a store
+// that does not answer within 5 s, and on a disk that is busy with the syncs of
+// other tests a store may take longer.
 func environment(t *testing.T) []string {
 	t.Helper()
 	program, err := build()

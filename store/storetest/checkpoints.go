@@ -22,7 +22,8 @@ func saves(of tenure.Request, state string) tenure.Request {
 	return tenure.Request{Verb: tenure.Checkpoint, Key: of.Key, Secret: of.Secret, Checkpoint: state}
 }
 
-// savesLate is saves for a lease that may have expired: nobody else has the key.
+// savesLate is saves for a lease that may have expired. Nobody else has the
+// key.
 func savesLate(of tenure.Request, state string) tenure.Request {
 	req := saves(of, state)
 	req.Resume = true
