@@ -19,6 +19,8 @@ const (
 	// Acted: an operator's act was carried out, or refused. It is the audit
 	// log.
 	Acted Kind = "acted"
+	// Looked: a look for the stream of all changes has failed.
+	Looked Kind = "looked"
 )
 
 // Event tells what happened.

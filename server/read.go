@@ -60,17 +60,13 @@ func (s *Server) history(c *call) error {
 // A last line with an error says that the listing is not whole. The connection
 // breaks if it can no longer say so.
 func (s *Server) list(c *call) error {
-	if err := onlyQuery(c, "prefix"); err != nil {
+	prefix, err := c.prefix()
+	if err != nil {
 		return err
 	}
 	if !c.ProtoAtLeast(1, 1) {
 		return refuse(wire.NewProblem(wire.Invalid, "a listing needs HTTP/1.1: before it, the client cannot see "+
 			"that a connection broke; set the proxy in front of the server to HTTP/1.1"))
-	}
-	prefix := c.URL.Query().Get("prefix")
-	if len(prefix) > fence.MaxKey || !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0 {
-		return refuse(wire.NewProblem(wire.Invalid, "prefix: no key begins so: it is too long, not valid UTF-8, "+
-			"or has a control character"))
 	}
 	if !s.lists.enter() {
 		return busy("listings")
@@ -106,6 +102,19 @@ func (s *Server) list(c *call) error {
 		c.w.WriteHeader(http.StatusOK)
 	}
 	return nil
+}
+
+// prefix returns the prefix of keys in the query, the only parameter.
+func (c *call) prefix() (string, error) {
+	if err := onlyQuery(c, "prefix"); err != nil {
+		return "", err
+	}
+	prefix := c.URL.Query().Get("prefix")
+	if len(prefix) > fence.MaxKey || !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0 {
+		return "", refuse(wire.NewProblem(wire.Invalid, "prefix: no key begins so: it is too long, not valid UTF-8, "+
+			"or has a control character"))
+	}
+	return prefix, nil
 }
 
 // deadlined writes to a client that has only so much time for each part.

@@ -70,6 +70,7 @@ type Server struct {
 	mux     http.Handler
 	ready   readiness
 	waiters waiters
+	feed    *feed
 
 	calls, streams, lists, sweeps, long   slots
 	callShares, streamShares, batchShares shares
@@ -108,6 +109,7 @@ func New(st store.Store, o *Options) *Server {
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
+	s.feed = &feed{st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Looked, Err: err}) }}
 	s.mux = s.routes()
 	return s
 }
@@ -135,6 +137,7 @@ func (s *Server) routes() http.Handler {
 	handle("GET /v1/examine", s.examine)
 	handle("GET /v1/watch", s.watch)
 	handle("GET /v1/acts", s.acts)
+	handle("GET /v1/events", s.events)
 	handle("/", func(*call) error {
 		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
 			"write the slashes of a key as %%2F")
