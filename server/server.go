@@ -119,31 +119,49 @@ func New(st store.Store, o *Options) *Server {
 // still answers calls; shut the http.Server down next, which waits for them.
 func (s *Server) Drain() { s.drain() }
 
+// route is a call of the API: method and path, and the function that answers.
+type route struct {
+	pattern string
+	do      func(*call) error
+}
+
+// api lists the calls of the API. openapi.json describes them.
+func (s *Server) api() []route {
+	all := []route{
+		{"POST /v1/apply", s.apply},
+		{"GET /v1/leases", s.list},
+		{"GET /v1/leases/{key}", s.get},
+		{"GET /v1/leases/{key}/history", s.history},
+		{"GET /v1/now", s.now},
+		{"POST /v1/verify", s.verify},
+		{"POST /v1/sweep", s.sweep},
+		{"GET /v1/examine", s.examine},
+		{"GET /v1/watch", s.watch},
+		{"GET /v1/acts", s.acts},
+		{"GET /v1/events", s.events},
+	}
+	for verb := range verbs {
+		all = append(all, route{
+			"POST /v1/leases/{key}/" + string(verb), func(c *call) error { return s.lease(c, verb) },
+		})
+	}
+	return all
+}
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.answerReady)
-	handle := func(pattern string, h func(*call) error) { mux.Handle(pattern, s.handler(h)) }
-	handle("POST /v1/apply", s.apply)
-	for verb := range verbs {
-		handle("POST /v1/leases/{key}/"+string(verb), func(c *call) error { return s.lease(c, verb) })
+	mux.HandleFunc("GET /v1/openapi.json", describe)
+	for _, r := range s.api() {
+		mux.Handle(r.pattern, s.handler(r.do))
 	}
-	handle("GET /v1/leases", s.list)
-	handle("GET /v1/leases/{key}", s.get)
-	handle("GET /v1/leases/{key}/history", s.history)
-	handle("GET /v1/now", s.now)
-	handle("POST /v1/verify", s.verify)
-	handle("POST /v1/sweep", s.sweep)
-	handle("GET /v1/examine", s.examine)
-	handle("GET /v1/watch", s.watch)
-	handle("GET /v1/acts", s.acts)
-	handle("GET /v1/events", s.events)
-	handle("/", func(*call) error {
+	mux.Handle("/", s.handler(func(*call) error {
 		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
 			"write the slashes of a key as %%2F")
 		p.Status = http.StatusNotFound // the code tells it from a key that is not there
 		return refuse(p)
-	})
+	}))
 	return mux
 }
 
