@@ -109,7 +109,7 @@ func New(st store.Store, o *Options) *Server {
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
-	s.feed = &feed{st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Looked, Err: err}) }}
+	s.feed = &feed{st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Failed, Err: err}) }}
 	s.mux = s.routes()
 	return s
 }
@@ -227,7 +227,7 @@ func (s *Server) handler(do func(*call) error) http.Handler {
 
 // answer checks who asks and how, and lets do answer.
 func (s *Server) answer(c *call, do func(*call) error) error {
-	if err := s.checkOrigin(c.Request); err != nil {
+	if err := s.CheckOrigin(c.Request); err != nil {
 		return err
 	}
 	if !s.calls.enter() {
@@ -268,9 +268,10 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 // crossOrigin refuses changes that a page of another site asks for.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// checkOrigin refuses requests that a web page of others has made up: for a
-// name that is not the server's, or from another origin.
-func (s *Server) checkOrigin(r *http.Request) error {
+// CheckOrigin refuses requests that a web page of others has made up: for a
+// name that is not the server's, or from another origin. The server calls it
+// for every call; a page beside it, such as server/page, calls it for its own.
+func (s *Server) CheckOrigin(r *http.Request) error {
 	if err := crossOrigin.Check(r); err != nil {
 		return refuse(wire.NewProblem(wire.NotAllowed, "this request comes from a web page of another origin"))
 	}

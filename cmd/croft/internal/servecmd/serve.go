@@ -31,6 +31,7 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
+	"github.com/croft-dev/croft/server/page"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -64,6 +65,10 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Serve the store over HTTP. Programs in any language can then hold leases, on
 machines that must not hold the store's password. Other crofts use the server as
 a store: --store http://127.0.0.1:7117, or https://HOST on a network.
+
+A browser shows the server's page at the same address: what is held and by whom,
+refused writes, work items, and the health of the store. With a policy it asks
+for a token.
 
 The server adds no rules of its own to leases, and keeps nothing. Any number of
 servers may serve one store, and a server that is restarted costs no lease.
@@ -152,6 +157,13 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		return err
 	}
 	defer st.Close()
+	if o.Ledger, err = a.LedgerOf(ctx, name); err != nil { // leases do without it
+		a.failure(a.Redact(fmt.Sprintf("the page shows no work items: %v", err)))
+		o.Ledger = nil
+	}
+	if o.Ledger != nil {
+		defer o.Ledger.Close()
+	}
 	counts := newCounts()
 	metrics, err := a.ServeMetrics(f.metrics, counts)
 	if err != nil {
@@ -164,7 +176,11 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		told(e)
 	}
 	a.listens(listener.Addr(), secure != nil, o.Access != nil, name)
-	return a.run(ctx, server.New(st, o), limited(listener, f.streams, secure))
+	srv := server.New(st, o)
+	shown := page.New(srv, st, &page.Options{
+		Access: o.Access, Ledger: o.Ledger, Store: store.Redact(name), Observe: o.Observe,
+	})
+	return a.run(ctx, srv, shown, limited(listener, f.streams, secure))
 }
 
 // limited bounds the connections to what the server can work on, and adds TLS.
@@ -176,10 +192,10 @@ func limited(l net.Listener, streams int, secure *tls.Config) net.Listener {
 	return l
 }
 
-// run serves until ctx ends, and then drains the server.
-func (a *app) run(ctx context.Context, srv *server.Server, l net.Listener) error {
+// run serves h until ctx ends, and then drains the server.
+func (a *app) run(ctx context.Context, srv *server.Server, h http.Handler, l net.Listener) error {
 	front := &http.Server{
-		Handler: srv, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	failed := make(chan error, 1)
