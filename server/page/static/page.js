@@ -85,7 +85,7 @@
     const by = c.actor ? `, by ${plain(c.actor)}: “${plain(c.note || "")}”` : "";
     const from = c.from ? ` from ${plain(c.from)}` : "";
     switch (c.change) {
-      case "granted": return `${who} got it (${plain(c.cause || "")})`;
+      case "granted": return `${who} got it (cause: ${plain(c.cause || "")})`;
       case "taken_over": return `${who} took it${from}${by}`;
       case "reserved": return `reserved for ${who}${from && ", taken" + from}${by}`;
       case "revoked": return `taken${from}${by}`;
