@@ -22,8 +22,8 @@ const (
 	// lookBack is how far before the last look the next one begins. A change
 	// may become visible that much later than its time says.
 	lookBack = 10 * time.Second
-	// lookBehind is how far the beginning of looks stays behind while they fail,
-	// as with a record that is damaged.
+	// lookBehind is how far the beginning of looks stays behind while they
+	// fail, as with a record that is damaged.
 	lookBehind = time.Hour
 	// lookWithin bounds one look.
 	lookWithin = time.Minute
@@ -37,8 +37,8 @@ const (
 	maxResume = store.DefaultRetention
 )
 
-// news are the changes that one look has found. mark is the store's time when it began: a
-// stream that has got them has got all changes before.
+// news are the changes that one look has found. mark is the store's time when
+// the look began: a stream that has got them has got all changes before.
 type news struct {
 	mark    time.Time
 	changes []wire.Change
@@ -72,7 +72,7 @@ func look(ctx context.Context, st store.Store, prefix string, since time.Time) (
 			b.missed = b.missed || rec.Terms > 1
 			rec = work.Rejoin(rec, nil)
 		}
-		missed := false
+		var missed bool
 		b.changes, missed = wire.ChangesOf(b.changes, rec, since, b.mark)
 		b.missed = b.missed || missed
 		b.bound(2 * maxChanges)
@@ -120,7 +120,7 @@ type feed struct {
 	mu      sync.Mutex // guards the rest
 	streams int
 	stop    context.CancelFunc // nil while nothing runs
-	mark    time.Time // of the last whole look
+	mark    time.Time          // of the last whole look
 	seen    map[seenChange]time.Time
 	batches []news        // of the looks that have found something
 	first   int           // the number of batches[0]

@@ -34,6 +34,7 @@ import (
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
 	"github.com/croft-dev/croft/server/page"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -64,7 +65,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := server.New(s.mem, &server.Options{Access: policy, Ledger: s.ledger})
+	api := server.New(examined{s.mem}, &server.Options{Access: policy, Ledger: s.ledger})
 	front := httptest.NewUnstartedServer(page.New(api, s.mem, &page.Options{Access: policy, Ledger: s.ledger, Store: "sqlite:///var/lib/croft.db"}))
 	front.Config.ErrorLog = log.New(io.Discard, "", 0)
 	front.Start()
@@ -75,6 +76,16 @@ func newStage(t *testing.T) *stage {
 		_ = s.ledger.Close()
 	})
 	return s
+}
+
+// examined is a store that can be examined.
+type examined struct{ *mem.Store }
+
+func (examined) Examine(context.Context) ([]store.Finding, error) {
+	return []store.Finding{
+		{Check: "durability", Level: store.OK, Seen: "every write is synced"},
+		{Check: "space", Level: store.Warn, Seen: "310 MiB free", Advice: "make room: a full disk refuses every acquire and renewal"},
+	}, nil
 }
 
 func (s *stage) wait(d time.Duration) { s.ahead.Add(int64(d)) }
@@ -313,7 +324,7 @@ func TestAnOperatorsMorning(t *testing.T) {
 	b.shows(row("render/frames"), "dead", "gpu@node-7")
 	b.shows("#link", "live")
 
-	// The lease changes hands, and the page shows it without being loaded again.
+	// The lease changes hands. The page shows it without being loaded again.
 	b.truth("a mark in this page", `window.stayed = true`)
 	s.apply(tenure.Request{Verb: tenure.Release, Key: "reports/daily", Secret: ann})
 	bob := croft.New(s.mem, &croft.Options{Owner: "bob@batch-2"})
@@ -359,6 +370,7 @@ func TestAnOperatorsMorning(t *testing.T) {
 	s.hold("search/index", "idx@node-9", "shard 1 of 12", 2*time.Minute)
 	b.shows(`[data-part="refusals"]`, "bob@batch-2", "reports/daily")
 	b.shows("#changes", "search/index", "taken from idx@node-4, by opal", "idx@node-9 got it")
+	b.shows(row("search/index"), "idx@node-9", "shard 1 of 12")
 	b.picture("keys")
 	b.do("the filter", chromedp.KeyEvent("/"))
 	b.truth("the slash leads to the filter", `document.activeElement.id === "prefix"`)
@@ -381,6 +393,7 @@ func TestAnOperatorsMorning(t *testing.T) {
 		t.Errorf("after the replay: %+v, %v", it, err)
 	}
 	b.do("store", chromedp.Navigate(s.url+"/ui/store"), visible(".facts"))
+	b.shows("main", "310 MiB free", "make room")
 	b.picture("store")
 	b.do("refused", chromedp.Navigate(s.url+"/ui/refusals"), visible(".feed"))
 	b.picture("refused")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/croft-dev/croft/internal/glance"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/store"
 )
@@ -25,6 +26,18 @@ type storeData struct {
 }
 
 func (d *storeData) now() time.Time { return d.At }
+
+// Offset says how the store's clock differs from the server's. Many stores'
+// clocks tell whole seconds.
+func (d *storeData) Offset() string {
+	switch {
+	case d.Ahead > time.Second:
+		return glance.Short(d.Ahead) + " ahead of this server's"
+	case d.Ahead < -time.Second:
+		return glance.Short(-d.Ahead) + " behind this server's"
+	}
+	return "as this server's, within a second"
+}
 
 // store answers GET store: how fit the store is.
 func (p *Page) store(v *visit) error {

@@ -170,13 +170,13 @@ func termsOf(rec tenure.Record, now time.Time) (rows []termRow, line timeline) {
 				row.How, row.Until = "expired", rec.Deadline
 			}
 		}
-		switch {
-		case term.State == tenure.Free:
+		switch term.State {
+		case tenure.Free:
 			row.Owned, row.Until = "nobody: revoked", term.Acquired
 			if i+1 < len(rec.History) {
 				row.Until = rec.History[i+1].Acquired
 			}
-		case term.State == tenure.Reserved:
+		case tenure.Reserved:
 			row.Owned = "reserved for " + word(term.Owner)
 		default:
 			row.Owned = word(term.Owner)

@@ -207,9 +207,9 @@ var templates = template.Must(template.New("").Funcs(functions).ParseFS(files, "
 type layout struct {
 	Title    string
 	Page     string // the template of its main part
-	Path     string
 	Name     string // of the visitor
-	SignedIn bool
+	Known    bool   // the server knows who visits
+	SignedIn bool   // by a token
 	CSRF     string
 	Work     bool  // there is a ledger
 	Now      int64 // the store's time in milliseconds, or 0
@@ -222,7 +222,7 @@ type shower interface{ now() time.Time }
 // show sends a page.
 func (p *Page) show(v *visit, status int, page, title string, data any) {
 	l := layout{
-		Title: title, Page: page, Path: v.URL.Path, Name: v.id.Name, SignedIn: v.session != "" && v.token != "",
+		Title: title, Page: page, Name: v.id.Name, Known: v.session != "", SignedIn: v.token != "",
 		CSRF: p.seal.formToken(v.session), Work: p.o.Ledger != nil, Data: data,
 	}
 	if s, ok := data.(shower); ok && !s.now().IsZero() {

@@ -120,14 +120,21 @@ func (r *rig) signIn(name string) *browser {
 	r.t.Helper()
 	b := &browser{rig: r}
 	resp, _ := b.post("signin", url.Values{"token": {"token-of-" + name}, "next": {"/ui/work?x=1"}})
-	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/ui/work?x=1" || len(resp.Cookies()) != 1 {
-		r.t.Fatalf("signing in as %s: %s, to %q", name, resp.Status, resp.Header.Get("Location"))
+	if resp.status != http.StatusSeeOther || resp.header.Get("Location") != "/ui/work?x=1" || len(resp.cookies) != 1 {
+		r.t.Fatalf("signing in as %s: %d, to %q", name, resp.status, resp.header.Get("Location"))
 	}
-	b.cookie = resp.Cookies()[0]
+	b.cookie = resp.cookies[0]
 	return b
 }
 
-func (b *browser) do(method, path, body string, change func(*http.Request)) (*http.Response, string) {
+// reply is an answer without its body.
+type reply struct {
+	status  int
+	header  http.Header
+	cookies []*http.Cookie
+}
+
+func (b *browser) do(method, path, body string, change func(*http.Request)) (reply, string) {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), method, b.front.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -153,24 +160,24 @@ func (b *browser) do(method, path, body string, change func(*http.Request)) (*ht
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return resp, string(text)
+	return reply{resp.StatusCode, resp.Header, resp.Cookies()}, string(text)
 }
 
-func (b *browser) get(path string) (*http.Response, string) {
+func (b *browser) get(path string) (reply, string) {
 	b.t.Helper()
 	return b.do(http.MethodGet, Base+path, "", nil)
 }
 
-func (b *browser) post(path string, form url.Values) (*http.Response, string) {
+func (b *browser) post(path string, form url.Values) (reply, string) {
 	b.t.Helper()
 	return b.do(http.MethodPost, Base+path, form.Encode(), nil)
 }
 
 // has checks the status of a page, and that it has all of the words.
-func has(t *testing.T, what string, resp *http.Response, body string, status int, words ...string) {
+func has(t *testing.T, what string, got reply, body string, status int, words ...string) {
 	t.Helper()
-	if resp.StatusCode != status {
-		t.Errorf("%s: %s; want %d", what, resp.Status, status)
+	if got.status != status {
+		t.Errorf("%s: %d; want %d", what, got.status, status)
 	}
 	for _, word := range words {
 		if !strings.Contains(body, word) {
@@ -339,10 +346,10 @@ func TestAHiddenKeyDoesNotShow(t *testing.T) {
 	}
 	see, hidden := full.signIn("bob"), empty.signIn("bob")
 	random := regexp.MustCompile(`name="csrf" value="[^"]+"`) // differs between sessions
-	same := func(what string, a, b *http.Response, one, two string) {
+	same := func(what string, a, b reply, one, two string) {
 		t.Helper()
-		if one, two = random.ReplaceAllString(one, ""), random.ReplaceAllString(two, ""); one != two || a.StatusCode != b.StatusCode {
-			t.Errorf("%s: %s, beside a store without the key %s:\n%s\n%s", what, a.Status, b.Status, one, two)
+		if one, two = random.ReplaceAllString(one, ""), random.ReplaceAllString(two, ""); one != two || a.status != b.status {
+			t.Errorf("%s: %d, beside a store without the key %d:\n%s\n%s", what, a.status, b.status, one, two)
 		}
 	}
 	for _, path := range []string{
@@ -376,7 +383,7 @@ func TestAHiddenKeyDoesNotShow(t *testing.T) {
 	has(t, "ann's own", resp, body, http.StatusOK, "ann/secret", "<b>1</b> held", "<b>1</b> refused today")
 }
 
-func second[T any](_ *http.Response, v T) T { return v }
+func second[T any](_ reply, v T) T { return v }
 
 // TestActsAreForThoseWhoMay, need a note, and are in the audit log with
 // identity and address. The store's own refusals are shown.
@@ -411,7 +418,7 @@ func TestActsAreForThoseWhoMay(t *testing.T) {
 	if e := r.audited(); e.Act != tenure.Takeover || e.Identity != "opal" || e.Note != "ann is stuck" || e.Remote == "" || e.Err != nil {
 		t.Errorf("the audit log has %+v", e)
 	}
-	resp, text = opal.get(strings.TrimPrefix(resp.Header.Get("Location"), Base))
+	resp, text = opal.get(strings.TrimPrefix(resp.header.Get("Location"), Base))
 	has(t, "after it", resp, text, http.StatusOK, "the key was taken over")
 	form.Set("verb", "reserve")
 	resp, text = opal.post("key", form)
@@ -486,7 +493,7 @@ func TestASessionIsASealedCookie(t *testing.T) {
 		stranger.cookie = cookie
 		resp, body := stranger.get("key?key=a%2Fb")
 		has(t, what, resp, body, http.StatusSeeOther)
-		if to := resp.Header.Get("Location"); to != "/ui/signin?next=%2Fui%2Fkey%3Fkey%3Da%252Fb" {
+		if to := resp.header.Get("Location"); to != "/ui/signin?next=%2Fui%2Fkey%3Fkey%3Da%252Fb" {
 			t.Errorf("%s: sent to %s", what, to)
 		}
 		resp, _ = stranger.post("key", url.Values{"key": {"a/b"}})
@@ -499,18 +506,18 @@ func TestASessionIsASealedCookie(t *testing.T) {
 	for what, token := range map[string]string{"empty": "", "wrong": "anns", "spaces": "token-of-ann x", "long": strings.Repeat("x", maxToken+1)} {
 		resp, body := stranger.post("signin", url.Values{"token": {token}})
 		has(t, what, resp, body, http.StatusUnauthorized, `role="alert"`)
-		if len(resp.Cookies()) != 0 || token != "" && strings.Contains(body, token) {
+		if len(resp.cookies) != 0 || token != "" && strings.Contains(body, token) {
 			t.Errorf("%s: the answer tells the token, or signs in", what)
 		}
 	}
 	for _, next := range []string{"https://evil.example/ui/", "//evil.example/ui/", `/\evil.example`, "/v1/now", "javascript:alert(1)", "/ui/\r\nX: y", ""} {
 		resp, _ := stranger.post("signin", url.Values{"token": {"token-of-ann"}, "next": {next}})
-		if to := resp.Header.Get("Location"); to != Base {
+		if to := resp.header.Get("Location"); to != Base {
 			t.Errorf("%q leads to %q", next, to)
 		}
 	}
 	resp, _ = b.post("signout", url.Values{"csrf": {csrf(t, second(b.get("")))}})
-	if cookies := resp.Cookies(); len(cookies) != 1 || cookies[0].MaxAge >= 0 {
+	if cookies := resp.cookies; len(cookies) != 1 || cookies[0].MaxAge >= 0 {
 		t.Errorf("signing out leaves %v", cookies)
 	}
 }
@@ -549,7 +556,7 @@ func TestTheBrowserRunsNothingOfStrangers(t *testing.T) {
 		if n := strings.Count(body, "<script"); n != 1 {
 			t.Errorf("%s has %d scripts", path, n)
 		}
-		h := resp.Header
+		h := resp.header
 		if p := h.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") ||
 			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != "no-store" || h.Get("X-Frame-Options") != "DENY" {
 			t.Errorf("%s: headers %v", path, h)
@@ -653,7 +660,7 @@ func TestThePageStreamsChanges(t *testing.T) {
 		t.Errorf("the stream has %s", text.String())
 	}
 	cancel()
-	if resp, _ := (&browser{rig: r}).get("events"); resp.StatusCode != http.StatusSeeOther {
-		t.Errorf("without a cookie: %s", resp.Status)
+	if resp, _ := (&browser{rig: r}).get("events"); resp.status != http.StatusSeeOther {
+		t.Errorf("without a cookie: %d", resp.status)
 	}
 }

@@ -298,7 +298,8 @@ func (p *Page) actOnItem(v *visit) error {
 		return err
 	}
 	q := work.Request{
-		Verb: work.Verb(f.Verb), ID: id, Secret: tenure.NewSecret(), Actor: f.Actor, Note: f.Note, Instance: identity.Instance(),
+		Verb: work.Verb(f.Verb), ID: id, Secret: tenure.NewSecret(), Actor: f.Actor, Note: f.Note,
+		Instance: identity.Instance(),
 	}
 	refused := p.checkItemAct(v, it, f)
 	if token, err := strconv.ParseInt(v.PostForm.Get("token"), 10, 64); q.Verb == work.Requeue {
