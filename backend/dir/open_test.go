@@ -17,9 +17,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestWhatCannotBeAStoreIsRefused: the error names the path and says how to go
+// TestUnfitPathsAreRefused: the error names the path and says how to go
 // on.
-func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
+func TestUnfitPathsAreRefused(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

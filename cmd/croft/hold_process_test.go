@@ -331,8 +331,8 @@ func TestBrokenInputGivesAllLeasesBack(t *testing.T) {
 	}
 }
 
-// TestWhatAParentAskedForBeforeItLeftCounts: it need not wait for the answer.
-func TestWhatAParentAskedForBeforeItLeftCounts(t *testing.T) {
+// TestARequestOfAParentThatLeftCounts: it need not wait for the answer.
+func TestARequestOfAParentThatLeftCounts(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	h := s.hold("job", "--ttl", "1h", "--every", "24h")
