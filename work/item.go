@@ -89,10 +89,10 @@ func (it Item) IsZero() bool { return it.ID == "" }
 
 // Key is the key of the item's lease, which its owner's stamps carry: queue and
 // ID.
-func (it Item) Key() string { return KeyOf(it.Queue, it.ID) }
+func (it Item) Key() string { return keyOf(it.Queue, it.ID) }
 
-// KeyOf returns the key of an item, given its queue and ID.
-func KeyOf(queue string, id ID) string { return queue + "/" + string(id) }
+// keyOf returns the key of an item, given its queue and ID.
+func keyOf(queue string, id ID) string { return queue + "/" + string(id) }
 
 // Mark is the newest grant of the item, in the form that guards keep.
 func (it Item) Mark() fence.Mark { return fence.Mark(it.Record.Stamp()) }

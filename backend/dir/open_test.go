@@ -158,8 +158,8 @@ func TestURLs(t *testing.T) {
 			continue
 		}
 		d, ok := st.(*Store)
-		if !ok || d.Root() != filepath.Join(root, want) {
-			t.Errorf("%s opens %T at %s", url, st, d.Root())
+		if !ok || d.reg.root != filepath.Join(root, want) {
+			t.Errorf("%s opens %T at %s", url, st, d.reg.root)
 		}
 		if want == "short" && d.tidy.retention != 90*time.Minute {
 			t.Errorf("%s: retention %s", url, d.tidy.retention)
