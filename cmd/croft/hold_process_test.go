@@ -89,9 +89,7 @@ func (s *station) hold(args ...string) *holder {
 func (s *station) holdUnread(args ...string) *holder {
 	s.t.Helper()
 	h := &holder{t: s.t, events: make(chan event, 1024), stderr: &bytes.Buffer{}}
-	h.cmd = exec.Command(filepath.Join(s.dir, "bin", "croft"), append([]string{"hold"}, args...)...)
-	h.cmd.Dir = s.dir
-	h.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	h.cmd = s.command(append([]string{"hold"}, args...)...)
 	h.cmd.Stderr = h.stderr
 	var err error
 	if h.in, err = h.cmd.StdinPipe(); err != nil {
