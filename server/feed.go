@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/internal/terms"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
-	"github.com/croft-dev/croft/work"
 )
 
 const (
@@ -70,7 +70,7 @@ func look(ctx context.Context, st store.Store, prefix string, since time.Time) (
 		}
 		if len(rec.History) == 0 {
 			b.missed = b.missed || rec.Terms > 1
-			rec = work.Rejoin(rec, nil)
+			rec = terms.Join(rec, nil)
 		}
 		var missed bool
 		b.changes, missed = wire.ChangesOf(b.changes, rec, since, b.mark)

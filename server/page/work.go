@@ -33,6 +33,9 @@ const (
 // who may read all of it.
 func (p *Page) mayQueue(v *visit, queue string) bool { return p.may(v, server.Read, queue+"/") }
 
+// keyOf returns the key of an item.
+func keyOf(queue string, id work.ID) string { return work.Item{Queue: queue, ID: id}.Key() }
+
 // itemCounts are the counts of the queues that the visitor may read.
 type itemCounts struct{ Running, Lapsed, Dead int64 }
 
@@ -97,7 +100,7 @@ func (p *Page) queues(v *visit) error {
 			if err != nil {
 				return noAnswer
 			}
-			if p.may(v, server.Read, work.KeyOf(e.Queue, e.Item)) {
+			if p.may(v, server.Read, keyOf(e.Queue, e.Item)) {
 				d.Given = append(d.Given, effectRow{e, d.At})
 			}
 		}
@@ -274,7 +277,7 @@ func (p *Page) refusedWork(ctx context.Context, v *visit, id work.ID) (rows []wo
 		}
 		key := ""
 		if r.Item != "" {
-			key = work.KeyOf(r.Queue, r.Item)
+			key = keyOf(r.Queue, r.Item)
 		}
 		if p.may(v, server.Read, key) {
 			rows = append(rows, workRefusalRow{r, now})
