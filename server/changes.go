@@ -83,15 +83,19 @@ func (s *Server) backlog(c *call, prefix string, since, now time.Time) (news, er
 	if late {
 		since = now.Add(-maxResume)
 	}
-	b, err := look(c.Context(), s.st, prefix, since.Add(-lookBack))
-	b.missed = b.missed || late
+	b, err := look(c.Context(), s.st, prefix, since)
+	b.all = b.all || late
 	return b, err
 }
 
 // told writes the changes that this client may hear of.
 func (s *Server) told(c *call, prefix string, b news) string {
 	var text strings.Builder
-	if b.missed {
+	missed := b.all
+	for key := range b.missed {
+		missed = missed || strings.HasPrefix(key, prefix) && s.may(c.id, Read, key)
+	}
+	if missed {
 		fmt.Fprintf(&text, "event: %s\ndata: {}\n\n", wire.Missed)
 	}
 	for _, change := range b.changes {

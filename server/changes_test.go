@@ -171,6 +171,14 @@ func TestAStreamSaysWhatItCannotTell(t *testing.T) {
 	if got := next(lines, "event:"); got != "event: missed" {
 		t.Errorf("the stream begins with %q", got)
 	}
+	// A client that may not read the key hears nothing of that.
+	hidden := eventRig(t, r.mem, &Options{Access: rules{"bob": "b/"}})
+	lines, end = hidden.events("bob", "", from)
+	defer end()
+	hidden.apply(acquireOf("b/c", "bob"))
+	if got := next(lines, "event:"); got != "event: transfer" {
+		t.Errorf("the stream of a client that may not read the key begins with %q", got)
+	}
 	for _, bad := range []string{"x", "-1", "99999999999999999999", "9007199254740993"} {
 		req := r.request(http.MethodGet, "/v1/events", "")
 		req.Header.Set("Last-Event-ID", bad)

@@ -42,12 +42,29 @@ const (
 type news struct {
 	mark    time.Time
 	changes []wire.Change
-	missed  bool
+	// missed has keys with changes that are not among these. Only clients that
+	// may read one of them are told. all says that there are more such keys.
+	missed map[string]bool
+	all    bool
 }
 
-// look finds the changes after since. It reads all records that begin with
-// prefix, and keeps none.
-func look(ctx context.Context, st store.Store, prefix string, since time.Time) (b news, err error) {
+// miss notes that not all changes of a key are told.
+func (b *news) miss(key string) {
+	switch {
+	case len(b.missed) >= maxChanges:
+		b.all = true
+	case b.missed == nil:
+		b.missed = map[string]bool{key: true}
+	default:
+		b.missed[key] = true
+	}
+}
+
+// look finds the changes after from, and those shortly before, which may have
+// become visible since. It reads all records that begin with prefix, and keeps
+// none.
+func look(ctx context.Context, st store.Store, prefix string, from time.Time) (b news, err error) {
+	since := from.Add(-lookBack)
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	if b.mark, err = st.Now(ctx); err != nil {
@@ -59,22 +76,25 @@ func look(ctx context.Context, st store.Store, prefix string, since time.Time) (
 			err = failed
 			break
 		}
-		if refusals.Reserved(rec.Key) || !changedAfter(rec, since) {
+		if refusals.Reserved(rec.Key) || !changed(rec, since, b.mark) {
 			continue
 		}
-		if len(rec.History) == 0 && gets < maxGets {
+		if len(rec.History) == 0 && rec.Acquired.After(since) && rec.Terms > 1 && gets < maxGets {
 			gets++
 			if whole, failed := st.Get(ctx, rec.Key); failed == nil && !whole.IsZero() {
 				rec = whole
 			}
 		}
 		if len(rec.History) == 0 {
-			b.missed = b.missed || rec.Terms > 1
+			if rec.Acquired.After(since) && rec.Terms > 1 {
+				b.miss(rec.Key)
+			}
 			rec = terms.Join(rec, nil)
 		}
-		var missed bool
-		b.changes, missed = wire.ChangesOf(b.changes, rec, since, b.mark)
-		b.missed = b.missed || missed
+		if len(rec.History) >= tenure.HistoryLen && rec.History[0].Acquired.After(from) {
+			b.miss(rec.Key) // it has forgotten some
+		}
+		b.changes = wire.ChangesOf(b.changes, rec, since, b.mark)
 		b.bound(2 * maxChanges)
 	}
 	refused, failed := refusals.Read(ctx, st, prefix)
@@ -90,10 +110,10 @@ func look(ctx context.Context, st store.Store, prefix string, since time.Time) (
 	return b, err
 }
 
-// changedAfter reports whether something in a record may have happened after
-// since. It needs no history.
-func changedAfter(rec tenure.Record, since time.Time) bool {
-	return rec.Acquired.After(since) || rec.Deadline.After(since)
+// changed reports whether something in a record has happened after since. It
+// needs no history.
+func changed(rec tenure.Record, since, now time.Time) bool {
+	return rec.Acquired.After(since) || rec.Deadline.After(since) && (rec.Ended != "" || !rec.Deadline.After(now))
 }
 
 // bound sorts the changes, and drops the oldest if there are too many.
@@ -105,7 +125,10 @@ func (b *news) bound(most int) {
 		return cmp.Or(x.Time.Compare(y.Time), strings.Compare(x.Key, y.Key))
 	})
 	if over := len(b.changes) - maxChanges; over > 0 {
-		b.changes, b.missed = slices.Delete(b.changes, 0, over), true
+		for _, c := range b.changes[:over] {
+			b.miss(c.Key)
+		}
+		b.changes = slices.Delete(b.changes, 0, over)
 	}
 }
 
@@ -153,7 +176,7 @@ func (f *feed) join(ctx context.Context) (next int, mark time.Time, leave func()
 		now, err := f.st.Now(ctx)
 		var b news
 		if err == nil {
-			b, err = look(ctx, f.st, "", now.Add(-lookBack))
+			b, err = look(ctx, f.st, "", now)
 		}
 		f.mu.Lock()
 		if b.mark.IsZero() {
@@ -203,10 +226,10 @@ func (f *feed) run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 		f.mu.Lock()
-		since := f.mark.Add(-lookBack)
+		from := f.mark
 		f.mu.Unlock()
 		begun := time.Now()
-		b, err := look(ctx, f.st, "", since)
+		b, err := look(ctx, f.st, "", from)
 		pause = max(f.every, 9*time.Since(begun))
 		if err != nil && ctx.Err() == nil {
 			f.told(err)
@@ -235,7 +258,7 @@ func (f *feed) add(ctx context.Context, b news, whole bool) {
 			delete(f.seen, id)
 		}
 	}
-	if len(b.changes) == 0 && !b.missed {
+	if len(b.changes) == 0 && len(b.missed) == 0 {
 		return
 	}
 	f.batches = append(f.batches, b)

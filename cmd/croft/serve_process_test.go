@@ -4,9 +4,12 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -64,6 +67,15 @@ func TestALeaseOutlivesTheServersThatAreKilled(t *testing.T) {
 	lease, err := client.Acquire(t.Context(), "jobs/long", &croft.LeaseOptions{TTL: time.Minute, MaxFailures: 1000})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if page, err := http.Get("http://" + link.Addr() + "/ui/"); err != nil {
+		t.Error(err)
+	} else {
+		text, err := io.ReadAll(page.Body)
+		_ = page.Body.Close()
+		if err != nil || page.StatusCode != http.StatusOK || !strings.Contains(string(text), "jobs/long") {
+			t.Errorf("the page: %s %s, %v", page.Status, text, err)
+		}
 	}
 	direct, err := store.Open(t.Context(), filepath.Join(s.dir, "store"))
 	if err != nil {

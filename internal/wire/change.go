@@ -52,8 +52,8 @@ type Change struct {
 func (c Change) Bytes() []byte { return encode(c) }
 
 // ChangesOf appends the changes of a record with history that lie after since
-// and not after now. missed says that the record has forgotten older ones.
-func ChangesOf(to []Change, rec tenure.Record, since, now time.Time) (all []Change, missed bool) {
+// and not after now.
+func ChangesOf(to []Change, rec tenure.Record, since, now time.Time) []Change {
 	for i, term := range rec.History {
 		c := Change{
 			Kind: Transfer, Time: term.Acquired, Change: "granted", Key: rec.Key, Token: term.Token,
@@ -88,10 +88,7 @@ func ChangesOf(to []Change, rec tenure.Record, since, now time.Time) (all []Chan
 			}
 		}
 	}
-	if n := len(rec.History); n >= tenure.HistoryLen && rec.History[0].Acquired.After(since) {
-		missed = true
-	}
-	return to, missed
+	return to
 }
 
 // ChangeOf makes a change of a refusal.

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +34,7 @@ import (
 	"github.com/croft-dev/croft/server/access"
 	"github.com/croft-dev/croft/server/page"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -54,12 +54,12 @@ type stage struct {
 	url    string
 	mem    *mem.Store
 	ledger work.Ledger
-	ahead  atomic.Int64
+	clock  *storetest.Clock // stands still, so that no lease ends by itself
 }
 
 func newStage(t *testing.T) *stage {
-	s := &stage{t: t}
-	o := &mem.Options{Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }}
+	s := &stage{t: t, clock: storetest.NewClock()}
+	o := &mem.Options{Now: s.clock.Now}
 	s.mem, s.ledger = mem.New(o), mem.NewLedger(o)
 	policy, err := access.Parse(fmt.Appendf(nil, "token opal sha256:%x\nopal may read, operate on *\n", sha256.Sum256([]byte("opals-token"))))
 	if err != nil {
@@ -88,7 +88,7 @@ func (examined) Examine(context.Context) ([]store.Finding, error) {
 	}, nil
 }
 
-func (s *stage) wait(d time.Duration) { s.ahead.Add(int64(d)) }
+func (s *stage) wait(d time.Duration) { s.clock.Advance(d) }
 
 // apply carries out a request of the law.
 func (s *stage) apply(q tenure.Request) tenure.Record {
@@ -365,11 +365,13 @@ func TestAnOperatorsMorning(t *testing.T) {
 	bob.Refused(stale, report.Target(), err)
 	b.shows(`section[aria-labelledby="keyrefused"]`, "bob@batch-2", "write: stale")
 	b.picture("key")
+	s.wait(7 * time.Second)
 	b.do("back to the keys", chromedp.Navigate(s.url+"/ui/"), visible(".tiles"))
 	s.apply(tenure.Request{Verb: tenure.Revoke, Key: "search/index", Actor: "opal", Note: "old mapping"})
 	s.hold("search/index", "idx@node-9", "shard 1 of 12", 2*time.Minute)
 	b.shows(`[data-part="refusals"]`, "bob@batch-2", "reports/daily")
 	b.shows("#changes", "search/index", "taken from idx@node-4, by opal", "idx@node-9 got it")
+	s.wait(2 * time.Second)
 	b.shows(row("search/index"), "idx@node-9", "shard 1 of 12")
 	b.picture("keys")
 	b.do("the filter", chromedp.KeyEvent("/"))

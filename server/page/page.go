@@ -119,6 +119,7 @@ type visit struct {
 	id      server.Identity
 	session string // names the session in form tokens
 	token   string // goes into calls of the API
+	release func() // lets others read the store; nil if the visit does not read
 }
 
 // problem is an answer that says why there is no other.
@@ -182,11 +183,13 @@ func (p *Page) fail(v *visit, err error) {
 }
 
 // reading lets a few requests read the store at a time. done must be called.
+// show calls it, too, because a visitor may be slow to take a page.
 func (p *Page) reading(v *visit) (ctx context.Context, done func(), err error) {
 	ctx, cancel := context.WithTimeout(v.Context(), readWithin)
 	select {
 	case p.reads <- struct{}{}:
-		return ctx, func() { <-p.reads; cancel() }, nil
+		v.release = sync.OnceFunc(func() { <-p.reads; cancel() })
+		return ctx, v.release, nil
 	case <-ctx.Done():
 		cancel()
 		return nil, nil, tooMuch
@@ -233,6 +236,9 @@ func (p *Page) show(v *visit, status int, page, title string, data any) {
 		p.o.Observe(server.Event{Kind: server.Failed, Err: err})
 		http.Error(v.w, "the page could not be made", http.StatusInternalServerError)
 		return
+	}
+	if v.release != nil {
+		v.release()
 	}
 	_ = v.out.SetWriteDeadline(time.Now().Add(sendWithin))
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
