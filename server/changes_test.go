@@ -5,9 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
@@ -214,4 +220,57 @@ func TestNoStreamsNoLooks(t *testing.T) {
 	if f := r.srv.feed; f.streams != 0 || f.stop != nil || f.seen != nil {
 		t.Errorf("after the last stream: %d streams, %d seen", f.streams, len(f.seen))
 	}
+}
+
+// counted counts the listings of a store.
+type counted struct {
+	*mem.Store
+	lists atomic.Int64
+}
+
+func (c *counted) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	c.lists.Add(1)
+	return c.Store.List(ctx, prefix)
+}
+
+// TestTenThousandIdleStreamsCostOneLook a second, and little memory each. It
+// runs alone, because it measures the memory of the process.
+func TestTenThousandIdleStreamsCostOneLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const streams, seconds = 10_000, 40
+		st := &counted{Store: mem.New(nil)}
+		defer st.Close()
+		srv := New(st, &Options{MaxStreams: streams, MaxCalls: streams, Heartbeat: time.Minute})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		ctx, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range streams {
+			all.Go(func() {
+				w := httptest.NewRecorder()
+				srv.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events", nil))
+				if w.Code != http.StatusOK {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		time.Sleep(seconds * time.Second) // the time of the bubble
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		// A look of the feed lists the keys, and the notes of refusals.
+		if n := st.lists.Load(); n < seconds || n > 2*(seconds+2) {
+			t.Errorf("%d listings in %d seconds", n, seconds)
+		}
+		if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / streams; each > 8<<10 {
+			t.Errorf("%d bytes for a stream", each)
+		}
+		status, body := serve(t.Context(), srv, path("a/b", "acquire"), `{`+secret(1)+`,"owner":"ann","ttl":"1h"}`)
+		if status != http.StatusOK {
+			t.Errorf("an acquire beside the streams: %d %s", status, body)
+		}
+		end()
+		all.Wait()
+		srv.Drain()
+	})
 }

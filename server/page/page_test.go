@@ -664,3 +664,61 @@ func TestThePageStreamsChanges(t *testing.T) {
 		t.Errorf("without a cookie: %d", resp.status)
 	}
 }
+
+// certified is an access that knows visitors by their certificate. Here every
+// visitor without a token has opal's.
+type certified struct{ rules }
+
+func (c certified) Identify(r *http.Request) (server.Identity, error) {
+	if r.Header.Get("Authorization") == "" {
+		return server.Identity{Name: "opal"}, nil
+	}
+	return c.rules.Identify(r)
+}
+
+// TestACertificateSignsIn, and other sites still cannot act: a browser sends
+// the certificate with every request.
+func TestACertificateSignsIn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, certified{rules{"opal": "a/"}})
+	r.hold("a/b", "ann")
+	b := &browser{rig: r}
+	resp, body := b.get("key?key=a%2Fb")
+	has(t, "without a cookie", resp, body, http.StatusOK, "<bdi>opal</bdi>", "Take over")
+	if strings.Contains(body, "Sign out") {
+		t.Error("the page offers to sign out of a certificate")
+	}
+	form := url.Values{"key": {"a/b"}, "verb": {"revoke"}, "note": {"why"}}
+	resp, _ = b.post("key", form)
+	has(t, "without the form's token", resp, "", http.StatusForbidden)
+	form.Set("csrf", csrf(t, body))
+	resp, _ = b.post("key", form)
+	has(t, "with it", resp, "", http.StatusSeeOther)
+	if e := r.audited(); e.Identity != "opal" || e.Err != nil {
+		t.Errorf("the audit log has %+v", e)
+	}
+}
+
+// TestOverTLSTheCookieIsForThisHostOnly: the browser sends it to no other host,
+// and never in clear.
+func TestOverTLSTheCookieIsForThisHostOnly(t *testing.T) {
+	t.Parallel()
+	st := mem.New(nil)
+	access := rules{"ann": "a/"}
+	api := server.New(st, &server.Options{Access: access})
+	defer api.Drain()
+	p := New(api, st, &Options{Access: access})
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://croft.example/ui/signin", strings.NewReader("token=token-of-ann"))
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, req)
+	got := w.Header().Get("Set-Cookie")
+	for _, want := range []string{"__Host-croft=", "Path=/", "Secure", "HttpOnly", "SameSite=Strict"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the cookie %q has no %s", got, want)
+		}
+	}
+	if strings.Contains(got, "Domain") {
+		t.Errorf("the cookie is for other hosts, too: %s", got)
+	}
+}
