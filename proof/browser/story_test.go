@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +56,7 @@ type stage struct {
 	mem    *mem.Store
 	ledger work.Ledger
 	clock  *storetest.Clock // stands still, so that no lease ends by itself
+	stop   func()
 }
 
 func newStage(t *testing.T) *stage {
@@ -70,9 +72,12 @@ func newStage(t *testing.T) *stage {
 	front.Config.ErrorLog = log.New(io.Discard, "", 0)
 	front.Start()
 	s.url = front.URL
-	t.Cleanup(func() {
+	s.stop = sync.OnceFunc(func() {
 		api.Drain()
 		front.Close()
+	})
+	t.Cleanup(func() {
+		s.stop()
 		_ = s.ledger.Close()
 	})
 	return s
@@ -203,6 +208,13 @@ func collect[E any](b *browser, events iter.Seq2[E, error], text func(E) string)
 			b.mu.Unlock()
 		}
 	}
+}
+
+// complaints returns what the browser has complained about.
+func (b *browser) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.wrong)
 }
 
 // do carries out actions, each of which waits for its element.
@@ -400,13 +412,18 @@ func TestAnOperatorsMorning(t *testing.T) {
 	b.do("refused", chromedp.Navigate(s.url+"/ui/refusals"), visible(".feed"))
 	b.picture("refused")
 
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, wrong := range b.wrong {
+	for _, wrong := range b.complaints() {
 		if !strings.Contains(wrong, "401") { // the wrong token
 			t.Errorf("the browser says: %s", wrong)
 		}
 	}
+
+	// A page without its server says so.
+	b.do("the keys again", chromedp.Navigate(s.url+"/ui/"), visible(".tiles"))
+	b.shows("#link", "live")
+	s.stop()
+	b.shows("#link.lost", "not ")
+	b.truth("the keys are faded", `document.body.classList.contains("lost-page")`)
 }
 
 func second[T any](_ T, err error) error { return err }

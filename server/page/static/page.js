@@ -35,18 +35,29 @@
   };
 
   // refresh fetches the page again, and swaps its parts. It leaves forms alone,
-  // and a part in which somebody is selecting text.
-  let fetching = false, again = false, fetched = Date.now();
+  // and a part in which somebody is selecting text. If the server takes long,
+  // it asks more rarely.
+  let fetching = false, fetched = Date.now(), took = 0, timer = 0, due = Infinity;
+  const refreshIn = (ms) => {
+    const at = Date.now() + Math.max(ms, 5 * took);
+    if (at >= due) return;
+    due = at;
+    clearTimeout(timer);
+    timer = setTimeout(refresh, at - Date.now());
+  };
   const refresh = () => {
-    if (document.hidden) return;
-    if (fetching) { again = true; return; }
+    if (fetching) return;
+    due = Infinity;
+    if (document.hidden) { refreshIn(5000); return; }
     fetching = true;
+    const begun = Date.now();
     const get = new XMLHttpRequest();
     get.open("GET", location.href);
     get.responseType = "document";
     get.timeout = 15000;
     get.onloadend = () => {
       fetching = false;
+      took = Date.now() - begun;
       const next = get.status === 200 && get.response;
       if (next && new URL(get.responseURL).pathname !== location.pathname) {
         location.reload(); // signed out
@@ -61,7 +72,8 @@
         tick();
         if (!broken) say("");
       }
-      if (again) { again = false; refresh(); }
+      refreshIn(touched ? 100 : 5000);
+      touched = false;
     };
     get.send();
   };
@@ -123,14 +135,14 @@
     tick();
   };
 
-  let soon = 0, broken = false;
+  let broken = false, touched = false;
   const refreshSoon = () => {
-    clearTimeout(soon);
-    soon = setTimeout(refresh, 100);
+    if (fetching) touched = true;
+    else refreshIn(100);
   };
   const listen = () => {
     const events = new EventSource("/ui/events?prefix=" + encodeURIComponent(log?.dataset.prefix || ""));
-    events.onopen = () => { if (broken) refresh(); broken = false; say(""); };
+    events.onopen = () => { if (broken) refreshSoon(); broken = false; say(""); };
     events.onerror = () => {
       broken = true;
       say("not connected; trying again");
@@ -154,8 +166,8 @@
 
   if (body.hasAttribute("data-live")) {
     setInterval(tick, 1000);
-    setInterval(refresh, 5000);
-    document.addEventListener("visibilitychange", refresh);
+    refreshIn(5000);
+    document.addEventListener("visibilitychange", refreshSoon);
     listen();
     tick();
   }
