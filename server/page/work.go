@@ -28,13 +28,15 @@ const (
 	maxEffects = 100
 )
 
-// A visitor may read an item, or act on it, if the visitor may do that with the
-// item's key, which begins with its queue. The counts of a queue are for those
-// who may read all of it.
-func (p *Page) mayQueue(v *visit, queue string) bool { return p.may(v, server.Read, queue+"/") }
-
-// keyOf returns the key of an item.
-func keyOf(queue string, id work.ID) string { return work.Item{Queue: queue, ID: id}.Key() }
+// mayIn reports whether the visitor may do something in a queue. The keys of
+// its items begin with its name and a slash, so rules about a queue are rules
+// about that prefix. The empty name stands for all queues together.
+func (p *Page) mayIn(v *visit, verb server.Verb, queue string) bool {
+	if queue == "" {
+		return p.may(v, verb, "")
+	}
+	return p.may(v, verb, queue+"/")
+}
 
 // itemCounts are the counts of the queues that the visitor may read.
 type itemCounts struct{ Running, Lapsed, Dead int64 }
@@ -46,7 +48,7 @@ func (p *Page) countItems(ctx context.Context, v *visit) (*itemCounts, error) {
 	}
 	var c *itemCounts
 	for _, s := range stats {
-		if p.mayQueue(v, s.Queue) {
+		if p.mayIn(v, server.Read, s.Queue) {
 			if c == nil {
 				c = &itemCounts{}
 			}
@@ -86,7 +88,7 @@ func (p *Page) queues(v *visit) error {
 	}
 	for _, s := range stats {
 		switch {
-		case !p.mayQueue(v, s.Queue):
+		case !p.mayIn(v, server.Read, s.Queue):
 		case len(d.Rows) == maxRows:
 			d.More++
 		default:
@@ -100,7 +102,7 @@ func (p *Page) queues(v *visit) error {
 			if err != nil {
 				return noAnswer
 			}
-			if p.may(v, server.Read, keyOf(e.Queue, e.Item)) {
+			if p.mayIn(v, server.Read, e.Queue) {
 				d.Given = append(d.Given, effectRow{e, d.At})
 			}
 		}
@@ -174,7 +176,7 @@ func (p *Page) items(v *visit) error {
 			break
 		}
 		last = it.ID
-		if n++; p.may(v, server.Read, it.Key()) {
+		if n++; p.mayIn(v, server.Read, it.Queue) {
 			d.Rows = append(d.Rows, itemRowOf(it, d.At))
 		}
 	}
@@ -218,7 +220,7 @@ func (p *Page) readItem(ctx context.Context, v *visit, id work.ID) (work.Item, e
 	}
 	it, err := p.o.Ledger.Get(ctx, id)
 	switch {
-	case errors.Is(err, work.ErrNotFound), err == nil && !p.may(v, server.Read, it.Key()):
+	case errors.Is(err, work.ErrNotFound), err == nil && !p.mayIn(v, server.Read, it.Queue):
 		return work.Item{}, notThere
 	case err != nil:
 		return work.Item{}, noAnswer
@@ -253,7 +255,7 @@ func (p *Page) showItem(v *visit, id work.ID, status int, d *itemData) error {
 	if d.Refusals, err = p.refusedWork(ctx, v, id); err != nil {
 		return noAnswer
 	}
-	d.Acts, d.Form.Named = p.may(v, server.Operate, it.Key()), v.id.Name != ""
+	d.Acts, d.Form.Named = p.mayIn(v, server.Operate, it.Queue), v.id.Name != ""
 	p.show(v, status, "item", "Item "+string(id), d)
 	return nil
 }
@@ -275,11 +277,7 @@ func (p *Page) refusedWork(ctx context.Context, v *visit, id work.ID) (rows []wo
 		if err != nil {
 			return nil, err
 		}
-		key := ""
-		if r.Item != "" {
-			key = keyOf(r.Queue, r.Item)
-		}
-		if p.may(v, server.Read, key) {
+		if p.mayIn(v, server.Read, r.Queue) {
 			rows = append(rows, workRefusalRow{r, now})
 		}
 		if len(rows) == maxRefusals {
@@ -329,7 +327,7 @@ func (p *Page) checkItemAct(v *visit, it work.Item, f actForm) *problem {
 	switch {
 	case f.Verb != string(work.Replay) && f.Verb != string(work.Requeue):
 		return bad("This page knows no such act.")
-	case !p.may(v, server.Operate, it.Key()):
+	case !p.mayIn(v, server.Operate, it.Queue):
 		return &problem{http.StatusForbidden, "You may not do this", "Ask the operator of this server."}
 	case f.Note == "":
 		return bad("Say why: the note stays in the item's history, or in the server's log.")
