@@ -17,7 +17,7 @@ const DefaultDeliveries = 20
 //
 // Deliver returns nil if the receiver has the effect. After any error it is
 // unknown whether the receiver has it, unless Deliver says more with
-// [Undelivered], [RetryAfter] or [Refused]. The dispatcher sends an unknown
+// [Undelivered], [UndeliveredFor] or [Refused]. The dispatcher sends an unknown
 // effect again, under the same Idempotency-Key, unless it may be sent only
 // once.
 type Deliverer interface {
@@ -34,8 +34,8 @@ func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, 
 // not have the effect. It may be sent again.
 func Undelivered(err error) error { return verdict(err, notDelivered, 0) }
 
-// RetryAfter is Undelivered, and says how long to wait before the next attempt.
-func RetryAfter(err error, d time.Duration) error { return verdict(err, notDelivered, d) }
+// UndeliveredFor is Undelivered, and the next attempt waits for at least d.
+func UndeliveredFor(err error, d time.Duration) error { return verdict(err, notDelivered, d) }
 
 // Refused wraps an error of Deliver to say that the receiver does not have the
 // effect and never will. It is not sent again.

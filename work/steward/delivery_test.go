@@ -38,7 +38,7 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		{"delivered", nil, 1, false, work.Sent, 0},
 		{"not delivered", Undelivered(boom), 1, false, work.Pending, work.BackoffLeast},
 		{"not delivered, though only once", Undelivered(boom), 1, true, work.Pending, work.BackoffLeast},
-		{"not delivered, later", RetryAfter(boom, time.Hour), 1, false, work.Pending, time.Hour},
+		{"not delivered, later", UndeliveredFor(boom, time.Hour), 1, false, work.Pending, time.Hour},
 		{"not delivered, the last time", Undelivered(boom), 3, false, work.Failed, 0},
 		{"refused", Refused(boom), 1, false, work.Failed, 0},
 		{"unknown", boom, 1, false, work.Pending, work.BackoffLeast},
