@@ -30,6 +30,11 @@ type Func func(ctx context.Context, e work.Effect) error
 // Deliver calls the function.
 func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, e) }
 
+// Undelivered, UndeliveredFor and Refused make the error that Deliver returns
+// to say what it knows. They do so without an error, too, if err is nil: the
+// effect then counts as not delivered, and its Error says that there was no
+// reason.
+
 // Undelivered wraps an error of Deliver to say that the receiver certainly does
 // not have the effect. It may be sent again.
 func Undelivered(err error) error { return verdict(err, notDelivered, 0) }
@@ -61,10 +66,12 @@ func (e *verdictError) Unwrap() error { return e.error }
 
 func verdict(err error, o outcome, d time.Duration) error {
 	if err == nil {
-		return nil
+		err = errNoReason
 	}
 	return &verdictError{err, o, min(max(d, 0), work.MaxDelay)}
 }
+
+var errNoReason = errors.New("the deliverer gave no reason")
 
 // settlement decides what becomes of an effect after a delivery. It is a pure
 // function of the effect as it was taken, the error of Deliver, and how often
