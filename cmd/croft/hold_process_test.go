@@ -90,9 +90,7 @@ func (s *station) hold(args ...string) *holder {
 func (s *station) holdUnread(args ...string) *holder {
 	s.t.Helper()
 	h := &holder{t: s.t, events: make(chan event, 1024), stderr: &bytes.Buffer{}}
-	h.cmd = exec.Command(filepath.Join(s.dir, "bin", "croft"), append([]string{"hold"}, args...)...)
-	h.cmd.Dir = s.dir
-	h.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	h.cmd = s.command(append([]string{"hold"}, args...)...)
 	h.cmd.Stderr = h.stderr
 	var err error
 	if h.in, err = h.cmd.StdinPipe(); err != nil {
@@ -332,8 +330,8 @@ func TestBrokenInputGivesAllLeasesBack(t *testing.T) {
 	}
 }
 
-// TestWhatAParentAskedForBeforeItLeftCounts: it need not wait for the answer.
-func TestWhatAParentAskedForBeforeItLeftCounts(t *testing.T) {
+// TestARequestOfAParentThatLeftCounts: it need not wait for the answer.
+func TestARequestOfAParentThatLeftCounts(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
 	h := s.hold("job", "--ttl", "1h", "--every", "24h")

@@ -97,10 +97,8 @@ func TestATerminalShowsThatTheStoreDoesNotAnswer(t *testing.T) {
 func (s *station) onTerminal(args ...string) (c *exec.Cmd, screen *os.File) {
 	s.t.Helper()
 	screen, terminal := openTerminal(s.t)
-	c = exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
-	c.Dir, c.Stderr = s.dir, terminal
-	c.Env = append(os.Environ(), "TERM=xterm", "GORACE=atexit_sleep_ms=10", "PATH="+s.path,
-		"CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c = s.command(args...)
+	c.Stderr, c.Env = terminal, append(c.Env, "TERM=xterm")
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
 	}
