@@ -91,8 +91,8 @@ func alike(s string) string {
 
 const firstMinutes = "../../docs/first-ten-minutes.md"
 
-// TestTheFirstTenMinutesBeginWithAnInstallation: the command of the page makes a
-// croft that runs.
+// TestTheFirstTenMinutesBeginWithAnInstallation: the command of the page makes
+// a croft that runs.
 func TestTheFirstTenMinutesBeginWithAnInstallation(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -13,7 +13,7 @@ import (
 // These find the parts of others that a file takes. The name of a Debian
 // package must stand in the call: other calls are not found.
 var (
-	debianCall   = regexp.MustCompile(`\b(?:Program|judge)\(\w+, "[^"]+", "([^"]+)"|\b(?:Package\(\w+, |install\()"([^"]+)"`)
+	debianCall   = regexp.MustCompile(`\bProgram\(\w+, "[^"]+", "([^"]+)"|\b(?:Package\(\w+, |install\()"([^"]+)"`)
 	debianStep   = regexp.MustCompile(`\bapt-get install ([^&|;\n]+)`)
 	imageStep    = regexp.MustCompile(`(?m)^\s*image: (\S+)`)
 	imageFrom    = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+)`)
@@ -83,9 +83,7 @@ func unlistedSupply(top string) ([]string, error) {
 }
 
 // aboutParts are files that name parts without taking them.
-var aboutParts = []string{
-	"internal/house/caught_test.go", "internal/house/listed_test.go", "internal/test/testenv/testenv_test.go",
-}
+var aboutParts = []string{"internal/house/caught_test.go", "internal/test/testenv/testenv_test.go"}
 
 // ecosystemOf returns Dependabot's name for what a file takes, apart from Go
 // modules.
@@ -101,16 +99,16 @@ func ecosystemOf(name string) string {
 	return ""
 }
 
+// partsOf lists the parts that a Go file takes, or a file of an ecosystem.
 func partsOf(text, ecosystem string) []string {
-	var parts []string
-	for _, kind := range []*regexp.Regexp{debianCall, imageStep, imageFrom, actionStep, lockedModule} {
-		for _, m := range kind.FindAllStringSubmatch(text, -1) {
-			parts = append(parts, strings.Join(m[1:], "")) // all groups but one are empty
-		}
+	kinds := []*regexp.Regexp{debianCall}
+	if ecosystem != "" {
+		kinds = []*regexp.Regexp{debianStep, imageStep, imageFrom, actionStep, lockedModule}
 	}
-	if ecosystem != "" { // in Go files these are messages
-		for _, m := range debianStep.FindAllStringSubmatch(text, -1) {
-			parts = append(parts, strings.Fields(m[1])...)
+	var parts []string
+	for _, kind := range kinds {
+		for _, m := range kind.FindAllStringSubmatch(text, -1) {
+			parts = append(parts, strings.Fields(strings.Join(m[1:], ""))...) // all groups but one are empty
 		}
 	}
 	return slices.DeleteFunc(parts, func(part string) bool { return part == "scratch" || strings.HasPrefix(part, "-") })
