@@ -73,12 +73,21 @@ func TestATerminalShowsThatTheStoreDoesNotAnswer(t *testing.T) {
 		args  []string
 		shown []string
 	}{
-		"opening": {"postgres://ann@" + silent.Addr().String() + "/db", []string{"ls", "--timeout", "1h"},
-			[]string{"waiting for the store's answer: "}},
-		"one try": {"redis://" + silent.Addr().String() + "/0", []string{"acquire", "job", "--timeout", "1h"},
-			[]string{"waiting for the store's answer: "}},
-		"a wait": {"redis://ann:hunter22@127.0.0.1:1/0", []string{"run", "job", "--wait", "1h", "--", "true"},
-			[]string{"no answer about job yet: redis: dial tcp", "waiting for job: ", "; no answer from the store for "}},
+		"opening": {
+			"postgres://ann@" + silent.Addr().String() + "/db",
+			[]string{"ls", "--timeout", "1h"},
+			[]string{"waiting for the store's answer: "},
+		},
+		"one try": {
+			"redis://" + silent.Addr().String() + "/0",
+			[]string{"acquire", "job", "--timeout", "1h"},
+			[]string{"waiting for the store's answer: "},
+		},
+		"a wait": {
+			"redis://ann:hunter22@127.0.0.1:1/0",
+			[]string{"run", "job", "--wait", "1h", "--", "true"},
+			[]string{"no answer about job yet: redis: dial tcp", "waiting for job: ", "; no answer from the store for "},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -61,16 +61,23 @@ func ExampleElector() {
 		return nil
 	}
 	elector := croftgocron.NewElector(client, "scheduler", nil)
-	go elector.Run(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- elector.Run(ctx) }()
 	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = s.Shutdown() }()
 	if _, err := s.NewJob(gocron.DurationJob(10*time.Millisecond), gocron.NewTask(elector.Task(work))); err != nil {
 		panic(err)
 	}
 	s.Start()
 	<-done
+	if err := s.Shutdown(); err != nil { // before the term ends
+		panic(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		panic(err)
+	}
 	// Output: leading under scheduler
 }
