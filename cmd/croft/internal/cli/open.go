@@ -173,12 +173,17 @@ func within[T any](ctx context.Context, name string, open func(context.Context, 
 	}
 }
 
-// Now asks for the store's time, the first question of a listing. A listing may
-// take long, but a store that does not answer is told within --timeout. The
-// time alone proves nothing, because etcd's store has it from this machine. So
-// Now reads a record first.
+// Now is QuietNow, and shows on a terminal if the store does not answer.
 func (a *App) Now(ctx context.Context, st store.Store) (time.Time, error) {
 	defer a.AskOnTerminal()()
+	return a.QuietNow(ctx, st)
+}
+
+// QuietNow asks for the store's time, the first question of a listing. A
+// listing may take long, but a store that does not answer is told within
+// --timeout. The time alone proves nothing, because etcd's store has it from
+// this machine. So QuietNow reads a record first.
+func (a *App) QuietNow(ctx context.Context, st store.Store) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
 	if _, err := st.Get(ctx, drillKeys+"none"); err != nil {
