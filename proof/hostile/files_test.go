@@ -94,11 +94,13 @@ func (s *fileScene) attack(script string, args ...string) {
 	}
 }
 
-// racing runs the attacker's script again and again until it is told to end.
+// racing runs the attacker's script again and again until it is told to end, or
+// this process ends.
 func (s *fileScene) racing(script string, args ...string) (end func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
-	racer := s.attacker(ctx, "while :; do "+script+"; done 2>/dev/null", args...)
+	here := fmt.Sprintf("test -d /proc/%d", os.Getpid())
+	racer := s.attacker(ctx, "while "+here+"; do "+script+"; done 2>/dev/null", args...)
 	s.must(racer.Start())
 	return func() {
 		cancel()
