@@ -30,12 +30,7 @@ const (
 // TestFiles attacks the directory store and the guarded file.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("this test needs root, to act as two users, and CI must run it")
-		}
-		t.Skip("NOT TESTED: needs root, to act as two users")
-	}
+	testenv.NeedRoot(t)
 	croft := built(t)
 	for name, attack := range map[string]func(*fileScene){
 		"a pipe for a record":             func(s *fileScene) { s.record(`mkfifo -m 666 "$1"`) },
