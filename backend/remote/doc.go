@@ -1,9 +1,12 @@
-// Package remote is the client of a Croft server: a lease store behind HTTP.
-// Package server is the other end, and "croft serve" runs it.
+// Package remote is the client of a Croft server: a lease store and a ledger of
+// work items behind HTTP. Package server is the other end, and "croft serve"
+// runs it.
 //
 // The URL is the server's own, such as "https://croft.example/", with the
 // options that [Options] describes. Open a store with store.Open after a blank
 // import of this package, or with [Open].
+//
+// A server whose store has no ledger says so in every call about items.
 //
 // A call of the store is one HTTP request. The law makes every request safe to
 // repeat, so net/http may send one again if an idle connection turns out to be
@@ -17,7 +20,7 @@
 //
 // # Goroutines
 //
-// Each watch has a goroutine that reads its stream. It ends with its context,
-// when the stream is silent for too long, or when the store is closed. A mutex
-// guards the token that was read last.
+// Each watch or wake-up has a goroutine that reads its stream. It ends with its
+// context, when the stream is silent for too long, or when the store is closed.
+// A mutex guards the token that was read last.
 package remote
