@@ -79,11 +79,14 @@ func (s *Server) waitClaim(
 	over, cancel := context.WithTimeout(c.Context(), wait)
 	defer cancel()
 	q.Again = false // there was nothing to get again
-	hints := s.readyHints(over, q.Queues)
+	hints, all, err := s.ledger.wake(over, work.Wanted{Queues: q.Queues})
+	if err != nil {
+		hints, all = nil, false // claiming does without
+	}
 	for begun := true; ; begun = false {
 		// Something may have become ready before the hints began.
-		if !begun || hints == nil {
-			timer := time.NewTimer(poll(hints != nil))
+		if !begun {
+			timer := time.NewTimer(poll(hints != nil && all))
 			select {
 			case _, open := <-hints:
 				if !open {
@@ -173,19 +176,6 @@ func (s *claims) leave(q work.Claim, mine *claiming) {
 		delete(s.call, key)
 	}
 	close(mine.done)
-}
-
-// readyHints returns the ledger's hints about queues, or nil if it gives none.
-func (s *Server) readyHints(ctx context.Context, queues []string) <-chan struct{} {
-	w, ok := s.ledger.Ledger.(work.Waker)
-	if !ok {
-		return nil
-	}
-	hints, err := w.Wake(ctx, work.Wanted{Queues: queues})
-	if err != nil {
-		return nil
-	}
-	return hints
 }
 
 // claim claims items in pieces, so that few long ones are in memory at a time.

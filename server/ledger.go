@@ -32,6 +32,7 @@ type ledger struct {
 	timeout time.Duration
 	queues  queues
 	claims  claims
+	hints   hints
 }
 
 func newLedger(s *Server) *ledger {

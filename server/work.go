@@ -121,6 +121,7 @@ func (s *Server) applyWork(c *call, requests []work.Request) ([]work.Answer, map
 	answers := make([]work.Answer, len(requests))
 	for n, a := range some {
 		s.ledger.queues.keep(a.Item)
+		s.ledger.hints.tell(admitted[n], a)
 		s.auditWork(c, admitted[n], a.Item.Queue, a.Err)
 		answers[index[n]] = s.concealItem(c.id, admitted[n], a)
 	}
@@ -193,8 +194,9 @@ func (s *Server) admitWork(c *call, q *work.Request) (queue string, err error) {
 	if q.Verb == work.Add {
 		return q.Queue, s.admitQueue(c.id, Add, q.Queue, string(q.Verb))
 	}
-	// An act by hand proves nothing about its item, so it asks the ledger.
-	if queue, err = s.queueOf(c, q.ID, q.Verb.ByHand()); err != nil {
+	// An owner proves with its secret that it was granted the item. Others ask
+	// the ledger.
+	if queue, err = s.queueOf(c, q.ID, !q.Verb.ByOwner()); err != nil {
 		return "", err
 	}
 	if !s.mayIn(c.id, Read, queue) {

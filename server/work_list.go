@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"maps"
 	"net/url"
@@ -217,10 +216,9 @@ func (s *Server) workWake(c *call) error {
 			return err
 		}
 	}
-	w, ok := s.ledger.Ledger.(work.Waker)
-	if !ok {
-		return errors.ErrUnsupported
+	open := func(ctx context.Context) (<-chan struct{}, error) {
+		hints, _, err := s.ledger.wake(ctx, wanted)
+		return hints, err
 	}
-	open := func(ctx context.Context) (<-chan struct{}, error) { return w.Wake(ctx, wanted) }
 	return stream(s, c, open, "ready", func(struct{}) string { return "work" })
 }

@@ -503,6 +503,41 @@ func TestAClaimWaitsForAnItem(t *testing.T) {
 	}
 }
 
+// TestAServerGivesHintsOfItsOwn: its ledger gives none, and what one client adds
+// wakes another that waits.
+func TestAServerGivesHintsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := New(mem.New(nil), &Options{Ledger: &heldBack{Ledger: mem.NewLedger(nil)}})
+		defer srv.Drain()
+		hints, _, err := srv.ledger.wake(t.Context(), work.Wanted{Effects: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan string, 1)
+		go func() {
+			_, body := serve(t.Context(), srv, "/v1/work/claim", `{"queues":["q"],`+secret(1)+`,"owner":"ann","wait":"30m"}`)
+			got <- body
+		}()
+		synctest.Wait()
+		begun, id := time.Now(), work.NewID()
+		if status, body := serve(t.Context(), srv, itemPath(id, work.Add), `{"queue":"q"}`); status != http.StatusOK {
+			t.Fatal(status, body)
+		}
+		it := claimed(t, http.StatusOK, <-got)
+		if it.ID != id || time.Since(begun) > 0 {
+			t.Errorf("after %s: %+v", time.Since(begun), it)
+		}
+		if len(hints) != 0 {
+			t.Error("an added item woke a dispatcher")
+		}
+		done := `{` + owned(it, 1) + `,"effects":[{"name":"mail"}]}`
+		if status, body := serve(t.Context(), srv, itemPath(id, work.Complete), done); status != http.StatusOK || len(hints) != 1 {
+			t.Errorf("an effect: %d %s, %d hints", status, body, len(hints))
+		}
+	})
+}
+
 // counting is a ledger that counts calls and requests.
 type counting struct {
 	work.Ledger
