@@ -9,8 +9,8 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// wake returns the hints of the ledger. If the ledger gives none, they are those
-// of the requests that go through this server, and all is false.
+// wake returns the hints of the ledger. If the ledger gives none, they are
+// those of the requests that go through this server, and all is false.
 func (l *ledger) wake(ctx context.Context, w work.Wanted) (woken <-chan struct{}, all bool, err error) {
 	if waker, ok := l.Ledger.(work.Waker); ok {
 		woken, err = waker.Wake(ctx, w)

@@ -503,8 +503,8 @@ func TestAClaimWaitsForAnItem(t *testing.T) {
 	}
 }
 
-// TestAServerGivesHintsOfItsOwn: its ledger gives none, and what one client adds
-// wakes another that waits.
+// TestAServerGivesHintsOfItsOwn: its ledger gives none, and what one client
+// adds wakes another that waits.
 func TestAServerGivesHintsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
