@@ -259,7 +259,7 @@ func (s *Server) auditWork(c *call, q work.Request, queue string, err error) {
 	}
 	key := string(q.ID)
 	if queue != "" {
-		key = work.KeyOf(queue, q.ID)
+		key = work.Item{ID: q.ID, Queue: queue}.Key()
 	}
 	s.o.Observe(Event{
 		Kind: Acted, Identity: c.id.Name, Remote: c.RemoteAddr, Act: tenure.Verb(q.Verb), Key: key,

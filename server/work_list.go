@@ -151,7 +151,7 @@ func (s *Server) workRefusals(c *call) error {
 func (s *Server) workStats(c *call) error {
 	p := c.params("queue")
 	queue := p.values.Get("queue")
-	if err := p.check(work.CheckSelected(queue)); err != nil {
+	if err := p.check(work.Query{Queue: queue}.Check()); err != nil {
 		return err
 	}
 	all := 0
@@ -204,7 +204,7 @@ func (s *Server) workWake(c *call) error {
 		return err
 	}
 	for _, queue := range wanted.Queues {
-		if err := work.CheckQueue(queue); err != nil {
+		if err := (work.Query{Queue: queue}).Check(); err != nil {
 			return err
 		}
 		if !s.mayIn(c.id, Read, queue) {

@@ -358,7 +358,7 @@ func TestTheOwnerOfAnItemIsTheIdentity(t *testing.T) {
 			t.Errorf("%s: the record has actor %q and owner %q, %v; want opal and %q", verb, it.Record.Actor, it.Record.Owner, err, want)
 		}
 		if e := <-acted; e.Identity != "opal" || e.Actor != "opal" || string(e.Act) != string(verb) ||
-			e.Key != work.KeyOf("q", id) || e.Note != "why" || e.Remote == "" || e.Err != nil {
+			e.Key != "q/"+string(id) || e.Note != "why" || e.Remote == "" || e.Err != nil {
 			t.Errorf("%s is audited as %+v", verb, e)
 		}
 	}

@@ -241,7 +241,7 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 func (l *Ledger) Stats(ctx context.Context, queue string) (all []work.Stats, err error) {
 	v := url.Values{}
 	set(v, "queue", queue)
-	for s, err := range listing(ctx, l, "/v1/work/stats", v, work.CheckSelected(queue), wire.ReadStatsLine) {
+	for s, err := range listing(ctx, l, "/v1/work/stats", v, work.Query{Queue: queue}.Check(), wire.ReadStatsLine) {
 		if err != nil {
 			return nil, err
 		}
