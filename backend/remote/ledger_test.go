@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/test/faultnet"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/internal/wire"
@@ -162,6 +164,54 @@ func TestTheAnswerToAnotherWorkerIsNoGrant(t *testing.T) {
 	}
 	if a := l.Apply(t.Context(), []work.Request{beat})[0]; a.Err != nil {
 		t.Errorf("ann's heartbeat is answered %v", a.Err)
+	}
+}
+
+// TestAClaimIsNotSentAgainBehindItsCallersBack: the connection, which was used
+// before, breaks after the server has carried out the call. A second copy of a
+// claim or a taking would take something else, and its answer would hide the
+// first.
+func TestAClaimIsNotSentAgainBehindItsCallersBack(t *testing.T) {
+	t.Parallel()
+	base := mem.NewLedger(nil)
+	var calls atomic.Int32
+	srv := server.New(mem.New(nil), &server.Options{Ledger: base})
+	t.Cleanup(srv.Drain)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			srv.ServeHTTP(w, r)
+			return
+		}
+		calls.Add(1)
+		srv.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(front.Close)
+	l := ledgerAt(t, front.URL, nil)
+	add := work.Request{Verb: work.Add, ID: work.NewID(), Queue: "q"}
+	if a := base.Apply(t.Context(), []work.Request{add})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	stamp := fence.Stamp{Key: "work/dispatch", Token: 7, Grant: tenure.NewSecret().Grant()}
+	for what, call := range map[string]func() error{
+		"a claim": func() error {
+			_, err := l.Claim(t.Context(), work.Claim{
+				Queues: []string{"q"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Hour,
+			})
+			return err
+		},
+		"a taking": func() error {
+			_, err := l.Take(t.Context(), work.Taking{Stamp: stamp, Limit: 1, Hold: time.Hour})
+			return err
+		},
+	} {
+		if _, err := l.Now(t.Context()); err != nil { // now there is an idle connection
+			t.Fatal(err)
+		}
+		calls.Store(0)
+		if err := call(); !errors.Is(err, work.ErrUnknown) || store.IsFault(err) || calls.Load() != 1 {
+			t.Errorf("%s was sent %d times, and is answered %v; want once, and unknown", what, calls.Load(), err)
+		}
 	}
 }
 

@@ -29,8 +29,8 @@ func (s *station) serve(name string, args ...string) (*exec.Cmd, string) {
 	return s.listening(name, append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, args...)...)
 }
 
-// pair is two servers on one store, and a balancer before them. It connects to a
-// server that answers.
+// pair is two servers on one store, and a balancer before them. It connects to
+// a server that answers.
 type pair struct {
 	*station
 	args     []string
@@ -132,8 +132,7 @@ func TestALeaseOutlivesTheServersThatAreKilled(t *testing.T) {
 
 // TestItemsOutliveTheServersThatAreKilled: workers go on through two servers on
 // one PostgreSQL, one after the other of which is killed. No item is worked on
-// by two at a time, every item is done by one of its attempts, and its effect is
-// there once.
+// by two at a time. Every item is done, and its effect is there once.
 func TestItemsOutliveTheServersThatAreKilled(t *testing.T) {
 	t.Parallel()
 	s := newStation(t)
