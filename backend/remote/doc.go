@@ -9,11 +9,11 @@
 // A server whose store has no ledger says so in every call about items.
 //
 // A call of the store is one HTTP request. The law makes nearly every request
-// safe to repeat, so net/http may send one again if an idle connection turns out
-// to be closed. Claims and takings are not sent again: a second copy would take
-// other items. If the reply is lost, the outcome is unknown, and the client asks
-// again with the same secret: the same server, or another one on the same
-// store.
+// safe to repeat, so net/http may send one again if an idle connection turns
+// out to be closed. Claims and takings are not sent again: a second copy would
+// take other items. If the reply is lost, the outcome is unknown, and the
+// client asks again with the same secret: the same server, or another one on
+// the same store.
 //
 // The client follows no redirects, and sends its token to the host of the URL
 // alone. It speaks HTTP/1.1: a call that hangs then holds up no other, because
