@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -64,10 +65,39 @@ func (s *Server) list(c *call) error {
 	if err != nil {
 		return err
 	}
+	open := func(ctx context.Context) iter.Seq2[tenure.Record, error] {
+		return func(yield func(tenure.Record, error) bool) {
+			for rec, err := range s.st.List(ctx, prefix) {
+				if !yield(rec, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+	return lines(s, c, 0, wire.LastLine, open, func(rec tenure.Record) []byte {
+		if !s.may(c.id, Read, rec.Key) {
+			return nil
+		}
+		rec.History = nil
+		return wire.Record(rec)
+	})
+}
+
+// lines sends a listing: a line for each value that show returns one for, and
+// no more than most of them, unless that is 0. last makes the line of an error.
+func lines[T any](
+	s *Server, c *call, most int, last func(wire.Problem) []byte,
+	open func(context.Context) iter.Seq2[T, error], show func(T) []byte,
+) error {
 	if !c.ProtoAtLeast(1, 1) {
 		return refuse(wire.NewProblem(wire.Invalid, "a listing needs HTTP/1.1: before it, the client cannot see "+
 			"that a connection broke; set the proxy in front of the server to HTTP/1.1"))
 	}
+	give, ok := s.listShares.take(c.id.Name, 1)
+	if !ok {
+		return busy("listings of one client")
+	}
+	defer give()
 	if !s.lists.enter() {
 		return busy("listings")
 	}
@@ -77,22 +107,25 @@ func (s *Server) list(c *call) error {
 	c.w.Header().Set("Content-Type", wire.Lines)
 	out := bufio.NewWriterSize(deadlined{c}, 32<<10)
 	n := 0
-	for rec, err := range s.st.List(ctx, prefix) {
-		if err != nil {
-			if c.w.status == 0 && n == 0 {
-				return err
-			}
-			c.told.Err = err
-			_, _ = out.Write(wire.LastLine(wire.ProblemOf(err)))
-			break
+	for v, err := range open(ctx) {
+		var line []byte
+		switch {
+		case err != nil && c.w.status == 0 && n == 0:
+			return err
+		case err != nil:
+			c.told.Err, line = err, last(wire.ProblemOf(err))
+		default:
+			line = show(v)
 		}
-		if !s.may(c.id, Read, rec.Key) {
+		if line == nil {
 			continue
 		}
 		n++
-		rec.History = nil
-		if _, err := out.Write(append(wire.Record(rec), '\n')); err != nil {
+		if _, err := out.Write(append(line, '\n')); err != nil {
 			panic(http.ErrAbortHandler) // the client must not take this for the end
+		}
+		if n == most {
+			break
 		}
 	}
 	if err := out.Flush(); err != nil {

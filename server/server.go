@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -57,6 +58,8 @@ const (
 	// shortBody is long.
 	maxLong   = 64
 	shortBody = 32 << 10
+	// maxHuge is how many bodies above [wire.MaxBody] are in memory at a time.
+	maxHuge = 4
 	// examineWithin bounds an examination of the store.
 	examineWithin = 25 * time.Second
 )
@@ -66,14 +69,15 @@ const (
 type Server struct {
 	st      store.Store
 	o       Options
-	batcher *batcher
+	batcher *batcher[tenure.Request, store.Answer]
+	ledger  *ledger // nil if there is none
 	mux     http.Handler
 	ready   readiness
 	waiters waiters
 	feed    *feed
 
-	calls, streams, lists, sweeps, long   slots
-	callShares, streamShares, batchShares shares
+	calls, streams, lists, sweeps, long, huge                     slots
+	callShares, streamShares, batchShares, listShares, hugeShares shares
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -105,10 +109,16 @@ func New(st store.Store, o *Options) *Server {
 		s.o.Hosts[i] = hostName(name)
 	}
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
-	s.sweeps, s.long = newSlots(1), newSlots(maxLong)
+	s.sweeps, s.long, s.huge = newSlots(1), newSlots(maxLong), newSlots(maxHuge)
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
-	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
+	s.batcher = &batcher[tenure.Request, store.Answer]{
+		send: st.Apply, weigh: func(requests []tenure.Request) int { return len(requests) },
+		err: func(a *store.Answer) *error { return &a.Err }, timeout: s.o.CallTimeout, called: s.called,
+	}
+	if s.o.Ledger != nil {
+		s.ledger = newLedger(s)
+	}
 	s.feed = &feed{st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Failed, Err: err}) }}
 	s.mux = s.routes()
 	return s
@@ -156,6 +166,7 @@ func (s *Server) routes() http.Handler {
 	for _, r := range s.api() {
 		mux.Handle(r.pattern, s.handler(r.do))
 	}
+	s.workRoutes(func(pattern string, do func(*call) error) { mux.Handle(pattern, s.handler(do)) })
 	mux.Handle("/", s.handler(func(*call) error {
 		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
 			"write the slashes of a key as %%2F")

@@ -33,6 +33,7 @@ import (
 	"github.com/croft-dev/croft/server/access"
 	"github.com/croft-dev/croft/server/page"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
 )
 
 // app has the commands as methods.
@@ -74,8 +75,12 @@ The server adds no rules of its own to leases, and keeps nothing. Any number of
 servers may serve one store, and a server that is restarted costs no lease.
 Requests of all clients go to the store in few calls.
 
-Without --store, CROFT_STORE or a configured store, the leases are in a SQLite
-file beside the default store, for this machine and all that reach the server.
+With a SQLite file or PostgreSQL it also serves the work items there, for every
+"croft work" with the server as its --store. Other stores keep no work items.
+
+Without --store, CROFT_STORE or a configured store, leases and work items are in
+one SQLite file beside the default store, for this machine and all that reach the
+server.
 
 --policy names the file that says who may what: tokens, client certificates, and
 rules. Without it everybody who reaches the server may do everything. So on
@@ -157,9 +162,8 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		return err
 	}
 	defer st.Close()
-	if o.Ledger, err = a.LedgerOf(ctx, name); err != nil { // leases do without it
-		a.failure(a.Redact(fmt.Sprintf("the page shows no work items: %v", err)))
-		o.Ledger = nil
+	if o.Ledger, err = a.openLedger(ctx, name); err != nil {
+		return err
 	}
 	if o.Ledger != nil {
 		defer o.Ledger.Close()
@@ -175,7 +179,7 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		counts.observe(e)
 		told(e)
 	}
-	a.listens(listener.Addr(), secure != nil, o.Access != nil, name)
+	a.listens(listener.Addr(), secure != nil, o, name)
 	srv := server.New(st, o)
 	shown := page.New(srv, st, &page.Options{
 		Access: o.Access, Ledger: o.Ledger, Store: store.Redact(name), Observe: o.Observe,
@@ -300,4 +304,14 @@ func (a *app) openStore(ctx context.Context) (st store.Store, name string, err e
 	defer cancel()
 	st, err = cli.OpenWithin(ctx, name)
 	return st, name, err
+}
+
+// openLedger opens the ledger in the store's place. It is nil if such a store
+// keeps none.
+func (a *app) openLedger(ctx context.Context, name string) (work.Ledger, error) {
+	scheme, _, found := strings.Cut(name, "://")
+	if !found || !slices.Contains(work.Schemes(), scheme) {
+		return nil, nil
+	}
+	return a.OpenLedger(ctx, name)
 }
