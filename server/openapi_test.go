@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // document is openapi.json, as far as the tests need it.
@@ -180,24 +182,46 @@ func TestTheDocumentHasTheCallsOfTheAPI(t *testing.T) {
 func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
-	r := newRig(t, nil)
-	every := map[string]any{}
-	full := wire.Request(tenure.Request{
-		Verb: tenure.Acquire, Key: "a/b", Secret: tenure.NewSecret(), Owner: "o", Instance: "i", TTL: time.Hour, Above: 1,
-		Every: time.Hour, HoldFor: time.Hour, Guards: []string{"g"}, Resume: true, Progress: "p", Checkpoint: "c",
-		Failed: true, Actor: "a", Note: "n",
-	})
-	if err := json.Unmarshal(full, &every); err != nil {
-		t.Fatal(err)
+	r := newRig(t, &Options{Ledger: mem.NewLedger(nil)})
+	every := map[string]bool{"wait": true, "requests": true, "stamp": true}
+	stamp := fence.Stamp{Key: "a/b", Token: 1, Grant: tenure.NewSecret().Grant()}
+	settlements, _ := wire.SettleBatches([]work.Settlement{{
+		Effect: work.EffectID{Item: work.NewID(), Name: "n"}, Attempt: 1, State: work.Pending, Delay: time.Hour, Error: "e",
+		Stamp: stamp, Actor: "a", Note: "n",
+	}})
+	for name, full := range map[string][]byte{
+		"Request": wire.Request(tenure.Request{
+			Verb: tenure.Acquire, Key: "a/b", Secret: tenure.NewSecret(), Owner: "o", Instance: "i", TTL: time.Hour, Above: 1,
+			Every: time.Hour, HoldFor: time.Hour, Guards: []string{"g"}, Resume: true, Progress: "p", Checkpoint: "c",
+			Failed: true, Actor: "a", Note: "n",
+		}),
+		"WorkRequest": wire.WorkRequest(work.Request{
+			Verb: work.Add, ID: work.NewID(), Token: 1, Secret: tenure.NewSecret(), Queue: "q", Unique: "u", Payload: []byte("p"),
+			Priority: 1, Limit: 1, NotBefore: time.Now(), Guards: []string{"g"}, Delay: time.Hour, TTL: time.Hour, Progress: "p",
+			State: []byte("s"), Result: []byte("r"), Effects: []work.Emission{{Name: "n", To: "t", Body: []byte("b"), AtMostOnce: true}},
+			Error: "e", Final: true, Owner: "o", Instance: "i", Actor: "a", Note: "n", Again: true,
+		}),
+		"Claim": wire.Claim(work.Claim{
+			Queues: []string{"q"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "o", Instance: "i", TTL: time.Hour, Again: true,
+		}),
+		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Limit: 1, Hold: time.Hour}),
+		"Settlements": settlements[0],
+		"Prune":       wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
+	} {
+		d.checkText(t, "a full "+name, d.Components.Schemas[name], string(full))
 	}
-	d.checkText(t, "a full request", d.Components.Schemas["Request"], string(full))
-	every["wait"], every["requests"], every["stamp"] = "1s", []any{}, "croft1:x"
-	takes := func(path, name string, value any) bool {
-		body, _ := json.Marshal(map[string]any{name: value})
-		if name != "requests" && strings.HasSuffix(path, "/apply") {
-			body = []byte(`{"requests":[` + string(body) + `]}`)
+	for _, s := range d.Components.Schemas {
+		for name := range s.Properties {
+			every[name] = true
 		}
-		_, answer := r.post(strings.Replace(path, "{key}", "a%2Fb", 1), string(body))
+	}
+	takes := func(path, list, name string) bool {
+		body := fmt.Sprintf(`{%q:1}`, name)
+		if list != "" && name != list {
+			body = fmt.Sprintf(`{%q:[%s]}`, list, body)
+		}
+		path = strings.NewReplacer("{key}", "a%2Fb", "{id}", string(work.NewID()), "{verb}", "add").Replace(path)
+		_, answer := r.post(path, body)
 		return !strings.Contains(answer, "no such member")
 	}
 	for path, methods := range d.Paths {
@@ -209,18 +233,15 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		if s.AdditionalProperties == nil || *s.AdditionalProperties {
 			t.Errorf("%s: the document allows further members", path)
 		}
-		members := maps.Clone(s.Properties)
-		if requests := members["requests"]; requests != nil {
-			maps.Copy(members, d.whole(requests.Items).Properties)
+		members, list := maps.Clone(s.Properties), ""
+		if items := members["requests"]; items != nil {
+			list = "requests"
+			maps.Copy(members, d.whole(items.Items).Properties)
 		}
-		for name, value := range every {
-			if described := members[name] != nil; described != takes(path, name, value) {
+		for name := range every {
+			if described := members[name] != nil; described != takes(path, list, name) {
 				t.Errorf("%s: the document has the member %s: %t; the server does not agree", path, name, described)
 			}
-			delete(members, name)
-		}
-		for name := range members {
-			t.Errorf("%s: the test has no value for %s", path, name)
 		}
 	}
 }
@@ -229,7 +250,7 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
-	r := rigOver(t, mem.New(nil), func(st store.Store) store.Store { return examined{st.(*mem.Store)} }, nil)
+	r := rigOver(t, mem.New(nil), func(st store.Store) store.Store { return examined{st.(*mem.Store)} }, &Options{Ledger: mem.NewLedger(nil)})
 	r.srv.feed.every = 5 * time.Millisecond
 	answered := map[string]bool{}
 	schemaOf := func(method, path, kind string) *schema {
@@ -274,7 +295,57 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	lease("takeover", secret(2)+byHand)
 	lease("reserve", secret(3)+byHand)
 	lease("revoke", secret(4)+`,"actor":"opal","note":"why"`)
-	for _, line := range []func(){watched, acted, told} {
+	woken := stream("/v1/work/wake", "?queue=q")
+	ids := []work.ID{work.NewID(), work.NewID()}
+	call := func(verb string, n int, more string) {
+		t.Helper()
+		path := "/v1/work/items/{id}/{verb}"
+		resp, err := r.front.Client().Do(r.request(http.MethodPost, "/v1/work/items/"+string(ids[n])+"/"+verb, "{"+more+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %s", verb, resp.Status, text)
+		}
+		d.checkText(t, verb, schemaOf(http.MethodPost, path, wire.JSON), string(text))
+	}
+	call("add", 0, `"queue":"q","payload":"aGk=","unique":"u","guards":["file:///x"]`)
+	call("add", 1, `"queue":"q","limit":3`)
+	do(http.MethodPost, "/v1/work/claim", "", `{"queues":["q"],"limit":2,`+secret(20)+`,"owner":"ann","instance":"i"}`)
+	ledger := r.srv.o.Ledger
+	token := func(n int) string {
+		it, err := ledger.Get(t.Context(), ids[n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`"token":%d,`, it.Record.Token)
+	}
+	call("heartbeat", 0, token(0)+secret(20))
+	call("report", 0, token(0)+secret(20)+`,"progress":"half"`)
+	call("checkpoint", 0, token(0)+secret(20)+`,"state":"aGk="`)
+	call("complete", 0, token(0)+secret(20)+`,"result":"aGk=","effects":[{"name":"mail","to":"m","body":"aGk=","at_most_once":true}]`)
+	call("takeover", 1, secret(21)+`,"actor":"opal","note":"why"`)
+	do(http.MethodPost, "/v1/work/apply", "", `{"requests":[{"verb":"heartbeat","id":"`+string(ids[1])+`","token":1,`+secret(20)+`},`+
+		`{"verb":"cancel","id":"`+string(ids[1])+`",`+secret(22)+`,"actor":"opal","note":"why"},`+
+		`{"verb":"replay","id":"`+string(work.NewID())+`",`+secret(23)+`,"actor":"opal","note":"why"}]}`)
+	stamp := fence.Stamp{Key: "work/dispatcher", Token: 1, Grant: tenure.NewSecret().Grant()}
+	do(http.MethodPost, "/v1/work/take", "", `{"stamp":"`+stamp.String()+`","limit":5,"hold":"1m"}`)
+	effectID := work.EffectID{Item: ids[0], Name: "mail"}.String()
+	do(http.MethodPost, "/v1/work/settle", "", `{"requests":[{"effect":"`+effectID+`","attempt":1,"state":"failed","error":"no","stamp":"`+stamp.String()+`"},`+
+		`{"effect":"`+effectID+`","attempt":9,"state":"sent","actor":"opal","note":"why"}]}`)
+	for _, list := range []string{"items", "effects", "refusals", "stats"} {
+		do(http.MethodGet, "/v1/work/"+list, "", "")
+	}
+	resp, text := r.get("/v1/work/items/" + string(ids[0]))
+	if resp != http.StatusOK {
+		t.Errorf("the item: %d", resp)
+	}
+	d.checkText(t, "the item", schemaOf(http.MethodGet, "/v1/work/items/{id}", wire.JSON), text)
+	do(http.MethodGet, "/v1/work/now", "", "")
+	do(http.MethodPost, "/v1/work/prune", "", `{"limit":10}`)
+	for _, line := range []func(){watched, acted, told, woken} {
 		line()
 	}
 	do(http.MethodPost, "/v1/apply", "", `{"requests":[{`+secret(5)+`,"verb":"acquire","key":"a/b","owner":"ann","ttl":"1h"},`+

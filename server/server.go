@@ -155,7 +155,7 @@ func (s *Server) api() []route {
 			"POST /v1/leases/{key}/" + string(verb), func(c *call) error { return s.lease(c, verb) },
 		})
 	}
-	return all
+	return append(all, s.workAPI()...)
 }
 
 func (s *Server) routes() http.Handler {
@@ -166,7 +166,6 @@ func (s *Server) routes() http.Handler {
 	for _, r := range s.api() {
 		mux.Handle(r.pattern, s.handler(r.do))
 	}
-	s.workRoutes(func(pattern string, do func(*call) error) { mux.Handle(pattern, s.handler(do)) })
 	mux.Handle("/", s.handler(func(*call) error {
 		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
 			"write the slashes of a key as %%2F")

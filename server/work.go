@@ -12,9 +12,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// workRoutes adds the calls about work items. Without a ledger the answer to
-// each is that there is none.
-func (s *Server) workRoutes(handle func(pattern string, h func(*call) error)) {
+// workAPI lists the calls about work items. Without a ledger the answer to each
+// is that there is none.
+func (s *Server) workAPI() (all []route) {
 	for pattern, h := range map[string]func(*call) error{
 		"POST /v1/work/apply":             s.workApply,
 		"POST /v1/work/items/{id}/{verb}": s.workItem,
@@ -30,14 +30,15 @@ func (s *Server) workRoutes(handle func(pattern string, h func(*call) error)) {
 		"GET /v1/work/now":                s.workNow,
 		"GET /v1/work/wake":               s.workWake,
 	} {
-		handle(pattern, func(c *call) error {
+		all = append(all, route{pattern, func(c *call) error {
 			if s.ledger == nil {
 				return refuse(wire.NewProblem(wire.Unsupported, "this server keeps no work items: "+
 					"the store behind it has no ledger; serve a SQLite file or PostgreSQL"))
 			}
 			return h(c)
-		})
+		}})
 	}
+	return all
 }
 
 // workApply answers POST /v1/work/apply: a batch of requests about items, with
