@@ -54,6 +54,8 @@ const (
 	// answer.
 	receiveWithin = 10 * time.Second
 	sendWithin    = 10 * time.Second
+	// maxParts is how many times as long the client of a long answer has.
+	maxParts = 6
 	// maxLong is how many long bodies are in memory at a time. Longer than
 	// shortBody is long.
 	maxLong   = 64
