@@ -77,8 +77,8 @@ type Server struct {
 	ready   readiness
 	waiters waiters
 
-	calls, streams, lists, sweeps, long, huge                     slots
-	callShares, streamShares, batchShares, listShares, hugeShares shares
+	calls, streams, lists, sweeps, long, huge                                 slots
+	callShares, streamShares, batchShares, listShares, longShares, hugeShares shares
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -248,11 +248,16 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 	c.slot = sync.OnceFunc(func() { give(); leave() })
 	defer func() { c.slot() }()
 	if c.ContentLength < 0 || c.ContentLength > shortBody {
+		give, ok := s.longShares.take(c.id.Name, 1)
+		if !ok {
+			return busy("long bodies of one client")
+		}
 		if !s.long.enter() {
+			give()
 			return busy("long bodies")
 		}
 		before := c.slot
-		c.slot = sync.OnceFunc(func() { s.long.leave(); before() })
+		c.slot = sync.OnceFunc(func() { s.long.leave(); give(); before() })
 	}
 	return do(c)
 }

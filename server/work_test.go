@@ -668,6 +668,46 @@ func TestOneClientLeavesTheLedgerToOthers(t *testing.T) {
 	})
 }
 
+// TestOneClientLeavesRoomForLongBodiesOfOthers, and for long listings.
+func TestOneClientLeavesRoomForLongBodiesOfOthers(t *testing.T) {
+	t.Parallel()
+	r, _ := workRig(t, &Options{Access: grants{"ann add q", "bob add q"}})
+	add := func(name string, size int) (int, string) {
+		body := `{"queue":"q","payload":"` + strings.Repeat("AAAA", size/4) + `"}`
+		return r.do(as(name, r.request(http.MethodPost, itemPath(work.NewID(), work.Add), body)))
+	}
+	for what, c := range map[string]struct {
+		shares *shares
+		call   func(name string) (int, string)
+	}{
+		"a long body":      {&r.srv.longShares, func(name string) (int, string) { return add(name, shortBody) }},
+		"a very long body": {&r.srv.hugeShares, func(name string) (int, string) { return add(name, wire.MaxBody) }},
+		"a listing": {&r.srv.listShares, func(name string) (int, string) {
+			return r.do(as(name, r.request(http.MethodGet, "/v1/work/items", "")))
+		}},
+	} {
+		give, ok := c.shares.take("ann", c.shares.most)
+		if !ok {
+			t.Fatalf("%s: ann has no share", what)
+		}
+		status, body := c.call("ann")
+		refused(t, what, status, body, http.StatusServiceUnavailable, wire.Busy)
+		if status, body := c.call("bob"); status != http.StatusOK {
+			t.Errorf("%s of bob's: %d %.200s", what, status, body)
+		}
+		give()
+		if status, body := c.call("ann"); status != http.StatusOK {
+			t.Errorf("%s, later: %d %.200s", what, status, body)
+		}
+	}
+	testenv.Eventually(t, "all slots are free", func() error {
+		if n := len(r.srv.long) + len(r.srv.huge) + len(r.srv.lists) + len(r.srv.calls); n != 0 {
+			return fmt.Errorf("%d are taken", n)
+		}
+		return nil
+	})
+}
+
 // down is a ledger that does not answer.
 type down struct{ work.Ledger }
 
