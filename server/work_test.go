@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -705,6 +706,46 @@ func TestOneClientLeavesRoomForLongBodiesOfOthers(t *testing.T) {
 			return fmt.Errorf("%d are taken", n)
 		}
 		return nil
+	})
+}
+
+// slowGet is a ledger that takes a second to find an item.
+type slowGet struct {
+	work.Ledger
+	asked atomic.Int32
+}
+
+func (l *slowGet) Get(ctx context.Context, id work.ID) (work.Item, error) {
+	l.asked.Add(1)
+	time.Sleep(time.Second)
+	return l.Ledger.Get(ctx, id)
+}
+
+// TestOneBatchIsNotLookedUpForLong: a batch names many items that the server
+// has to look up. It looks as long as a call may take, and remembers what it
+// has found for the next batch.
+func TestOneBatchIsNotLookedUpForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := mem.NewLedger(nil)
+		l := &slowGet{Ledger: base}
+		srv := New(mem.New(nil), &Options{Ledger: l, Access: grants{"ann work q"}})
+		defer srv.Drain()
+		var requests []string
+		for range 20 {
+			requests = append(requests, `{"verb":"heartbeat","id":"`+string(added(t, base, "q"))+`","token":1,`+secret(1)+`}`)
+		}
+		for round, want := range []int{14, 8, 2} {
+			begun := time.Now()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/work/apply",
+				strings.NewReader(`{"requests":[`+strings.Join(requests, ",")+`]}`))
+			r.Header.Set("Content-Type", wire.JSON)
+			w := httptest.NewRecorder()
+			srv.ServeHTTP(w, as("ann", r))
+			if n := strings.Count(w.Body.String(), `"code":"busy"`); n != want || time.Since(begun) > 7*time.Second {
+				t.Errorf("round %d: %d requests were left out after %s, want %d: %s", round, n, time.Since(begun), want, w.Body)
+			}
+		}
 	})
 }
 
