@@ -106,7 +106,8 @@ func (c *call) send(status int, kind string, body []byte) {
 
 // deliver sends a whole answer. Its error says that the client has not got it.
 func (c *call) deliver(status int, kind string, body []byte) error {
-	_ = c.out.SetWriteDeadline(time.Now().Add(sendWithin))
+	parts := min(1+len(body)>>20, maxParts)
+	_ = c.out.SetWriteDeadline(time.Now().Add(time.Duration(parts) * sendWithin))
 	h := c.w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))

@@ -293,6 +293,9 @@ func (s *Server) giveBack(c *call, q work.Claim, items []wire.Claimed) {
 	ctx := context.WithoutCancel(c.Context())
 	for range 3 {
 		answers, err := s.ledger.batcher.apply(ctx, requests)
+		for i, a := range answers {
+			s.ledger.hints.tell(requests[i], a)
+		}
 		if err == nil && unanswered(len(answers), func(i int) error { return answers[i].Err }) == nil {
 			return
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // read returns the record of the key in the path.
@@ -245,7 +246,7 @@ func (s *Server) verify(c *call) error {
 	if !s.may(c.id, Read, stamp.Key) {
 		return refuse(unseen())
 	}
-	verdict, err := s.judge(c.Context(), stamp)
+	verdict, err := s.judge(c, stamp)
 	if err != nil {
 		return err
 	}
@@ -253,11 +254,9 @@ func (s *Server) verify(c *call) error {
 	return nil
 }
 
-func (s *Server) judge(ctx context.Context, stamp fence.Stamp) (wire.Verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.o.CallTimeout)
-	defer cancel()
+func (s *Server) judge(c *call, stamp fence.Stamp) (wire.Verdict, error) {
 	v := wire.Verdict{Key: stamp.Key, Token: stamp.Token}
-	err := current.Ask(ctx, s.st, stamp)
+	err := s.checkCurrent(c, stamp)
 	var notOwned *tenure.NotOwnedError
 	switch {
 	case err == nil:
@@ -269,4 +268,28 @@ func (s *Server) judge(ctx context.Context, stamp fence.Stamp) (wire.Verdict, er
 		return v, err
 	}
 	return v, nil
+}
+
+// checkCurrent returns nil if the owner of a stamp is the current one. The
+// stamps of items have the form QUEUE/ID. A lease can have such a key, too.
+func (s *Server) checkCurrent(c *call, stamp fence.Stamp) error {
+	ctx, cancel := context.WithTimeout(c.Context(), s.o.CallTimeout)
+	defer cancel()
+	if _, _, err := work.ItemOf(tenure.Deed{Key: stamp.Key}); err != nil || s.ledger == nil {
+		return current.Ask(ctx, s.st, stamp)
+	}
+	leave, err := s.ledger.enter(c)
+	if err != nil {
+		return err
+	}
+	err = current.Ask(ctx, work.Owners{Ledger: s.ledger}, stamp)
+	leave()
+	var refused *tenure.NotOwnedError
+	switch {
+	case errors.As(err, &refused) && refused.Record.IsZero(): // there is no such item
+		return current.Ask(ctx, s.st, stamp)
+	case errors.Is(err, store.ErrUnknown) && current.Ask(ctx, s.st, stamp) == nil:
+		return nil
+	}
+	return err
 }

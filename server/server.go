@@ -54,6 +54,8 @@ const (
 	// answer.
 	receiveWithin = 10 * time.Second
 	sendWithin    = 10 * time.Second
+	// maxParts is how many times as long the client of a long answer has.
+	maxParts = 6
 	// maxLong is how many long bodies are in memory at a time. Longer than
 	// shortBody is long.
 	maxLong   = 64
@@ -76,8 +78,8 @@ type Server struct {
 	waiters waiters
 	feed    *feed
 
-	calls, streams, lists, sweeps, long, huge                     slots
-	callShares, streamShares, batchShares, listShares, hugeShares shares
+	calls, streams, lists, sweeps, long, huge                                 slots
+	callShares, streamShares, batchShares, listShares, longShares, hugeShares shares
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -266,11 +268,16 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 	c.slot = sync.OnceFunc(func() { give(); leave() })
 	defer func() { c.slot() }()
 	if c.ContentLength < 0 || c.ContentLength > shortBody {
+		give, ok := s.longShares.take(c.id.Name, 1)
+		if !ok {
+			return busy("long bodies of one client")
+		}
 		if !s.long.enter() {
+			give()
 			return busy("long bodies")
 		}
 		before := c.slot
-		c.slot = sync.OnceFunc(func() { s.long.leave(); before() })
+		c.slot = sync.OnceFunc(func() { s.long.leave(); give(); before() })
 	}
 	return do(c)
 }

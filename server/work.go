@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
@@ -104,9 +105,10 @@ func (s *Server) applyWork(c *call, requests []work.Request) ([]work.Answer, map
 	refused := map[int]wire.Problem{}
 	admitted := make([]work.Request, 0, len(requests))
 	var index []int // of the admitted requests
+	late := s.lookUntil()
 	for i := range requests {
 		q := &requests[i]
-		queue, err := s.admitWork(c, q)
+		queue, err := s.admitWork(c, q, late)
 		if err != nil {
 			refused[i] = problemOf(err)
 			s.auditWork(c, *q, queue, err)
@@ -180,7 +182,7 @@ func (s *Server) admitQueue(id Identity, verb Verb, queue string, what string) e
 
 // admitWork decides whether a request may go to the ledger, and writes the
 // identity's name into it. It returns the item's queue as far as it looked.
-func (s *Server) admitWork(c *call, q *work.Request) (queue string, err error) {
+func (s *Server) admitWork(c *call, q *work.Request, late time.Time) (queue string, err error) {
 	if s.o.Access != nil && c.id.Name != "" {
 		if q.Verb.ByHand() {
 			q.Actor = c.id.Name
@@ -197,7 +199,7 @@ func (s *Server) admitWork(c *call, q *work.Request) (queue string, err error) {
 	}
 	// An owner proves with its secret that it was granted the item. Others ask
 	// the ledger.
-	if queue, err = s.queueOf(c, q.ID, !q.Verb.ByOwner()); err != nil {
+	if queue, err = s.queueOf(c, q.ID, !q.Verb.ByOwner(), late); err != nil {
 		return "", err
 	}
 	if !s.mayIn(c.id, Read, queue) {
@@ -210,11 +212,17 @@ func (s *Server) admitWork(c *call, q *work.Request) (queue string, err error) {
 // an item that the identity may not see. The two answers do not differ.
 func notThere(id work.ID) error { return &work.NotFoundError{What: "item " + string(id)} }
 
+// lookUntil is until when the items of a batch that begins now are looked up.
+func (s *Server) lookUntil() time.Time { return time.Now().Add(s.o.CallTimeout) }
+
 // queueOf returns the queue of an item. The queue of an item never changes, so
 // the server remembers it.
-func (s *Server) queueOf(c *call, id work.ID, fresh bool) (string, error) {
+func (s *Server) queueOf(c *call, id work.ID, fresh bool, late time.Time) (string, error) {
 	if queue := s.ledger.queues.of(id); queue != "" && !fresh {
 		return queue, nil
+	}
+	if time.Now().After(late) {
+		return "", busy("items to look up")
 	}
 	it, err := s.readItem(c, id)
 	return it.Queue, err
@@ -369,8 +377,9 @@ func (s *Server) workSettle(c *call) error {
 	refused := map[int]wire.Problem{}
 	admitted := make([]work.Settlement, 0, len(settlements))
 	var index []int // of the admitted settlements
+	late := s.lookUntil()
 	for i := range settlements {
-		if err := s.admitSettlement(c, &settlements[i]); err != nil {
+		if err := s.admitSettlement(c, &settlements[i], late); err != nil {
 			refused[i] = problemOf(err)
 			s.auditSettlement(c, settlements[i], err)
 			continue
@@ -407,7 +416,7 @@ func (s *Server) workSettle(c *call) error {
 
 // admitSettlement decides whether a settlement may go to the ledger. One by
 // hand is an operator's act in the effect's queue.
-func (s *Server) admitSettlement(c *call, q *work.Settlement) error {
+func (s *Server) admitSettlement(c *call, q *work.Settlement, late time.Time) error {
 	if s.o.Access != nil && c.id.Name != "" && q.ByHand() {
 		q.Actor = c.id.Name
 	}
@@ -417,7 +426,7 @@ func (s *Server) admitSettlement(c *call, q *work.Settlement) error {
 	if !q.ByHand() {
 		return s.everything(c.id, "deliver effects")
 	}
-	queue, err := s.queueOf(c, q.Effect.Item, true)
+	queue, err := s.queueOf(c, q.Effect.Item, true, late)
 	if errors.Is(err, work.ErrNotFound) || err == nil && !s.mayIn(c.id, Read, queue) {
 		return &work.NotFoundError{What: "effect " + q.Effect.String()}
 	}
