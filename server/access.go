@@ -16,15 +16,22 @@ import (
 // Verb is something that an identity may do with a key.
 type Verb string
 
-// The verbs of a policy.
+// The verbs of a policy. The keys of the items in a queue begin with the
+// queue's name and a slash. A rule about that prefix is a rule about the queue.
 const (
-	// Read: see the key's record and history, and watch it.
+	// Read: see the key's record and history, and watch it. In a queue: see its
+	// items, effects and refusals.
 	Read Verb = "read"
-	// Acquire: take the key.
+	// Acquire: take the key, or claim items.
 	Acquire Verb = "acquire"
-	// Work: renew, report, checkpoint and release what one holds.
+	// Work: renew, report, checkpoint and release what one holds. In a queue
+	// also: complete and fail items, and requeue those that have lapsed.
 	Work Verb = "work"
-	// Operate: take over, reserve and revoke what others hold.
+	// Add: add work items to a queue.
+	Add Verb = "add"
+	// Operate: take over, reserve and revoke what others hold. In a queue:
+	// cancel, reassign, take over and replay items, and settle effects.
+	// Operators of all keys also deliver effects, and prune.
 	Operate Verb = "operate"
 )
 

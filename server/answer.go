@@ -53,15 +53,39 @@ func (c *call) checkBody() error {
 }
 
 // body reads the body of a call. A slow client has only so much time.
-func (c *call) body() ([]byte, error) {
+func (c *call) body() ([]byte, error) { return c.bodyOf(wire.MaxBody) }
+
+// longBody reads a body about items, which may be long. Few of those are in
+// memory at a time.
+func (s *Server) longBody(c *call) ([]byte, error) {
+	if c.ContentLength <= wire.MaxBody || c.ContentLength > wire.MaxWorkBody {
+		return c.body()
+	}
+	give, ok := s.hugeShares.take(c.id.Name, 1)
+	if !ok {
+		return nil, busy("very long bodies of one client")
+	}
+	if !s.huge.enter() {
+		give()
+		return nil, busy("very long bodies")
+	}
+	before := c.slot
+	c.slot = sync.OnceFunc(func() { s.huge.leave(); give(); before() })
+	// As many times the usual time as the body is long.
+	_ = c.out.SetReadDeadline(time.Now().Add(receiveWithin * time.Duration(1+c.ContentLength/wire.MaxBody)))
+	return c.bodyOf(wire.MaxWorkBody)
+}
+
+// bodyOf reads a body of at most so many bytes.
+func (c *call) bodyOf(most int64) ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != wire.JSON {
 		return nil, refuse(wire.NewProblem(wire.Invalid, "the body must have the Content-Type %s", wire.JSON))
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(c.w.ResponseWriter, c.Request.Body, wire.MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(c.w.ResponseWriter, c.Request.Body, most))
 	var long *http.MaxBytesError
 	if errors.As(err, &long) {
-		return nil, refuse(wire.NewProblem(wire.TooLarge, "the body has more than %d bytes", wire.MaxBody))
+		return nil, refuse(wire.NewProblem(wire.TooLarge, "the body has more than %d bytes", most))
 	}
 	if err != nil {
 		// Nothing is wrong with the request itself: the client may ask again.
@@ -77,12 +101,24 @@ func (c *call) body() ([]byte, error) {
 
 // send sends a whole answer.
 func (c *call) send(status int, kind string, body []byte) {
-	_ = c.out.SetWriteDeadline(time.Now().Add(sendWithin))
+	_ = c.deliver(status, kind, body) // the client may have gone
+}
+
+// deliver sends a whole answer. Its error says that the client has not got it.
+func (c *call) deliver(status int, kind string, body []byte) error {
+	parts := min(1+len(body)>>20, maxParts)
+	_ = c.out.SetWriteDeadline(time.Now().Add(time.Duration(parts) * sendWithin))
 	h := c.w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(append(body, '\n')) // the client may have gone
+	if _, err := c.w.Write(append(body, '\n')); err != nil {
+		return err
+	}
+	if err := c.out.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 // problem sends a refusal.

@@ -50,26 +50,24 @@ func (s *Server) apply(c *call) error {
 		answers[index[n]] = s.conceal(c.id, admitted[n].Key, a)
 		s.audit(c, admitted[n], a.Err)
 	}
-	if err := unanswered(some); err != nil && len(refused) == 0 {
+	err = unanswered(len(some), func(i int) error { return some[i].Err })
+	if err != nil && len(refused) == 0 {
 		return err
 	}
 	c.send(http.StatusOK, wire.JSON, wire.Answers(answers, refused))
 	return nil
 }
 
-// unanswered returns an error if the store has answered nothing. It is a fault
-// if all answers are.
-func unanswered(answers []store.Answer) error {
-	if len(answers) == 0 {
-		return nil
-	}
-	err := answers[0].Err
-	for _, a := range answers {
-		if !errors.Is(a.Err, store.ErrUnknown) {
+// unanswered returns an error if the store has answered nothing. errOf returns
+// the error of each answer. It is a fault if all are.
+func unanswered(answers int, errOf func(i int) error) (err error) {
+	for i := range answers {
+		one := errOf(i)
+		if !errors.Is(one, store.ErrUnknown) {
 			return nil
 		}
-		if !store.IsFault(a.Err) {
-			err = a.Err
+		if i == 0 || !store.IsFault(one) {
+			err = one
 		}
 	}
 	return err

@@ -8,13 +8,23 @@
 // servers may stand on one store, and a lease outlives the server through which
 // it was acquired.
 //
+// # Work items
+//
+// With [Options.Ledger] the server also serves a ledger, in the same way: it
+// carries requests to the ledger, and adds no law. A claim goes to the ledger
+// only while its client is there, and is given back if the client has left when
+// the ledger answers. Items can be long. So few calls that bring items are in
+// flight at a time, long claims are made in pieces, and an answer leaves out
+// bytes that its client can read one item at a time.
+//
 // # Who may what
 //
 // [Access] identifies clients, and decides what each may do with a key. A key
 // that an identity may not read is answered like a key that does not exist. The
 // owner in a record is the identity's name, and so is the actor of an act by
-// hand. Without Access everybody may do everything, under the name that they
-// give: serve that on a loopback address only.
+// hand. A rule about the prefix of a queue's keys is a rule about the queue.
+// Without Access everybody may do everything, under the name that they give:
+// serve that on a loopback address only.
 //
 // # Calls of the store
 //

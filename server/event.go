@@ -19,6 +19,8 @@ const (
 	// Acted: an operator's act was carried out, or refused. It is the audit
 	// log.
 	Acted Kind = "acted"
+	// Failed: a look for the stream of all changes, or a page, has failed.
+	Failed Kind = "failed"
 )
 
 // Event tells what happened.

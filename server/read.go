@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // read returns the record of the key in the path.
@@ -60,18 +62,43 @@ func (s *Server) history(c *call) error {
 // A last line with an error says that the listing is not whole. The connection
 // breaks if it can no longer say so.
 func (s *Server) list(c *call) error {
-	if err := onlyQuery(c, "prefix"); err != nil {
+	prefix, err := c.prefix()
+	if err != nil {
 		return err
 	}
+	open := func(ctx context.Context) iter.Seq2[tenure.Record, error] {
+		return func(yield func(tenure.Record, error) bool) {
+			for rec, err := range s.st.List(ctx, prefix) {
+				if !yield(rec, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+	return lines(s, c, 0, wire.LastLine, open, func(rec tenure.Record) []byte {
+		if !s.may(c.id, Read, rec.Key) {
+			return nil
+		}
+		rec.History = nil
+		return wire.Record(rec)
+	})
+}
+
+// lines sends a listing: a line for each value that show returns one for, and
+// no more than most of them, unless that is 0. last makes the line of an error.
+func lines[T any](
+	s *Server, c *call, most int, last func(wire.Problem) []byte,
+	open func(context.Context) iter.Seq2[T, error], show func(T) []byte,
+) error {
 	if !c.ProtoAtLeast(1, 1) {
 		return refuse(wire.NewProblem(wire.Invalid, "a listing needs HTTP/1.1: before it, the client cannot see "+
 			"that a connection broke; set the proxy in front of the server to HTTP/1.1"))
 	}
-	prefix := c.URL.Query().Get("prefix")
-	if len(prefix) > fence.MaxKey || !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0 {
-		return refuse(wire.NewProblem(wire.Invalid, "prefix: no key begins so: it is too long, not valid UTF-8, "+
-			"or has a control character"))
+	give, ok := s.listShares.take(c.id.Name, 1)
+	if !ok {
+		return busy("listings of one client")
 	}
+	defer give()
 	if !s.lists.enter() {
 		return busy("listings")
 	}
@@ -81,22 +108,25 @@ func (s *Server) list(c *call) error {
 	c.w.Header().Set("Content-Type", wire.Lines)
 	out := bufio.NewWriterSize(deadlined{c}, 32<<10)
 	n := 0
-	for rec, err := range s.st.List(ctx, prefix) {
-		if err != nil {
-			if c.w.status == 0 && n == 0 {
-				return err
-			}
-			c.told.Err = err
-			_, _ = out.Write(wire.LastLine(wire.ProblemOf(err)))
-			break
+	for v, err := range open(ctx) {
+		var line []byte
+		switch {
+		case err != nil && c.w.status == 0 && n == 0:
+			return err
+		case err != nil:
+			c.told.Err, line = err, last(wire.ProblemOf(err))
+		default:
+			line = show(v)
 		}
-		if !s.may(c.id, Read, rec.Key) {
+		if line == nil {
 			continue
 		}
 		n++
-		rec.History = nil
-		if _, err := out.Write(append(wire.Record(rec), '\n')); err != nil {
+		if _, err := out.Write(append(line, '\n')); err != nil {
 			panic(http.ErrAbortHandler) // the client must not take this for the end
+		}
+		if n == most {
+			break
 		}
 	}
 	if err := out.Flush(); err != nil {
@@ -106,6 +136,19 @@ func (s *Server) list(c *call) error {
 		c.w.WriteHeader(http.StatusOK)
 	}
 	return nil
+}
+
+// prefix returns the prefix of keys in the query, the only parameter.
+func (c *call) prefix() (string, error) {
+	if err := onlyQuery(c, "prefix"); err != nil {
+		return "", err
+	}
+	prefix := c.URL.Query().Get("prefix")
+	if len(prefix) > fence.MaxKey || !utf8.ValidString(prefix) || strings.IndexFunc(prefix, unicode.IsControl) >= 0 {
+		return "", refuse(wire.NewProblem(wire.Invalid, "prefix: no key begins so: it is too long, not valid UTF-8, "+
+			"or has a control character"))
+	}
+	return prefix, nil
 }
 
 // deadlined writes to a client that has only so much time for each part.
@@ -203,7 +246,7 @@ func (s *Server) verify(c *call) error {
 	if !s.may(c.id, Read, stamp.Key) {
 		return refuse(unseen())
 	}
-	verdict, err := s.judge(c.Context(), stamp)
+	verdict, err := s.judge(c, stamp)
 	if err != nil {
 		return err
 	}
@@ -211,11 +254,9 @@ func (s *Server) verify(c *call) error {
 	return nil
 }
 
-func (s *Server) judge(ctx context.Context, stamp fence.Stamp) (wire.Verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.o.CallTimeout)
-	defer cancel()
+func (s *Server) judge(c *call, stamp fence.Stamp) (wire.Verdict, error) {
 	v := wire.Verdict{Key: stamp.Key, Token: stamp.Token}
-	err := current.Ask(ctx, s.st, stamp)
+	err := s.checkCurrent(c, stamp)
 	var notOwned *tenure.NotOwnedError
 	switch {
 	case err == nil:
@@ -227,4 +268,28 @@ func (s *Server) judge(ctx context.Context, stamp fence.Stamp) (wire.Verdict, er
 		return v, err
 	}
 	return v, nil
+}
+
+// checkCurrent returns nil if the owner of a stamp is the current one. The
+// stamps of items have the form QUEUE/ID. A lease can have such a key, too.
+func (s *Server) checkCurrent(c *call, stamp fence.Stamp) error {
+	ctx, cancel := context.WithTimeout(c.Context(), s.o.CallTimeout)
+	defer cancel()
+	if _, _, err := work.ItemOf(tenure.Deed{Key: stamp.Key}); err != nil || s.ledger == nil {
+		return current.Ask(ctx, s.st, stamp)
+	}
+	leave, err := s.ledger.enter(c)
+	if err != nil {
+		return err
+	}
+	err = current.Ask(ctx, work.Owners{Ledger: s.ledger}, stamp)
+	leave()
+	var refused *tenure.NotOwnedError
+	switch {
+	case errors.As(err, &refused) && refused.Record.IsZero(): // there is no such item
+		return current.Ask(ctx, s.st, stamp)
+	case errors.Is(err, store.ErrUnknown) && current.Ask(ctx, s.st, stamp) == nil:
+		return nil
+	}
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -53,10 +54,14 @@ const (
 	// answer.
 	receiveWithin = 10 * time.Second
 	sendWithin    = 10 * time.Second
+	// maxParts is how many times as long the client of a long answer has.
+	maxParts = 6
 	// maxLong is how many long bodies are in memory at a time. Longer than
 	// shortBody is long.
 	maxLong   = 64
 	shortBody = 32 << 10
+	// maxHuge is how many bodies above [wire.MaxBody] are in memory at a time.
+	maxHuge = 4
 	// examineWithin bounds an examination of the store.
 	examineWithin = 25 * time.Second
 )
@@ -66,13 +71,15 @@ const (
 type Server struct {
 	st      store.Store
 	o       Options
-	batcher *batcher
+	batcher *batcher[tenure.Request, store.Answer]
+	ledger  *ledger // nil if there is none
 	mux     http.Handler
 	ready   readiness
 	waiters waiters
+	feed    *feed
 
-	calls, streams, lists, sweeps, long   slots
-	callShares, streamShares, batchShares shares
+	calls, streams, lists, sweeps, long, huge                                 slots
+	callShares, streamShares, batchShares, listShares, longShares, hugeShares shares
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -104,10 +111,17 @@ func New(st store.Store, o *Options) *Server {
 		s.o.Hosts[i] = hostName(name)
 	}
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
-	s.sweeps, s.long = newSlots(1), newSlots(maxLong)
+	s.sweeps, s.long, s.huge = newSlots(1), newSlots(maxLong), newSlots(maxHuge)
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
-	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
+	s.batcher = &batcher[tenure.Request, store.Answer]{
+		send: st.Apply, weigh: func(requests []tenure.Request) int { return len(requests) },
+		err: func(a *store.Answer) *error { return &a.Err }, timeout: s.o.CallTimeout, called: s.called,
+	}
+	if s.o.Ledger != nil {
+		s.ledger = newLedger(s)
+	}
+	s.feed = &feed{st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Failed, Err: err}) }}
 	s.mux = s.routes()
 	return s
 }
@@ -117,30 +131,49 @@ func New(st store.Store, o *Options) *Server {
 // still answers calls; shut the http.Server down next, which waits for them.
 func (s *Server) Drain() { s.drain() }
 
+// route is a call of the API: method and path, and the function that answers.
+type route struct {
+	pattern string
+	do      func(*call) error
+}
+
+// api lists the calls of the API. openapi.json describes them.
+func (s *Server) api() []route {
+	all := []route{
+		{"POST /v1/apply", s.apply},
+		{"GET /v1/leases", s.list},
+		{"GET /v1/leases/{key}", s.get},
+		{"GET /v1/leases/{key}/history", s.history},
+		{"GET /v1/now", s.now},
+		{"POST /v1/verify", s.verify},
+		{"POST /v1/sweep", s.sweep},
+		{"GET /v1/examine", s.examine},
+		{"GET /v1/watch", s.watch},
+		{"GET /v1/acts", s.acts},
+		{"GET /v1/events", s.events},
+	}
+	for verb := range verbs {
+		all = append(all, route{
+			"POST /v1/leases/{key}/" + string(verb), func(c *call) error { return s.lease(c, verb) },
+		})
+	}
+	return append(all, s.workAPI()...)
+}
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, "ok") })
 	mux.HandleFunc("GET /readyz", s.answerReady)
-	handle := func(pattern string, h func(*call) error) { mux.Handle(pattern, s.handler(h)) }
-	handle("POST /v1/apply", s.apply)
-	for verb := range verbs {
-		handle("POST /v1/leases/{key}/"+string(verb), func(c *call) error { return s.lease(c, verb) })
+	mux.HandleFunc("GET /v1/openapi.json", describe)
+	for _, r := range s.api() {
+		mux.Handle(r.pattern, s.handler(r.do))
 	}
-	handle("GET /v1/leases", s.list)
-	handle("GET /v1/leases/{key}", s.get)
-	handle("GET /v1/leases/{key}/history", s.history)
-	handle("GET /v1/now", s.now)
-	handle("POST /v1/verify", s.verify)
-	handle("POST /v1/sweep", s.sweep)
-	handle("GET /v1/examine", s.examine)
-	handle("GET /v1/watch", s.watch)
-	handle("GET /v1/acts", s.acts)
-	handle("/", func(*call) error {
+	mux.Handle("/", s.handler(func(*call) error {
 		p := wire.NewProblem(wire.Invalid, "the API has no such method and path; see docs/server.md; "+
 			"write the slashes of a key as %%2F")
 		p.Status = http.StatusNotFound // the code tells it from a key that is not there
 		return refuse(p)
-	})
+	}))
 	return mux
 }
 
@@ -206,7 +239,7 @@ func (s *Server) handler(do func(*call) error) http.Handler {
 
 // answer checks who asks and how, and lets do answer.
 func (s *Server) answer(c *call, do func(*call) error) error {
-	if err := s.checkOrigin(c.Request); err != nil {
+	if err := s.CheckOrigin(c.Request); err != nil {
 		return err
 	}
 	if !s.calls.enter() {
@@ -235,11 +268,16 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 	c.slot = sync.OnceFunc(func() { give(); leave() })
 	defer func() { c.slot() }()
 	if c.ContentLength < 0 || c.ContentLength > shortBody {
+		give, ok := s.longShares.take(c.id.Name, 1)
+		if !ok {
+			return busy("long bodies of one client")
+		}
 		if !s.long.enter() {
+			give()
 			return busy("long bodies")
 		}
 		before := c.slot
-		c.slot = sync.OnceFunc(func() { s.long.leave(); before() })
+		c.slot = sync.OnceFunc(func() { s.long.leave(); give(); before() })
 	}
 	return do(c)
 }
@@ -247,9 +285,10 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 // crossOrigin refuses changes that a page of another site asks for.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// checkOrigin refuses requests that a web page of others has made up: for a
-// name that is not the server's, or from another origin.
-func (s *Server) checkOrigin(r *http.Request) error {
+// CheckOrigin refuses requests that a web page of others has made up: for a
+// name that is not the server's, or from another origin. The server calls it
+// for every call; a page beside it, such as server/page, calls it for its own.
+func (s *Server) CheckOrigin(r *http.Request) error {
 	if err := crossOrigin.Check(r); err != nil {
 		return refuse(wire.NewProblem(wire.NotAllowed, "this request comes from a web page of another origin"))
 	}

@@ -66,6 +66,10 @@ func (s *Store) ask(ctx context.Context, method, path string, body []byte, most 
 	return text, nil
 }
 
+// taking are the calls whose second copy takes something else. Only their
+// callers can say that they ask again.
+var taking = map[string]bool{"/v1/work/claim": true, "/v1/work/take": true}
+
 // do sends a request, and returns the answer if the server has not refused.
 func (s *Store) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	if s.life.Err() != nil {
@@ -91,9 +95,11 @@ func (s *Store) do(ctx context.Context, method, path string, body []byte) (*http
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", wire.JSON)
-		// net/http may send the request again if the server has closed an idle
-		// connection. The header itself is not sent.
-		req.Header["Idempotency-Key"] = nil
+		if !taking[path] {
+			// net/http may send the request again if the server has closed an
+			// idle connection. The header itself is not sent.
+			req.Header["Idempotency-Key"] = nil
+		}
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {

@@ -113,7 +113,11 @@ func TestConformanceThroughABadNetwork(t *testing.T) {
 // with the authority to trust.
 func serveTLS(tb testing.TB, st store.Store, config *tls.Config) (front *httptest.Server, ca string) {
 	tb.Helper()
-	srv := server.New(st, nil)
+	return serveTLSWith(tb, server.New(st, nil), config)
+}
+
+func serveTLSWith(tb testing.TB, srv *server.Server, config *tls.Config) (front *httptest.Server, ca string) {
+	tb.Helper()
 	front = httptest.NewUnstartedServer(srv)
 	front.Config.ErrorLog = silent()
 	if config != nil {

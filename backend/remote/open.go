@@ -16,11 +16,19 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
 )
 
 func init() {
 	for _, scheme := range []string{"http", "https"} {
 		store.Register(scheme, openURL)
+		work.Register(scheme, func(ctx context.Context, u *url.URL) (work.Ledger, error) {
+			st, err := openURL(ctx, u)
+			if err != nil {
+				return nil, err
+			}
+			return &Ledger{st.(*Store)}, nil
+		})
 	}
 }
 

@@ -20,17 +20,23 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err != nil {
 		return nil, err
 	}
+	return hints(ctx, body, "changed"), nil
+}
+
+// hints returns a channel that receives soon after an event of a stream. It is
+// closed when the stream ends.
+func hints(ctx context.Context, body io.ReadCloser, kind string) <-chan struct{} {
 	woken := make(chan struct{}, 1)
 	go func() {
 		defer close(woken)
-		events(ctx, body, "changed", func(string) {
+		events(ctx, body, kind, func(string) {
 			select {
 			case woken <- struct{}{}:
 			default: // several changes may be one wake-up
 			}
 		})
 	}()
-	return woken, nil
+	return woken
 }
 
 // Acts announces operators' acts, if the store behind the server can. It names

@@ -9,6 +9,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/glance"
 	"github.com/croft-dev/croft/store/refusals"
 )
 
@@ -40,22 +41,7 @@ func refusalViewOf(r refusals.Refusal) refusalView {
 // refusalText describes a refusal, without its owner, time and key. The target
 // comes last, because it may be long and terminals cut lines.
 func refusalText(r refusals.Refusal) string {
-	text := r.Act + ": " + map[string]string{
-		"stale": "stale", "collision": "the same token from two grants", "wrong_key": "it belongs to another key",
-		"repeated": "late or repeated", "not_owned": "not owned", "unsure": "the store could not be asked",
-	}[r.Code]
-	switch {
-	case r.Admitted:
-		text += ", let in all the same"
-	case r.Kind() == refusals.Unsure:
-		text += ", refused"
-	}
-	if r.Newest > 0 && r.Newest != r.Token {
-		text += fmt.Sprintf(", newest is %d", r.Newest)
-	}
-	if r.Count > 1 {
-		text += fmt.Sprintf(" (%d times)", r.Count)
-	}
+	text := glance.Refusal(r)
 	if r.Target != "" {
 		text += ", at " + cli.Word(r.Target)
 	}

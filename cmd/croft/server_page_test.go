@@ -35,22 +35,28 @@ func TestTheExamplesOfTheServerPageWork(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		testenv.Missing(t, "curl")
 	}
-	srv := server.New(mem.New(nil), nil)
+	srv := server.New(mem.New(nil), &server.Options{Ledger: mem.NewLedger(nil)})
 	front := httptest.NewServer(srv)
 	t.Cleanup(func() {
 		srv.Drain()
 		front.Close()
 	})
 	const given = "http://127.0.0.1:7117"
-	script := block("server=" + given)
-	out, err := exec.CommandContext(t.Context(), "sh", "-eu", "-c", strings.Replace(script, given, front.URL, 1)).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	for i, want := range []string{`"stamp":"croft1:`, `"state":"held"`, `"progress":"half"`, `"ended":"released"`, `"history":[{`, `"key":"reports/daily"`} {
-		if i >= len(lines) || !strings.Contains(lines[i], want) {
-			t.Errorf("call %d: want %s in\n%s", i, want, out)
+	run := func(script string, wants ...string) {
+		t.Helper()
+		script = strings.Replace(script, given, front.URL, 1)
+		out, err := exec.CommandContext(t.Context(), "sh", "-eu", "-c", script).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		for i, want := range wants {
+			if i >= len(lines) || !strings.Contains(lines[i], want) {
+				t.Errorf("call %d: want %s in\n%s", i, want, out)
+			}
 		}
 	}
+	run(block("server="+given+"\nsecret="), `"stamp":"croft1:`, `"state":"held"`, `"progress":"half"`, `"ended":"released"`,
+		`"history":[{`, `"key":"reports/daily"`)
+	run(block("server="+given+"\nrandom"), `"state":"waiting"`, `"items":[{`, `"state":"done"`, `"state":"done"`)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/workcmd"
+	"github.com/croft-dev/croft/internal/glance"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
@@ -28,7 +29,7 @@ type statusOptions struct {
 const mostShown = 1000
 
 func (a *app) statusCommand() *cobra.Command {
-	o := statusOptions{stallAfter: 15 * time.Minute, limit: 5}
+	o := statusOptions{stallAfter: glance.StallAfter, limit: 5}
 	c := &cobra.Command{
 		Use:     "status [PREFIX]",
 		GroupID: cli.GroupLook,
@@ -120,7 +121,7 @@ func (a *app) status(ctx context.Context, o statusOptions) error {
 type status struct {
 	name                   string // of the store
 	now                    time.Time
-	held, lapsing, stalled cli.Urgent[tenure.Record]
+	held, lapsing, stalled glance.Urgent[tenure.Record]
 	expired                int // of those lapsing
 	refused                []refusals.Refusal
 	limit                  int
@@ -136,13 +137,13 @@ func (a *app) statusOf(ctx context.Context, st store.Store, ledger work.Ledger, 
 		return nil, err
 	}
 	s := &status{now: now, limit: o.limit, work: &workcmd.Glance{}}
-	s.held = cli.Urgent[tenure.Record]{Most: o.limit, Order: func(x, y tenure.Record) int {
-		return cmp.Or(cmp.Compare(partLeft(x, now), partLeft(y, now)), strings.Compare(x.Key, y.Key))
+	s.held = glance.Urgent[tenure.Record]{Most: o.limit, Order: func(x, y tenure.Record) int {
+		return cmp.Or(cmp.Compare(glance.PartLeft(x, now), glance.PartLeft(y, now)), strings.Compare(x.Key, y.Key))
 	}}
 	s.lapsing = s.held
 	// Expired keys come first, and of these the latest.
 	s.lapsing.Order = func(x, y tenure.Record) int {
-		px, py := partLeft(x, now), partLeft(y, now)
+		px, py := glance.PartLeft(x, now), glance.PartLeft(y, now)
 		switch {
 		case px <= 0 && py <= 0:
 			return cmp.Or(y.Deadline.Compare(x.Deadline), strings.Compare(x.Key, y.Key))
@@ -185,11 +186,6 @@ func (a *app) statusOf(ctx context.Context, st store.Store, ledger work.Ledger, 
 // recentRefusals is how old the refusals are at most that status shows.
 const recentRefusals = 24 * time.Hour
 
-// partLeft is the part of its TTL that a lease has left.
-func partLeft(rec tenure.Record, now time.Time) float64 {
-	return rec.Deadline.Sub(now).Seconds() / max(rec.TTL, time.Microsecond).Seconds()
-}
-
 // add sorts a record into the groups.
 func (s *status) add(rec tenure.Record, stallAfter time.Duration) {
 	switch state, _ := cli.StateOf(rec, s.now); state {
@@ -198,10 +194,10 @@ func (s *status) add(rec tenure.Record, stallAfter time.Duration) {
 		s.lapsing.Add(rec)
 	case "held":
 		s.held.Add(rec)
-		if partLeft(rec, s.now) < 1./3 {
+		if glance.Lapsing(rec, s.now) {
 			s.lapsing.Add(rec)
 		}
-		if rec.Progress != "" && s.now.Sub(rec.ProgressAt) >= stallAfter {
+		if glance.Stalled(rec, s.now, stallAfter) {
 			s.stalled.Add(rec)
 		}
 	}

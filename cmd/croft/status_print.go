@@ -9,6 +9,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/workcmd"
+	"github.com/croft-dev/croft/internal/glance"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -27,14 +28,14 @@ func (a *app) printStatus(s *status, o statusOptions) {
 	if o.prefix != "" {
 		about = " " + cli.Word(o.prefix)
 	}
-	workPart := func(u cli.Urgent[workcmd.GlanceRow], rest string) statusPart {
+	workPart := func(u glance.Urgent[workcmd.GlanceRow], rest string) statusPart {
 		p := statusPart{count: u.Count, rest: rest}
 		for _, r := range u.First() {
 			p.rows = append(p.rows, r.Cells)
 		}
 		return p
 	}
-	keys := func(u cli.Urgent[tenure.Record], rest string, last func(tenure.Record) cli.Cell) statusPart {
+	keys := func(u glance.Urgent[tenure.Record], rest string, last func(tenure.Record) cli.Cell) statusPart {
 		p := statusPart{count: u.Count, rest: rest + about}
 		for _, rec := range u.First() {
 			now := cli.NowFor(rec, now)
@@ -109,7 +110,7 @@ func leftCellOf(rec tenure.Record, now time.Time) cli.Cell {
 	if !rec.Alive(now) {
 		return cli.Cell{Text: "expired " + leftOf(rec, now), Colour: cli.Red}
 	}
-	c := leftCell(partLeft(rec, now))
+	c := leftCell(glance.PartLeft(rec, now))
 	c.Text = leftOf(rec, now) + " left of " + cli.Short(rec.TTL)
 	return c
 }

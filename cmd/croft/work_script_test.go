@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/croft-dev/croft/internal/test/testenv"
+	"github.com/croft-dev/croft/server"
+	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
 )
 
 // The scripts run on every ledger, each with a ledger of its own, because
@@ -38,6 +43,44 @@ func TestWorkScripts(t *testing.T) {
 		p.Dir, p.Files = "", files
 		testscript.Run(t, p)
 	})
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		// The other scripts are about signals and stalls of processes, too.
+		var files []string
+		for _, name := range []string{"effects", "guards", "items", "stale", "status", "worker"} {
+			files = append(files, filepath.Join("testdata", "work", name+".txtar"))
+		}
+		p := scripts("work", func(e *testscript.Env) {
+			e.Setenv("RACE_PATH", e.Getenv("PATH"))
+			e.Setenv("CROFT_STORE", ledgerServer(t, e))
+		})
+		p.Dir, p.Files = "", files
+		testscript.Run(t, p)
+	})
+}
+
+// ledgerServer serves a ledger of a script's own, and returns the URL.
+func ledgerServer(t *testing.T, e *testscript.Env) string {
+	t.Helper()
+	url := ledgerIn(e.WorkDir)
+	st, err := store.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ledger, err := work.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := server.New(st, &server.Options{Ledger: ledger})
+	front := httptest.NewServer(srv)
+	e.Defer(func() {
+		srv.Drain()
+		front.Close()
+		if err := errors.Join(ledger.Close(), st.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return front.URL
 }
 
 func ledgerIn(dir string) string {

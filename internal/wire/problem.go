@@ -23,6 +23,10 @@ type Problem struct {
 	// changed nothing, and asking again does not help.
 	Fault bool `json:"fault,omitempty"`
 
+	// Ahead is set if the input is invalid because its token lies too far
+	// ahead.
+	Ahead bool `json:"ahead,omitempty"`
+
 	// Facts of a key that is held, or not owned.
 	Key       string      `json:"key,omitempty"`
 	Token     fence.Token `json:"token,omitempty"`
@@ -35,6 +39,8 @@ type Problem struct {
 	Grant     fence.Grant `json:"grant,omitempty"`
 	// Record is the key's record, nil if the store remembers nothing.
 	Record *tenure.Record `json:"record,omitempty"`
+
+	*WorkFacts
 }
 
 // Code names the kind of a refusal.
@@ -55,12 +61,24 @@ const (
 	TooLarge        Code = "too_large"
 )
 
+// The codes about items and effects, those of the command line.
+const (
+	Stale     Code = "stale"
+	State     Code = "state"
+	Conflict  Code = "conflict"
+	Collision Code = "collision"
+	WrongKey  Code = "wrong_key"
+	Repeated  Code = "repeated"
+)
+
 // statuses has the HTTP status of each code.
 var statuses = map[Code]int{
 	Held: http.StatusConflict, NotOwned: http.StatusConflict, Unknown: http.StatusServiceUnavailable,
 	Invalid: http.StatusBadRequest, NotFound: http.StatusNotFound, NotAllowed: http.StatusForbidden,
 	Unauthenticated: http.StatusUnauthorized, Unsupported: http.StatusNotImplemented,
 	Busy: http.StatusServiceUnavailable, TooLarge: http.StatusRequestEntityTooLarge,
+	Stale: http.StatusConflict, State: http.StatusConflict, Conflict: http.StatusConflict,
+	Collision: http.StatusConflict, WrongKey: http.StatusConflict, Repeated: http.StatusConflict,
 }
 
 // NewProblem makes a refusal. The status follows from the code.
@@ -94,7 +112,11 @@ func ProblemOf(err error) Problem {
 			return p
 		}
 	case errors.Is(err, fence.ErrInvalid):
-		return NewProblem(Invalid, "%s", err.Error())
+		p := NewProblem(Invalid, "%s", err.Error())
+		p.Ahead = errors.Is(err, fence.ErrAhead)
+		return p
+	case isWorkRefusal(err):
+		return workProblem(err)
 	case errors.Is(err, errors.ErrUnsupported):
 		return NewProblem(Unsupported, "the store behind this server cannot do this")
 	}
@@ -124,7 +146,13 @@ func (p Problem) Err() error {
 	case Unsupported:
 		return &refusal{p, errors.ErrUnsupported}
 	case NotFound, NotAllowed, Unauthenticated:
+		if err := p.workErr(); err != nil {
+			return err
+		}
 		return store.Fault(&refusal{p: p})
+	}
+	if err := p.workErr(); err != nil {
+		return err
 	}
 	if p.Fault {
 		return store.Fault(&refusal{p: p})
@@ -146,7 +174,9 @@ func (e *refusal) Error() string {
 }
 
 // Is makes a refusal match the error that its code stands for.
-func (e *refusal) Is(target error) bool { return e.match != nil && target == e.match }
+func (e *refusal) Is(target error) bool {
+	return e.match != nil && target == e.match || e.p.Ahead && target == fence.ErrAhead
+}
 
 // Bytes writes the refusal.
 func (p Problem) Bytes() []byte { return encode(p) }
@@ -173,6 +203,8 @@ func (r *reader) problem(p *Problem) error {
 			err = text(r, &p.Code)
 		case "fault":
 			err = r.truth(&p.Fault)
+		case "ahead":
+			err = r.truth(&p.Ahead)
 		case "key":
 			err = text(r, &p.Key)
 		case "token":
@@ -195,7 +227,7 @@ func (r *reader) problem(p *Problem) error {
 			p.Record = &tenure.Record{}
 			err = r.record(p.Record)
 		default:
-			return false, nil
+			return r.workFact(name, p)
 		}
 		return true, err
 	})

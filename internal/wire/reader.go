@@ -197,6 +197,14 @@ func (r *reader) moment(into *time.Time) error {
 
 // bytes reads bytes in base64.
 func (r *reader) bytes(into *string) error {
+	var b []byte
+	err := r.data(&b)
+	*into = string(b)
+	return err
+}
+
+// data reads bytes in base64, as bytes.
+func (r *reader) data(into *[]byte) error {
 	var s string
 	if err := text(r, &s); err != nil {
 		return err
@@ -205,7 +213,7 @@ func (r *reader) bytes(into *string) error {
 	if err != nil {
 		return r.bad("it is not in base64, with padding")
 	}
-	*into = string(b)
+	*into = b
 	return nil
 }
 

@@ -58,24 +58,30 @@ const (
 // Batches writes requests as the bodies of calls. Each has at most [MaxBatch]
 // requests and [MaxBody] bytes. sizes has the number of requests in each.
 func Batches(requests []tenure.Request) (bodies [][]byte, sizes []int) {
+	return batches(requests, Request, func(tenure.Request) int { return 1 })
+}
+
+// batches writes requests as the bodies of calls. Each has at most the weight
+// [MaxBatch] and [MaxBody] bytes, unless it has a single request.
+func batches[Q any](requests []Q, write func(Q) []byte, weigh func(Q) int) (bodies [][]byte, sizes []int) {
 	var body []byte
-	size := 0
+	size, weight := 0, 0
 	end := func() {
 		if size > 0 {
 			bodies, sizes = append(bodies, append(body, batchEnd...)), append(sizes, size)
 		}
-		body, size = []byte(batchBegin), 0
+		body, size, weight = []byte(batchBegin), 0, 0
 	}
 	end()
 	for _, q := range requests {
-		one := Request(q)
-		if size == MaxBatch || len(body)+1+len(one)+len(batchEnd) > MaxBody {
+		one := write(q)
+		if size > 0 && weight+weigh(q) > MaxBatch || len(body)+1+len(one)+len(batchEnd) > MaxBody {
 			end()
 		}
 		if size > 0 {
 			body = append(body, ',')
 		}
-		body, size = append(body, one...), size+1
+		body, size, weight = append(body, one...), size+1, weight+weigh(q)
 	}
 	end()
 	return bodies, sizes

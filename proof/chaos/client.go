@@ -37,21 +37,24 @@ type brief struct {
 	Guarded  bool
 }
 
-// ServeIfAsked turns this process into a client, if a run started it as one.
-// Then it does not return. Programs and test binaries that call Run must call
-// it first.
+// ServeIfAsked turns this process into a client or a server, if a run started
+// it as one. Then it does not return. Programs and test binaries that call Run
+// must call it first.
 func ServeIfAsked() {
+	var job interface{ serve() error } = &brief{}
 	text := os.Getenv(asked)
+	if text == "" {
+		text, job = os.Getenv(askedServer), &serverBrief{}
+	}
 	if text == "" {
 		return
 	}
-	var b brief
-	err := json.Unmarshal([]byte(text), &b)
+	err := json.Unmarshal([]byte(text), job)
 	if err == nil {
-		err = b.serve()
+		err = job.serve()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos client:", err)
+		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)

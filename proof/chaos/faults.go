@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -93,7 +94,7 @@ func serverFaults(g *testbed) []fault {
 		}})
 	}
 	for _, sv := range g.servers {
-		do("kill "+sv.name, 2, 1, sv.kill, sv.restart)
+		do("kill "+sv.name, cmp.Or(sv.often, 2), 1, sv.kill, sv.restart)
 		if sv.pause != nil {
 			do("stop "+sv.name, 2, 2, sv.pause, sv.resume)
 		}

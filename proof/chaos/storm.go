@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -77,7 +78,7 @@ func (s *storm) rage(ctx context.Context) {
 		}
 		if len(s.servers) > 0 && !s.occupied() {
 			if nextServer.IsZero() { // the last fault is over
-				nextServer = time.Now().Add(s.upTo(4 * s.ttl))
+				nextServer = time.Now().Add(s.upTo(cmp.Or(s.testbed.gap, 4*s.ttl)))
 			} else if time.Now().After(nextServer) {
 				s.fire(s.pick(s.servers, &firstServer))
 				nextServer = time.Time{}

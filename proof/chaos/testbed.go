@@ -25,6 +25,8 @@ type testbed struct {
 	// addresses of a client's links, one for each host.
 	urls func(hosts []string) (store, site string)
 	env  []string // environment of clients
+	// gap is the longest time between two faults of servers; default 4 TTLs.
+	gap time.Duration
 	// servers may be killed and restarted. They keep confirmed changes.
 	servers []server
 	// failover replaces the lease store by a replica that lags behind. It calls
@@ -35,6 +37,7 @@ type testbed struct {
 // server is a server that faults can hit.
 type server struct {
 	name          string
+	often         int // how often it is killed, as in fault.often; default 2
 	kill, restart func()
 	pause, resume func() // nil if it cannot be paused
 }
@@ -123,6 +126,7 @@ var Backends = []Backend{
 	{Name: "etcd", TTL: time.Second, start: testbedEtcd, open: openEtcdKey},
 	{Name: "s3", TTL: 2 * time.Second, start: testbedS3, open: openObject},
 	{Name: "gcs", TTL: 2 * time.Second, start: testbedGCS, open: openBlob},
+	{Name: "server", TTL: time.Second, start: testbedServer, open: openTable},
 }
 
 // Find returns the backend of that name.

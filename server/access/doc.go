@@ -7,6 +7,7 @@
 //
 //	ann     may acquire, work on reports/
 //	builder may acquire, work, operate on build/nightly
+//	builder may add on reports/
 //	*       may read on *
 //
 // A line is empty, a comment, or one of these:
@@ -15,8 +16,12 @@
 //   - "certificate NAME KIND:VALUE" gives the owner of a certificate a name. It
 //     must have this alternative name. KIND is dns, email, uri or ip.
 //   - "SUBJECT may VERBS on KEYS" is a rule. SUBJECT is a name, or "*" for
-//     every name. VERBS are some of read, acquire, work and operate.
+//     every name. VERBS are some of read, acquire, work, add and operate.
 //     KEYS is a key, a prefix that ends with a slash, or "*".
+//
+// The keys of the items in a queue begin with the queue's name and a slash. So
+// a rule on the prefix reports/ is also about the queue reports, and about all
+// queues whose names begin with reports/.
 //
 // All is forbidden that no rule allows. Each verb includes read. No rule takes
 // anything away.

@@ -153,10 +153,11 @@ func (p *Policy) readRule(line, subject string, number int) error {
 	for word := range strings.SplitSeq(verbs, ",") {
 		verb := server.Verb(strings.TrimSpace(word))
 		switch verb {
-		case server.Read, server.Acquire, server.Work, server.Operate:
+		case server.Read, server.Acquire, server.Work, server.Add, server.Operate:
 			r.verbs = append(r.verbs, verb)
 		default:
-			return fmt.Errorf("%q is no verb; write read, acquire, work or operate, with commas between them", verb)
+			return fmt.Errorf("%q is no verb; write read, acquire, work, add or operate, with commas between them",
+				verb)
 		}
 	}
 	p.rules = append(p.rules, r)

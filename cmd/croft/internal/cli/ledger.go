@@ -63,7 +63,18 @@ func (a *App) LedgerOf(ctx context.Context, name string) (work.Ledger, error) {
 			return nil, nil
 		}
 	}
-	return a.OpenLedger(ctx, name)
+	l, err := a.OpenLedger(ctx, name)
+	if err != nil || scheme != "http" && scheme != "https" {
+		return l, err
+	}
+	// A server may keep leases alone. If it does not answer, the next call
+	// says so.
+	asking, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	if _, err := l.Now(asking); errors.Is(err, errors.ErrUnsupported) {
+		return nil, l.Close()
+	}
+	return l, nil
 }
 
 // OpenLedger opens a ledger. It gives up in time, even if the system call does

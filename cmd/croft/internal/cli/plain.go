@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/croft-dev/croft/internal/glance"
 )
 
 // The text that croft shows comes from stores that others write to. It must not
@@ -42,30 +44,11 @@ func Line(s string) string {
 	return s
 }
 
-// Lines returns a message with its line breaks. A tab becomes a space. It
-// escapes other unprintable characters.
-func Lines(s string) string {
-	if !strings.ContainsFunc(s, unsafe) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\n':
-			b.WriteString("\n")
-		case r == '\t':
-			b.WriteString(" ")
-		case unsafe(r):
-			quoted := strconv.QuoteRune(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+// Lines returns a message with its line breaks. It escapes other unprintable
+// characters.
+func Lines(s string) string { return glance.Lines(s) }
 
-func unsafe(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
+func unsafe(r rune) bool { return glance.Unprintable(r) }
 
 // Width is the number of columns that a terminal uses for s. Combining marks
 // take none, East Asian characters and emoji take two.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/boundary/httpfence"
+	"github.com/croft-dev/croft/internal/glance"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
@@ -47,47 +48,15 @@ func ListRecords(ctx context.Context, st store.Store, prefix string) iter.Seq2[t
 	}
 }
 
-// NowFor is the store's time for printing a record: now, or the newest time
-// that the store has already written into the record. A clock of whole seconds
-// lags behind those times, and none of them can lie ahead.
-func NowFor(rec tenure.Record, now time.Time) time.Time {
-	for _, past := range []time.Time{rec.Acquired, rec.Renewed, rec.ProgressAt, rec.Succeeded} {
-		if past.After(now) {
-			now = past
-		}
-	}
-	if rec.Ended != "" && rec.Deadline.After(now) {
-		now = rec.Deadline
-	}
-	return now
-}
+// NowFor is the store's time for printing a record.
+func NowFor(rec tenure.Record, now time.Time) time.Time { return glance.NowFor(rec, now) }
 
 // StateOf is a record's state in one word, and its colour.
 func StateOf(rec tenure.Record, now time.Time) (string, Colour) {
-	switch {
-	case rec.Alive(now):
-		return "held", Green
-	case rec.State == tenure.Held:
-		return "expired", Red
-	case rec.StateAt(now) == tenure.Reserved:
-		return "reserved", Yellow
-	case rec.State == tenure.Free && rec.Ended == tenure.EndReleased && now.Before(rec.HoldUntil):
-		return "hold", Yellow
-	case now.Before(rec.Due(rec.Every)):
-		return "period", Yellow
-	}
-	return "free", Faint
-}
-
-// causes explains how a term began.
-var causes = map[tenure.Cause]string{
-	tenure.First:     "nothing is remembered before it",
-	tenure.Released:  "the holder before it gave the key back",
-	tenure.Expired:   "the holder before it was not heard from in time",
-	tenure.Handoff:   "an operator had reserved the key for this owner",
-	tenure.Operator:  "an operator took the key from its holder",
-	tenure.Cancelled: "an operator revoked the term before it",
-	tenure.Recovery:  "its holder asked for a token above one that the store did not know",
+	state := glance.StateOf(rec, now)
+	return state, map[string]Colour{
+		"held": Green, "expired": Red, "reserved": Yellow, "hold": Yellow, "period": Yellow, "free": Faint,
+	}[state]
 }
 
 // DescribeRecord returns the lines of croft show: a name and a text each.
@@ -134,7 +103,7 @@ func DescribeRecord(p Palette, rec tenure.Record, now time.Time) [][2]string {
 	}
 	add("token", "%d", rec.Token)
 	add("since", "%s, at %s", Ago(now, rec.Acquired), ClockTime(now, rec.Acquired))
-	if why, known := causes[rec.Cause]; known {
+	if why, known := glance.Causes[rec.Cause]; known {
 		add("cause", "%s: %s", rec.Cause, why)
 	}
 	if rec.State == tenure.Held {

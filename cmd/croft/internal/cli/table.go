@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/croft-dev/croft/internal/glance"
 )
 
 // Table prints aligned columns. On a terminal it cuts the last column to fit.
@@ -107,31 +109,7 @@ func (p Palette) Paint(c Colour, text string) string {
 }
 
 // Short is a duration for people, in at most two units.
-func Short(d time.Duration) string {
-	if d < 0 {
-		return "-" + Short(-d)
-	}
-	const day = 24 * time.Hour
-	two := func(n time.Duration, unit string, m time.Duration, lesser string) string {
-		if m == 0 {
-			return fmt.Sprintf("%d%s", n, unit)
-		}
-		return fmt.Sprintf("%d%s%d%s", n, unit, m, lesser)
-	}
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", d.Milliseconds())
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return two(d/time.Minute, "m", d%time.Minute/time.Second, "s")
-	case d < day:
-		return two(d/time.Hour, "h", d%time.Hour/time.Minute, "m")
-	}
-	return two(d/day, "d", d%day/time.Hour, "h")
-}
+func Short(d time.Duration) string { return glance.Short(d) }
 
 // Ago is how long before now t was, or how far ahead it lies.
 func Ago(now, t time.Time) string {

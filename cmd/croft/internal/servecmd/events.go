@@ -20,13 +20,15 @@ type listenView struct {
 	TLS     bool     `json:"tls"`
 	Policy  bool     `json:"policy"`
 	Store   string   `json:"store"`
+	// Work says that the server also keeps work items.
+	Work bool `json:"work"`
 }
 
 // listens says that the server listens. Only now can clients reach it.
-func (a *app) listens(addr net.Addr, secure, policy bool, name string) {
-	name = store.Redact(name)
+func (a *app) listens(addr net.Addr, secure bool, o *server.Options, name string) {
+	name, policy := store.Redact(name), o.Access != nil
 	if a.JSON {
-		a.Print(listenView{cli.When(time.Now()), "listening", addr.String(), secure, policy, name})
+		a.Print(listenView{cli.When(time.Now()), "listening", addr.String(), secure, policy, name, o.Ledger != nil})
 		return
 	}
 	scheme := "http"
@@ -34,6 +36,9 @@ func (a *app) listens(addr net.Addr, secure, policy bool, name string) {
 		scheme = "https"
 	}
 	fmt.Fprintf(a.Stderr, "croft: serving %s at %s://%s; end with ctrl-C\n", cli.Word(name), scheme, addr)
+	if o.Ledger == nil {
+		fmt.Fprintln(a.Stderr, "croft: leases only: this store keeps no work items; a SQLite file or PostgreSQL does")
+	}
 	if !policy {
 		fmt.Fprintln(a.Stderr, "croft: without --policy, everybody who reaches this address may do everything")
 	}

@@ -3,6 +3,7 @@ package servecmd
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +17,9 @@ func (a *app) checkPolicyCommand() *cobra.Command {
 		Use:   "check-policy FILE [NAME VERB KEY]",
 		Short: "Check a policy, and explain what it decides",
 		Long: `Check the file of --policy. With NAME, VERB and KEY, say whether that identity
-may do that, and by which line of the file. VERB is read, acquire, work or
-operate. Exit code 1 says that it may not.
+may do that, and by which line of the file. VERB is read, acquire, work, add or
+operate. For a queue of work items KEY is its name and a slash. Exit code 1 says
+that it may not.
 
 A line of the file is empty, a comment that begins with #, or one of these:
 
@@ -26,17 +28,23 @@ A line of the file is empty, a comment that begins with #, or one of these:
                                    is NAME; also email:, uri: and ip:
   NAME may VERBS on KEYS           a rule
 
-VERBS are some of read, acquire, work (renew, report, checkpoint, release) and
-operate (take over, reserve, revoke), with commas between them. Each includes
+VERBS are some of read, acquire, work (renew, report, checkpoint, release), add
+and operate (take over, reserve, revoke), with commas between them. Each includes
 read. KEYS is a key, a prefix that ends with a slash, or * for all. NAME may be
 * for everybody who has a name. What no rule allows is forbidden, and a key that
 NAME may not read does not exist for it.
+
+A rule on the prefix thumbs/ is also about the work items of the queue thumbs,
+and of queues below it: add them, acquire (claim) them, work on them, or operate
+(cancel, reassign, take over, replay). Whoever delivers effects or prunes must
+operate on *.
 
 To make a token and its line:
   head -c 32 /dev/urandom | base64 | tr -d '\n' > token
   echo "token NAME sha256:$(sha256sum < token | cut -d' ' -f1)" >> policy`,
 		Example: `  croft serve check-policy policy
-  croft serve check-policy policy ann acquire reports/daily`,
+  croft serve check-policy policy ann acquire reports/daily
+  croft serve check-policy policy ann add thumbs/`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 2 || len(args) == 3 {
 				return fmt.Errorf("NAME, VERB and KEY belong together")
@@ -69,10 +77,11 @@ func (a *app) checkPolicy(args []string) error {
 		return nil
 	}
 	name, verb, key := args[1], server.Verb(args[2]), args[3]
-	if !slices.Contains([]server.Verb{server.Read, server.Acquire, server.Work, server.Operate}, verb) {
-		return cli.Invalid("verb %q: write read, acquire, work or operate", args[2])
+	verbs := []server.Verb{server.Read, server.Acquire, server.Work, server.Add, server.Operate}
+	if !slices.Contains(verbs, verb) {
+		return cli.Invalid("verb %q: write read, acquire, work, add or operate", args[2])
 	}
-	if err := fence.CheckKey(key); err != nil {
+	if err := fence.CheckKey(strings.TrimSuffix(key, "/")); err != nil {
 		return err
 	}
 	d := policy.Explain(name, verb, key)

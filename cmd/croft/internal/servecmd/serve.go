@@ -31,7 +31,9 @@ import (
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
+	"github.com/croft-dev/croft/server/page"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
 )
 
 // app has the commands as methods.
@@ -65,12 +67,20 @@ func (a *app) serveCommand() *cobra.Command {
 machines that must not hold the store's password. Other crofts use the server as
 a store: --store http://127.0.0.1:7117, or https://HOST on a network.
 
+A browser shows the server's page at the same address: what is held and by whom,
+refused writes, work items, and the health of the store. With a policy it asks
+for a token.
+
 The server adds no rules of its own to leases, and keeps nothing. Any number of
 servers may serve one store, and a server that is restarted costs no lease.
 Requests of all clients go to the store in few calls.
 
-Without --store, CROFT_STORE or a configured store, the leases are in a SQLite
-file beside the default store, for this machine and all that reach the server.
+With a SQLite file or PostgreSQL it also serves the work items there, for every
+"croft work" with the server as its --store. Other stores keep no work items.
+
+Without --store, CROFT_STORE or a configured store, leases and work items are in
+one SQLite file beside the default store, for this machine and all that reach the
+server.
 
 --policy names the file that says who may what: tokens, client certificates, and
 rules. Without it everybody who reaches the server may do everything. So on
@@ -152,6 +162,12 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		return err
 	}
 	defer st.Close()
+	if o.Ledger, err = a.openLedger(ctx, name); err != nil {
+		return err
+	}
+	if o.Ledger != nil {
+		defer o.Ledger.Close()
+	}
 	counts := newCounts()
 	metrics, err := a.ServeMetrics(f.metrics, counts)
 	if err != nil {
@@ -163,8 +179,12 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		counts.observe(e)
 		told(e)
 	}
-	a.listens(listener.Addr(), secure != nil, o.Access != nil, name)
-	return a.run(ctx, server.New(st, o), limited(listener, f.streams, secure))
+	a.listens(listener.Addr(), secure != nil, o, name)
+	srv := server.New(st, o)
+	shown := page.New(srv, st, &page.Options{
+		Access: o.Access, Ledger: o.Ledger, Store: store.Redact(name), Observe: o.Observe,
+	})
+	return a.run(ctx, srv, shown, limited(listener, f.streams, secure))
 }
 
 // limited bounds the connections to what the server can work on, and adds TLS.
@@ -176,10 +196,10 @@ func limited(l net.Listener, streams int, secure *tls.Config) net.Listener {
 	return l
 }
 
-// run serves until ctx ends, and then drains the server.
-func (a *app) run(ctx context.Context, srv *server.Server, l net.Listener) error {
+// run serves h until ctx ends, and then drains the server.
+func (a *app) run(ctx context.Context, srv *server.Server, h http.Handler, l net.Listener) error {
 	front := &http.Server{
-		Handler: srv, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	failed := make(chan error, 1)
@@ -284,4 +304,14 @@ func (a *app) openStore(ctx context.Context) (st store.Store, name string, err e
 	defer cancel()
 	st, err = cli.OpenWithin(ctx, name)
 	return st, name, err
+}
+
+// openLedger opens the ledger in the store's place. It is nil if such a store
+// keeps none.
+func (a *app) openLedger(ctx context.Context, name string) (work.Ledger, error) {
+	scheme, _, found := strings.Cut(name, "://")
+	if !found || !slices.Contains(work.Schemes(), scheme) {
+		return nil, nil
+	}
+	return a.OpenLedger(ctx, name)
 }

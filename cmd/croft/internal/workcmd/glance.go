@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/internal/glance"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -21,13 +22,13 @@ const (
 // Glance is what croft status tells of a ledger.
 type Glance struct {
 	Running int
-	Lapsed  cli.Urgent[GlanceRow]
-	Stalled cli.Urgent[GlanceRow]
-	Refused cli.Urgent[GlanceRow]
+	Lapsed  glance.Urgent[GlanceRow]
+	Stalled glance.Urgent[GlanceRow]
+	Refused glance.Urgent[GlanceRow]
 	// Dead has the items without another attempt. Given has the effects that
 	// were given up. Stuck has those that a dispatcher took and did not settle
 	// in time.
-	Dead, Given, Stuck cli.Urgent[GlanceRow]
+	Dead, Given, Stuck glance.Urgent[GlanceRow]
 	// These say that there are more running items, refusals or stuck effects
 	// than a glance reads.
 	MoreRunning, MoreRefused, MoreStuck bool
@@ -48,7 +49,7 @@ type GlanceRow struct {
 func GlanceAt(
 	ctx context.Context, l work.Ledger, stallAfter, recent time.Duration, most int,
 ) (*Glance, error) {
-	none := cli.Urgent[GlanceRow]{
+	none := glance.Urgent[GlanceRow]{
 		Most: most, Order: func(x, y GlanceRow) int { return cmp.Compare(y.urgency, x.urgency) },
 	}
 	g := &Glance{Lapsed: none, Stalled: none, Refused: none, Dead: none, Given: none, Stuck: none}
@@ -140,7 +141,7 @@ func (g *Glance) readDead(ctx context.Context, l work.Ledger, now time.Time, mos
 
 // readEffects finds effects that were given up, and stuck ones.
 func (g *Glance) readEffects(ctx context.Context, l work.Ledger, now time.Time, most int) error {
-	add := func(to *cli.Urgent[GlanceRow], e work.Effect, at time.Time) {
+	add := func(to *glance.Urgent[GlanceRow], e work.Effect, at time.Time) {
 		view := effectViewOf(e)
 		view.Body = nil // it may be large, and croft work effects ls has it
 		to.Add(GlanceRow{urgency: now.Sub(at), View: view, Cells: []cli.Cell{

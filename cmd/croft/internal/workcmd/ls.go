@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
-	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/internal/glance"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -83,24 +83,14 @@ func (a *app) workLs(ctx context.Context, q work.Query) error {
 
 // itemState is an item's state in one word for people, and its colour.
 func itemState(it work.Item, now time.Time) (string, cli.Colour) {
-	switch it.State {
-	case work.Waiting:
-		switch {
-		case it.Record.State == tenure.Reserved && now.Before(it.Record.Deadline):
-			return "reserved", cli.Yellow
-		case it.Ready.After(now):
-			return "scheduled", cli.Faint
-		}
-		return "waiting", cli.Uncoloured
-	case work.Running:
-		if it.Lapsed(now) {
-			return "lapsed", cli.Red
-		}
-		return "running", cli.Green
-	case work.Dead:
-		return "dead", cli.Red
+	state := glance.ItemState(it, now)
+	colour, coloured := map[string]cli.Colour{
+		"reserved": cli.Yellow, "waiting": cli.Uncoloured, "lapsed": cli.Red, "running": cli.Green, "dead": cli.Red,
+	}[state]
+	if !coloured {
+		colour = cli.Faint
 	}
-	return string(it.State), cli.Faint
+	return state, colour
 }
 
 func rowOfItem(it work.Item, now time.Time) []cli.Cell {

@@ -35,8 +35,9 @@ nothing off. The effects of a completion go through an outbox. Each has a name
 that stays the same in every attempt, so a receiver can tell a repetition.
 
 The ledger is in a database: --store or CROFT_STORE with a sqlite:// or
-postgres:// URL. Without either it is a SQLite file beside the default store,
-good for one machine. docs/work.md explains the ideas.
+postgres:// URL, or the URL of a "croft serve" in front of one. Without either it
+is a SQLite file beside the default store, good for one machine. docs/work.md
+explains the ideas.
 
 An item is waiting, running, done, dead (its attempts are used up) or cancelled.
 An effect is pending, sent, failed, or unknown: it may or may not have been

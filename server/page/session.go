@@ -1,0 +1,248 @@
+package page
+
+import (
+	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/croft-dev/croft/store"
+)
+
+// seal seals what a browser keeps: nobody else can read, make or change it. It
+// also makes the tokens of forms.
+type seal struct {
+	aead cipher.AEAD
+	mac  [32]byte
+}
+
+func newSeal(key [32]byte) seal {
+	derive := func(use string) [32]byte {
+		m := hmac.New(sha256.New, key[:])
+		m.Write([]byte(use))
+		return [32]byte(m.Sum(nil))
+	}
+	k := derive("cookie")
+	block, _ := aes.NewCipher(k[:]) // a key of 32 bytes is right
+	aead, _ := cipher.NewGCMWithRandomNonce(block)
+	return seal{aead, derive("form")}
+}
+
+// session is the content of the cookie.
+type session struct {
+	Token string `json:"t"`
+	ID    string `json:"s"`
+	Until int64  `json:"u"` // in seconds since 1970
+}
+
+const (
+	// sessionFor is how long a visitor stays signed in.
+	sessionFor = 12 * time.Hour
+	// maxToken is the longest token that fits into a cookie.
+	maxToken = 2800
+)
+
+func (s seal) close(c session) string {
+	text, _ := json.Marshal(c) // it has strings and a number
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, text, nil))
+}
+
+// open returns the session in a cookie's value, if it is one of ours that is
+// not over.
+func (s seal) open(value string, now time.Time) (c session, ok bool) {
+	sealed, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return c, false
+	}
+	text, err := s.aead.Open(nil, nil, sealed, nil)
+	if err != nil || json.Unmarshal(text, &c) != nil {
+		return session{}, false
+	}
+	return c, now.Unix() < c.Until
+}
+
+// formToken makes the token of the forms of a session. Another site cannot
+// know it.
+func (s seal) formToken(session string) string {
+	m := hmac.New(sha256.New, s.mac[:])
+	m.Write([]byte(session))
+	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+}
+
+// cookieName is the name of the cookie. A browser takes a __Host- cookie only
+// over TLS, and from no other host.
+func cookieName(r *http.Request) string {
+	if r.TLS != nil {
+		return "__Host-croft"
+	}
+	return "croft"
+}
+
+func (v *visit) setCookie(value string) {
+	age := 0 // until the browser ends
+	if value == "" {
+		age = -1
+	}
+	http.SetCookie(v.w, &http.Cookie{
+		Name: cookieName(v.Request), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: v.TLS != nil,
+		SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// identify finds out who visits: by the cookie, or else by the certificate of
+// the browser.
+func (p *Page) identify(v *visit) error {
+	if p.o.Access == nil {
+		v.session = "everybody"
+		return nil
+	}
+	if cookie, err := v.Cookie(cookieName(v.Request)); err == nil {
+		if c, ok := p.seal.open(cookie.Value, time.Now()); ok {
+			v.session, v.token = c.ID, c.Token
+		}
+	}
+	id, err := p.o.Access.Identify(p.asClient(v, v.token))
+	if err != nil {
+		v.session, v.token = "", ""
+		return err
+	}
+	v.id, v.session = id, cmp.Or(v.session, "certificate of "+id.Name)
+	return nil
+}
+
+// asClient makes a request of the API with a token, if it is not "".
+func (p *Page) asClient(v *visit, token string) *http.Request {
+	r := v.Clone(v.Context())
+	r.Header = http.Header{}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// signedIn lets visitors whom the server knows come in. Others are asked for
+// their token. A form must carry the token of its session.
+func (p *Page) signedIn(do func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		switch err := p.identify(v); {
+		case errors.Is(err, store.ErrUnknown):
+			return noAnswer
+		case err != nil && v.Method == http.MethodGet:
+			http.Redirect(v.w, v.Request, Base+"signin?next="+url.QueryEscape(v.URL.RequestURI()), http.StatusSeeOther)
+			return nil
+		case err != nil:
+			return &problem{http.StatusUnauthorized, "Signed out", "Nothing was done. Sign in and try again."}
+		}
+		if v.Method == http.MethodPost {
+			if err := p.readForm(v); err != nil {
+				return err
+			}
+		}
+		return do(v)
+	}
+}
+
+// readForm reads a form, and checks that this page has made it.
+func (p *Page) readForm(v *visit) error {
+	if err := readFields(v); err != nil {
+		return err
+	}
+	if !hmac.Equal([]byte(v.PostForm.Get("csrf")), []byte(p.seal.formToken(v.session))) {
+		return &problem{
+			http.StatusForbidden, "An old form",
+			"Nothing was done. The form is from before you signed in, or not from this server. Open the page again.",
+		}
+	}
+	return nil
+}
+
+func readFields(v *visit) error {
+	_ = v.out.SetReadDeadline(time.Now().Add(receiveWithin))
+	v.Body = http.MaxBytesReader(v.w, v.Body, maxForm)
+	if err := v.ParseForm(); err != nil {
+		return &problem{http.StatusBadRequest, "No form", "The form did not arrive whole, or is too long."}
+	}
+	_ = v.out.SetReadDeadline(time.Time{})
+	return nil
+}
+
+// signInData is what the page for signing in shows.
+type signInData struct {
+	Next   string
+	Wrong  string // why the token was refused
+	Needed bool   // the server has identities
+}
+
+// askToken answers GET signin.
+func (p *Page) askToken(v *visit) error {
+	p.show(v, http.StatusOK, "signin", "Sign in", signInData{Next: v.URL.Query().Get("next"), Needed: p.o.Access != nil})
+	return nil
+}
+
+// signIn answers POST signin. Another site cannot sign a visitor in: the origin
+// was checked, and a token is needed that the site does not have.
+func (p *Page) signIn(v *visit) error {
+	if err := readFields(v); err != nil {
+		return err
+	}
+	next, token := v.PostForm.Get("next"), strings.TrimSpace(v.PostForm.Get("token"))
+	if p.o.Access == nil {
+		http.Redirect(v.w, v.Request, Base, http.StatusSeeOther)
+		return nil
+	}
+	wrong := ""
+	switch {
+	case token == "":
+		wrong = "Paste the token that you were given."
+	case len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		wrong = "This is no token that a browser can keep: it is too long, or has spaces or strange characters."
+	default:
+		_, err := p.o.Access.Identify(p.asClient(v, token))
+		switch {
+		case errors.Is(err, store.ErrUnknown):
+			wrong = "The server cannot find out at the moment whose token this is. Try again."
+		case err != nil:
+			wrong = "No identity has this token. See whether it was renewed."
+		}
+	}
+	if wrong != "" {
+		p.show(v, http.StatusUnauthorized, "signin", "Sign in", signInData{Next: next, Wrong: wrong, Needed: true})
+		return nil
+	}
+	c := session{Token: token, ID: rand.Text(), Until: time.Now().Add(sessionFor).Unix()}
+	v.setCookie(p.seal.close(c))
+	http.Redirect(v.w, v.Request, inside(next), http.StatusSeeOther)
+	return nil
+}
+
+// inside returns a path of the page, or its beginning if the path leads
+// elsewhere.
+func inside(path string) string {
+	u, err := url.Parse(path)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, Base) ||
+		strings.ContainsAny(path, "\\\r\n\t") {
+		return Base
+	}
+	return u.RequestURI()
+}
+
+// signOut answers POST signout.
+func (p *Page) signOut(v *visit) error {
+	if err := p.identify(v); err == nil {
+		if err := p.readForm(v); err != nil {
+			return err
+		}
+	}
+	v.setCookie("")
+	http.Redirect(v.w, v.Request, Base+"signin", http.StatusSeeOther)
+	return nil
+}
