@@ -102,7 +102,7 @@ func deciding(admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)) guard
 		raise: func(m *Memory, s fence.Stamp) (mark fence.Mark, err error) {
 			m.locked(func() {
 				mark = m.mark
-				if m.mark == fence.Mark(s) {
+				if m.mark == s.Mark() {
 					return
 				}
 				if mark, err = admit(m.mark, s); err == nil {
@@ -174,7 +174,7 @@ var brokenGuards = []struct {
 			if err == nil {
 				dawdle()
 				m.locked(func() {
-					if m.mark == fence.Mark(s) {
+					if m.mark == s.Mark() {
 						m.put(content)
 					}
 				})
@@ -200,7 +200,7 @@ var brokenGuards = []struct {
 				if _, err = m.mark.Admit(s); err == nil {
 					m.put(content)
 				}
-				m.mark = fence.Mark(s)
+				m.mark = s.Mark()
 			})
 			return err
 		}},
@@ -248,7 +248,7 @@ var brokenGuards = []struct {
 		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			next, err := m.Admit(s)
 			if err == nil {
-				next = fence.Mark(s)
+				next = s.Mark()
 			}
 			return next, err
 		}),
