@@ -82,8 +82,8 @@ const MaxStamp = len(stampPrefix) + 4 + 16 + 32 + 20 + 3*MaxKey + 2 + 16 + signa
 // stampPrefix begins the text form and names its version.
 const stampPrefix = "croft1"
 
-// Check returns nil if key, token, grant and signature have the right form. Otherwise it
-// returns an error that matches [ErrInvalid] and names the fault.
+// Check returns nil if key, token, grant and signature have the right form.
+// Otherwise it returns an error that matches [ErrInvalid] and names the fault.
 func (s Stamp) Check() error {
 	if err := CheckKey(s.Key); err != nil {
 		return fmt.Errorf("stamp: %w", err)
@@ -95,7 +95,8 @@ func (s Stamp) Check() error {
 		return fmt.Errorf("stamp: %w grant %q: it must be 32 lower-case hex digits", ErrInvalid, s.Grant)
 	}
 	if _, _, ok := s.Signature.Split(); !ok && s.Signature != "" {
-		return fmt.Errorf("stamp: %w signature: it must be 16 hex digits, a colon and 86 digits of base64url", ErrInvalid)
+		return fmt.Errorf("stamp: %w signature: it must be 16 hex digits, a colon and 86 digits of base64url",
+			ErrInvalid)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -27,6 +28,12 @@ type Options struct {
 	// Ledger keeps the work items that the server offers besides leases. If it
 	// is nil, the server offers none. The server does not close it.
 	Ledger work.Ledger
+	// SignKey signs the stamps of the leases that the server grants. Default:
+	// they are not signed.
+	SignKey *signed.Key
+	// Keys are the public keys at /v1/keys. While keys are changed, they are
+	// more than that of SignKey. Default: that of SignKey.
+	Keys *signed.Keys
 	// Hosts lists the names by which clients call the server, without ports. A
 	// server on a loopback address refuses all names but these and localhost,
 	// so that no web page reaches it through a name of its own. "*" allows all
@@ -99,6 +106,9 @@ func New(st store.Store, o *Options) *Server {
 	if s.o.Observe == nil {
 		s.o.Observe = func(Event) {}
 	}
+	if s.o.Keys == nil && s.o.SignKey != nil {
+		s.o.Keys = s.o.SignKey.Public()
+	}
 	s.o.Hosts = slices.Clone(s.o.Hosts)
 	for i, name := range s.o.Hosts {
 		s.o.Hosts[i] = hostName(name)
@@ -131,6 +141,7 @@ func (s *Server) routes() http.Handler {
 	handle("GET /v1/leases/{key}/history", s.history)
 	handle("GET /v1/now", s.now)
 	handle("POST /v1/verify", s.verify)
+	handle("GET /v1/keys", s.keys)
 	handle("POST /v1/sweep", s.sweep)
 	handle("GET /v1/examine", s.examine)
 	handle("GET /v1/watch", s.watch)

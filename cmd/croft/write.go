@@ -21,7 +21,7 @@ import (
 
 func (a *app) writeCommand() *cobra.Command {
 	var o writeOptions
-	var text string
+	var text, keys string
 	var seq uint64
 	c := &cobra.Command{
 		Use:     "write TARGET [flags] [-- COMMAND [ARGUMENT...]]",
@@ -80,7 +80,7 @@ progress on a terminal.`,
 			return cli.Takes("TARGET")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if o.stamp, err = a.Stamp(text, seq); err != nil {
+			if o.stamp, err = a.SignedStamp(text, seq, keys); err != nil {
 				return err
 			}
 			o.target, o.command = args[0], args[1:]
@@ -90,6 +90,7 @@ progress on a terminal.`,
 	flags := c.Flags()
 	flags.StringVar(&o.from, "from", "", "read the content from this file instead of standard input")
 	cli.StampFlag(flags, &text)
+	cli.KeysFlag(flags, &keys)
 	flags.Uint64Var(&seq, "seq", 0,
 		"number of this write under its lease: the target refuses a number not above the last it admitted")
 	cli.UnsureFlag(flags, &o.unsure, cli.AdmitUnsure)

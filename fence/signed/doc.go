@@ -6,20 +6,20 @@
 // every stamp without a signature by one of them. The server that grants leases
 // has the private key, a [Key], and nobody else needs it.
 //
-// # What is signed
+// # The signed text
 //
 // An Ed25519 signature is made of the text "croft stamp 1", a zero byte, and
 // the stamp's token, grant and key in the form of its text, with colons between
 // them. The holder numbers its writes itself, so Seq is not signed. There is no
 // other algorithm, and so no name of one in a stamp that somebody could change.
 //
-// # What it proves
+// # The meaning of a signature
 //
 // A signature proves that the key's owner has issued this grant of this lease
 // key. It does not prove that the grant is still the newest: the guard's mark
 // decides that, as without signatures. It does not prove who sends the stamp
-// either: whoever reads a signed stamp can present it, until the guard admits a
-// newer owner. A signature has no end. Use one signing key for one store. With
+// either: anybody who reads a signed stamp can present it, until the guard
+// admits a newer owner. A signature has no end. Use one signing key for one store. With
 // two stores, each could issue stamps for the leases of the other.
 //
 // # Files

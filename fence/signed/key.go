@@ -78,8 +78,8 @@ func (k *Key) Public() *Keys {
 	return &Keys{all: []publicKey{{k.id, k.private.Public().(ed25519.PublicKey)}}}
 }
 
-// Sign returns the stamp with a signature. It does not check the stamp. Sign
-// only what was granted.
+// Sign returns the stamp with a signature. It does not check the stamp: sign
+// only stamps of grants.
 func (k *Key) Sign(s fence.Stamp) fence.Stamp {
 	digits := base64.RawURLEncoding.EncodeToString(ed25519.Sign(k.private, message(s)))
 	s.Signature = fence.Signature(k.id + ":" + digits)

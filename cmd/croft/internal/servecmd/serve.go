@@ -43,7 +43,7 @@ func Command(a *cli.App) *cobra.Command { return (&app{a}).serveCommand() }
 // flags are the flags of serve.
 type flags struct {
 	listen, cert, key, clientCA string
-	policy, metrics             string
+	policy, metrics, signKey    string
 	hosts                       []string
 	insecure                    bool
 	streams                     int
@@ -107,6 +107,8 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.clientCA, "client-ca", "",
 		"the authorities of client certificates, which the policy can name: a PEM `file`")
 	flags.StringVar(&f.policy, "policy", "", "who may what: a `file`")
+	flags.StringVar(&f.signKey, "sign-key", "", "sign the stamps of leases with the private key in this PEM `file`, "+
+		"of mode 0600; more keys in it are published beside")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a `name` by which clients call the server, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.BoolVar(&f.insecure, "insecure", false,
@@ -138,6 +140,12 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 			return cli.Invalid("policy: %v", err)
 		}
 		o.Access = policy
+	}
+	if f.signKey != "" {
+		var err error
+		if o.SignKey, o.Keys, err = cli.ReadSigner(f.signKey); err != nil {
+			return err
+		}
 	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
