@@ -19,8 +19,8 @@
 // key. It does not prove that the grant is still the newest: the guard's mark
 // decides that, as without signatures. It does not prove who sends the stamp
 // either: anybody who reads a signed stamp can present it, until the guard
-// admits a newer owner. A signature has no end. Use one signing key for one store. With
-// two stores, each could issue stamps for the leases of the other.
+// admits a newer owner. A signature has no end. Use one signing key for one
+// store. With two stores, each could issue stamps for the leases of the other.
 //
 // # Files
 //
