@@ -15,6 +15,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/fence/signed"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -31,9 +32,18 @@ type Options struct {
 	// SignKey signs the stamps of the leases that the server grants. Default:
 	// they are not signed.
 	SignKey *signed.Key
-	// Keys are the public keys at /v1/keys. While keys are changed, they are
-	// more than that of SignKey. Default: that of SignKey.
+	// Keys are the public keys at /v1/keys, and those that must have signed the
+	// stamps of writes to Files. While keys are changed, they are more than
+	// that of SignKey. Default: that of SignKey.
 	Keys *signed.Keys
+	// Files opens the guarded files that the server offers. Default: it offers
+	// none.
+	Files Files
+	// Current tells whether the owner of a write to a file is the current one.
+	// Default: the server asks its store, and its ledger about items.
+	Current guard.Current
+	// MaxFile bounds the content of a file, in bytes. Default: 1 GiB.
+	MaxFile int64
 	// Hosts lists the names by which clients call the server, without ports. A
 	// server on a loopback address refuses all names but these and localhost,
 	// so that no web page reaches it through a name of its own. "*" allows all
@@ -80,6 +90,8 @@ type Server struct {
 
 	calls, streams, lists, sweeps, long   slots
 	callShares, streamShares, batchShares shares
+	transfers                             slots // of files
+	transferShares                        shares
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -100,6 +112,9 @@ func New(st store.Store, o *Options) *Server {
 	if s.o.MaxStreams <= 0 {
 		s.o.MaxStreams = 8192
 	}
+	if s.o.MaxFile <= 0 {
+		s.o.MaxFile = 1 << 30
+	}
 	if s.o.Heartbeat <= 0 {
 		s.o.Heartbeat = 15 * time.Second
 	}
@@ -114,8 +129,11 @@ func New(st store.Store, o *Options) *Server {
 		s.o.Hosts[i] = hostName(name)
 	}
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
-	s.sweeps, s.long = newSlots(1), newSlots(maxLong)
+	s.sweeps, s.long, s.transfers = newSlots(1), newSlots(maxLong), newSlots(maxTransfers)
 	s.share()
+	if s.o.Current == nil {
+		s.o.Current = ownStore{s}
+	}
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
 	s.mux = s.routes()
@@ -142,6 +160,10 @@ func (s *Server) routes() http.Handler {
 	handle("GET /v1/now", s.now)
 	handle("POST /v1/verify", s.verify)
 	handle("GET /v1/keys", s.keys)
+	handle("GET /files/{path...}", s.getFile)
+	handle("PUT /files/{path...}", s.putFile)
+	handle("GET /v1/files/{path...}", s.readFileMark)
+	handle("POST /v1/files/{path...}", s.actOnFile)
 	handle("POST /v1/sweep", s.sweep)
 	handle("GET /v1/examine", s.examine)
 	handle("GET /v1/watch", s.watch)
@@ -245,7 +267,7 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 	}
 	c.slot = sync.OnceFunc(func() { give(); leave() })
 	defer func() { c.slot() }()
-	if c.ContentLength < 0 || c.ContentLength > shortBody {
+	if c.Method == http.MethodPost && (c.ContentLength < 0 || c.ContentLength > shortBody) {
 		if !s.long.enter() {
 			return busy("long bodies")
 		}

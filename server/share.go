@@ -40,7 +40,7 @@ func (s *Server) share() {
 		return
 	}
 	s.callShares.most, s.streamShares.most = max(s.o.MaxCalls/2, 1), max(s.o.MaxStreams/2, 1)
-	s.batchShares.most = maxWaiting / 4
+	s.batchShares.most, s.transferShares.most = maxWaiting/4, maxTransfers/2
 }
 
 // enterStream takes a slot of streams for a client, until leave is called.

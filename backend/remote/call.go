@@ -74,26 +74,33 @@ func (s *Store) do(ctx context.Context, method, path string, body []byte) (*http
 	if ctx.Err() != nil {
 		return nil, wait.Ended(ctx)
 	}
-	var connected atomic.Int32
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { connected.Add(1) },
-	})
+	header := http.Header{}
+	if body != nil {
+		header.Set("Content-Type", wire.JSON)
+		// net/http may send the request again if the server has closed an idle
+		// connection. The header itself is not sent.
+		header["Idempotency-Key"] = nil
+	}
 	req, err := http.NewRequestWithContext(ctx, method, s.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	req.Header = header
+	return s.send(req)
+}
+
+// send sends a request, and returns the answer if the server has not refused.
+func (s *Store) send(req *http.Request) (*http.Response, error) {
+	var connected atomic.Int32
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Add(1) },
+	}))
 	token, err := s.token.read()
 	if err != nil {
 		return nil, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", wire.JSON)
-		// net/http may send the request again if the server has closed an idle
-		// connection. The header itself is not sent.
-		req.Header["Idempotency-Key"] = nil
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
@@ -151,7 +158,7 @@ func refusal(resp *http.Response) error {
 
 // open begins a listing or a stream. Its body breaks when it is silent for too
 // long, when ctx ends, or when the store is closed.
-func (s *Store) open(ctx context.Context, path string) (io.ReadCloser, error) {
+func (s *Store) open(ctx context.Context, path string) (*http.Response, error) {
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.life, func() { cancel(ErrClosed) })
@@ -162,7 +169,8 @@ func (s *Store) open(ctx context.Context, path string) (io.ReadCloser, error) {
 		end()
 		return nil, s.explain(caller, err)
 	}
-	return &heard{resp.Body, timer, end}, nil
+	resp.Body = &heard{resp.Body, timer, end}
+	return resp, nil
 }
 
 var errSilent = fmt.Errorf("the server was silent for %s", silence)

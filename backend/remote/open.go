@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/store"
 )
@@ -21,6 +22,7 @@ import (
 func init() {
 	for _, scheme := range []string{"http", "https"} {
 		store.Register(scheme, openURL)
+		guard.Register(scheme, openFileURL)
 	}
 }
 
@@ -47,7 +49,16 @@ type Options struct {
 }
 
 func openURL(_ context.Context, u *url.URL) (store.Store, error) {
-	bad := func(format string, args ...any) (store.Store, error) {
+	s, err := fromURL(u)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// fromURL makes a store from a URL with options.
+func fromURL(u *url.URL) (*Store, error) {
+	bad := func(format string, args ...any) (*Store, error) {
 		return nil, fmt.Errorf("%w store URL %q: %s",
 			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
@@ -88,11 +99,7 @@ func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	}
 	base := *u
 	base.RawQuery = ""
-	s, err := Open(base.String(), &o)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return Open(base.String(), &o)
 }
 
 // Open makes a store of the server at a URL like "https://croft.example/". It
@@ -156,6 +163,8 @@ func newTransport(secure bool, config *tls.Config) *http.Transport {
 		MaxIdleConnsPerHost: 16,
 		// The server closes idle connections later.
 		IdleConnTimeout: time.Minute,
+		// A server may refuse a file before its content is sent.
+		ExpectContinueTimeout: 10 * time.Second,
 		// Otherwise a short answer could become a long one.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,

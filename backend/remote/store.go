@@ -134,13 +134,13 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 		if prefix != "" {
 			path += "?" + url.Values{"prefix": {prefix}}.Encode()
 		}
-		body, err := s.open(ctx, path)
+		resp, err := s.open(ctx, path)
 		if err != nil {
 			yield(tenure.Record{}, err)
 			return
 		}
-		defer body.Close()
-		lines := bufio.NewScanner(body)
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(nil, wire.MaxLine)
 		for lines.Scan() {
 			rec, err := wire.ReadLine(lines.Bytes())

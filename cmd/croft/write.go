@@ -44,8 +44,9 @@ does not answer within --timeout, the mark of TARGET decides alone, unless
 --when-unsure refuse is given.
 
 TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is
-put in front of the key), s3://BUCKET/KEY or gs://BUCKET/KEY. Croft writes no
-rows of a database: the program whose transaction they are in writes them.
+put in front of the key), s3://BUCKET/KEY, gs://BUCKET/KEY, or a file of a croft
+server, https://HOST/files/PATH. Croft writes no rows of a database: the program
+whose transaction they are in writes them.
 
 With --observe croft refuses nothing. It writes also if the fence or the store
 would refuse, says so on standard error, notes it in the store ("croft inventory

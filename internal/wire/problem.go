@@ -33,6 +33,8 @@ type Problem struct {
 	Remaining string      `json:"remaining,omitempty"`
 	Now       time.Time   `json:"now,omitzero"`
 	Grant     fence.Grant `json:"grant,omitempty"`
+	// Mark is that of a guarded file which refused a stamp.
+	Mark *fence.Mark `json:"mark,omitempty"`
 	// Record is the key's record, nil if the store remembers nothing.
 	Record *tenure.Record `json:"record,omitempty"`
 }
@@ -40,12 +42,18 @@ type Problem struct {
 // Code names the kind of a refusal.
 type Code string
 
-// The codes. The first four are those of the command line.
+// The codes. The first eight are those of the command line.
 const (
 	Held     Code = "held"
 	NotOwned Code = "not_owned"
 	Unknown  Code = "unknown"
 	Invalid  Code = "invalid"
+
+	// The refusals of a guarded file.
+	Stale     Code = "stale"
+	Collision Code = "collision"
+	WrongKey  Code = "wrong_key"
+	Repeated  Code = "repeated"
 
 	NotFound        Code = "not_found"       // nothing is there that this identity may see
 	NotAllowed      Code = "not_allowed"     // the identity may see the key, and may not do this
@@ -60,7 +68,9 @@ var statuses = map[Code]int{
 	Held: http.StatusConflict, NotOwned: http.StatusConflict, Unknown: http.StatusServiceUnavailable,
 	Invalid: http.StatusBadRequest, NotFound: http.StatusNotFound, NotAllowed: http.StatusForbidden,
 	Unauthenticated: http.StatusUnauthorized, Unsupported: http.StatusNotImplemented,
-	Busy: http.StatusServiceUnavailable, TooLarge: http.StatusRequestEntityTooLarge,
+	Stale: http.StatusConflict, Collision: http.StatusConflict, WrongKey: http.StatusConflict,
+	Repeated: http.StatusConflict,
+	Busy:     http.StatusServiceUnavailable, TooLarge: http.StatusRequestEntityTooLarge,
 }
 
 // NewProblem makes a refusal. The status follows from the code.
@@ -74,7 +84,21 @@ func NewProblem(code Code, format string, args ...any) Problem {
 func ProblemOf(err error) Problem {
 	var held *tenure.HeldError
 	var notOwned *tenure.NotOwnedError
+	var stale *fence.StaleError
+	var refused *fence.RefusedError
 	switch {
+	case errors.As(err, &stale):
+		p := NewProblem(Stale, "%s", stale.Error())
+		p.Mark = &stale.Newest
+		return p
+	case errors.As(err, &refused):
+		for code, reason := range reasons {
+			if errors.Is(refused, reason) {
+				p := NewProblem(code, "%s", refused.Error())
+				p.Mark = &refused.Mark
+				return p
+			}
+		}
 	case errors.As(err, &held):
 		p := NewProblem(Held, "%s", held.Error())
 		p.addRecord(held.Record)
@@ -101,6 +125,11 @@ func ProblemOf(err error) Problem {
 	return NewProblem(Unknown, "the server's store did not answer; ask again with the same secret")
 }
 
+// reasons are why a guarded file refuses a stamp that is not too old.
+var reasons = map[Code]error{
+	Collision: fence.ErrCollision, WrongKey: fence.ErrWrongKey, Repeated: fence.ErrRepeated,
+}
+
 func (p *Problem) addRecord(rec tenure.Record) {
 	if rec.IsZero() {
 		return
@@ -108,7 +137,8 @@ func (p *Problem) addRecord(rec tenure.Record) {
 	p.Record, p.Key, p.Token, p.Owner, p.Instance = &rec, rec.Key, rec.Token, rec.Owner, rec.Instance
 }
 
-// Err makes the error that a refusal stands for.
+// Err makes the error that a refusal stands for. The stamp that a guarded file
+// refused is not in it.
 func (p Problem) Err() error {
 	var rec tenure.Record
 	if p.Record != nil {
@@ -117,6 +147,15 @@ func (p Problem) Err() error {
 	switch p.Code {
 	case Held:
 		return &tenure.HeldError{Record: rec, Why: p.Why, Until: p.Until, Now: p.Now}
+	case Stale, Collision, WrongKey, Repeated:
+		var mark fence.Mark
+		if p.Mark != nil {
+			mark = *p.Mark
+		}
+		if p.Code == Stale {
+			return &fence.StaleError{Newest: mark}
+		}
+		return &fence.RefusedError{Err: reasons[p.Code], Mark: mark}
 	case NotOwned:
 		return &tenure.NotOwnedError{Grant: p.Grant, Record: rec, Why: p.Why, Now: p.Now}
 	case Invalid, TooLarge:
@@ -191,6 +230,9 @@ func (r *reader) problem(p *Problem) error {
 			err = r.moment(&p.Now)
 		case "grant":
 			err = text(r, &p.Grant)
+		case "mark":
+			p.Mark = &fence.Mark{}
+			err = r.mark(p.Mark)
 		case "record":
 			p.Record = &tenure.Record{}
 			err = r.record(p.Record)

@@ -44,6 +44,7 @@ func Command(a *cli.App) *cobra.Command { return (&app{a}).serveCommand() }
 type flags struct {
 	listen, cert, key, clientCA string
 	policy, metrics, signKey    string
+	files                       string
 	hosts                       []string
 	insecure                    bool
 	streams                     int
@@ -78,6 +79,11 @@ anything but a loopback address croft refuses to start without --policy, --cert
 and --key, unless --insecure is given. "croft serve check-policy" explains what a
 policy decides. The owner in a record is the name in the policy.
 
+With --files the server also guards files on its own disk, for machines that do
+not share it: "croft write https://HOST/files/PATH". It admits a write only from
+the current owner of a lease, and with --sign-key only under a signed stamp. In
+the policy, the file at PATH is the key files/PATH.
+
 Clients call a server on a loopback address by its address, by localhost, or by
 a --host. It refuses requests for other names, so that no web page can reach it
 through a name of its own.
@@ -109,6 +115,7 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.policy, "policy", "", "who may what: a `file`")
 	flags.StringVar(&f.signKey, "sign-key", "", "sign the stamps of leases with the private key in this PEM `file`, "+
 		"of mode 0600; more keys in it are published beside")
+	flags.StringVar(&f.files, "files", "", "offer the files below this `folder` as targets: https://HOST/files/PATH")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a `name` by which clients call the server, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.BoolVar(&f.insecure, "insecure", false,
@@ -146,6 +153,14 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		if o.SignKey, o.Keys, err = cli.ReadSigner(f.signKey); err != nil {
 			return err
 		}
+	}
+	if f.files != "" {
+		open, end, err := openFiles(f.files)
+		if err != nil {
+			return err
+		}
+		defer end()
+		o.Files = open
 	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
