@@ -11,9 +11,9 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// TestWhatIsSaidOfAFileIsReadAsItWasWritten: marks with and without a grant,
+// TestAClientReadsOfAFileWhatTheServerWrote: marks with and without a grant,
 // and refusals with the mark that refused.
-func TestWhatIsSaidOfAFileIsReadAsItWasWritten(t *testing.T) {
+func TestAClientReadsOfAFileWhatTheServerWrote(t *testing.T) {
 	t.Parallel()
 	mark := fence.Mark{Key: "jobs/ü:%", Token: fence.MaxToken, Grant: fence.Grant(strings.Repeat("a", 32)), Seq: math.MaxUint64}
 	floor := fence.Mark{Key: "jobs/a", Token: 7}
