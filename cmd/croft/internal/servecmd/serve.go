@@ -28,6 +28,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/cmd/croft/internal/issuers"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
@@ -73,8 +74,8 @@ Requests of all clients go to the store in few calls.
 Without --store, CROFT_STORE or a configured store, the leases are in a SQLite
 file beside the default store, for this machine and all that reach the server.
 
---policy names the file that says who may what: tokens, client certificates, and
-rules. Without it everybody who reaches the server may do everything. So on
+--policy names the file that says who may what: tokens, client certificates,
+OpenID Connect issuers, and rules. Without it everybody who reaches the server may do everything. So on
 anything but a loopback address croft refuses to start without --policy, --cert
 and --key, unless --insecure is given. "croft serve check-policy" explains what a
 policy decides. The owner in a record is the name in the policy.
@@ -146,7 +147,7 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		if err := cli.CheckWriters(f.policy); err != nil {
 			return cli.Invalid("policy: %v", err)
 		}
-		o.Access = policy
+		o.Access = policy.With(issuers.New(policy.Issuers(), func(err error) { a.failure(err.Error()) }))
 	}
 	if f.signKey != "" {
 		var err error
