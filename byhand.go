@@ -113,7 +113,9 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 		return nil, err
 	}
 	t := &Transfer{
-		Deed:   tenure.Deed{Key: req.Key, Token: made.Token, Secret: req.Secret, TTL: req.TTL},
+		Deed: tenure.Deed{
+			Key: req.Key, Token: made.Token, Secret: req.Secret, TTL: req.TTL, Signature: answer.Signature,
+		},
 		Before: before, Record: made,
 	}
 	// In the same step, the record has kept the guards of the term that the act

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -36,6 +37,10 @@ type Options struct {
 	// Instance tells this run of the owner from others. Default: host, process
 	// id and a random part, unique per process.
 	Instance string
+	// SignKey signs the stamps of this client's leases, for guards that admit
+	// only signed ones. Rather let a server sign, so that clients do not have
+	// the key. Default: stamps are signed by the store, or not at all.
+	SignKey *signed.Key
 	// Logger receives every [Event] as a log record. The record's message is
 	// the event's kind, and these names do not change. Default: nothing is
 	// logged.

@@ -14,5 +14,7 @@
 //
 // The package does no I/O and starts no goroutines. Only [Stamp.CheckNow] and
 // the text of a [StaleError] read this machine's clock; other functions take
-// the time as an argument. Every value of the package is safe to log.
+// the time as an argument. No value of the package holds a secret. But where
+// stamps are signed, a signed stamp in a log lets its readers write under it
+// until a newer owner comes.
 package fence

@@ -125,7 +125,7 @@ func TestLaw3RejectsBrokenRules(t *testing.T) {
 			return next, err
 		}
 	}
-	take := func(_ fence.Mark, s fence.Stamp) (fence.Mark, error) { return fence.Mark(s), nil }
+	take := func(_ fence.Mark, s fence.Stamp) (fence.Mark, error) { return s.Mark(), nil }
 	let := func(m fence.Mark, _ fence.Stamp) (fence.Mark, error) { return m, nil }
 	for name, broken := range map[string]rule{
 		"admits whatever comes":              take,
@@ -140,7 +140,7 @@ func TestLaw3RejectsBrokenRules(t *testing.T) {
 		"takes a collision for an old owner": swap(fence.ErrCollision, func(m fence.Mark, s fence.Stamp) (fence.Mark, error) { return m, &fence.StaleError{} }),
 		"moves the mark when it refuses": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			n, err := m.Admit(s)
-			return pick(err != nil, fence.Mark(s), n), err
+			return pick(err != nil, s.Mark(), n), err
 		},
 		"forgets to advance the mark": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			n, err := m.Admit(s)
@@ -148,7 +148,7 @@ func TestLaw3RejectsBrokenRules(t *testing.T) {
 		},
 		"forgets the number at unnumbered ones": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			n, err := m.Admit(s)
-			return pick(err == nil, fence.Mark(s), n), err
+			return pick(err == nil, s.Mark(), n), err
 		},
 		"compares the number across owners": func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			if s.Key == m.Key && s.Seq != 0 && s.Seq <= m.Seq {

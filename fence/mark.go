@@ -33,6 +33,10 @@ type Mark struct {
 	Seq   uint64 `json:"seq"`
 }
 
+// Stamp returns the newest stamp that the resource has admitted, without its
+// signature.
+func (m Mark) Stamp() Stamp { return Stamp{Key: m.Key, Token: m.Token, Grant: m.Grant, Seq: m.Seq} }
+
 // IsZero reports whether the resource has never admitted a stamp.
 func (m Mark) IsZero() bool { return m == Mark{} }
 
@@ -53,11 +57,11 @@ func (m Mark) Admit(s Stamp) (Mark, error) {
 	}
 	switch {
 	case m.IsZero():
-		return Mark(s), nil
+		return s.Mark(), nil
 	case s.Key != m.Key:
 		return m, &RefusedError{Err: ErrWrongKey, Presented: s, Mark: m}
 	case s.Token > m.Token:
-		return Mark(s), nil
+		return s.Mark(), nil
 	case s.Token < m.Token:
 		return m, &StaleError{Presented: s, Newest: m}
 	// Rekeyed or reset: the token is a floor, without a grant.
@@ -72,7 +76,7 @@ func (m Mark) Admit(s Stamp) (Mark, error) {
 	case s.Seq <= m.Seq:
 		return m, &RefusedError{Err: ErrRepeated, Presented: s, Mark: m}
 	}
-	return Mark(s), nil
+	return s.Mark(), nil
 }
 
 // Rekey returns the mark after an operator has moved the resource to another

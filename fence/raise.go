@@ -8,7 +8,7 @@ func (m Mark) Raise(s Stamp) (Mark, error) {
 	if err := s.Check(); err != nil {
 		return m, err
 	}
-	if m == Mark(s) {
+	if m == s.Mark() {
 		return m, nil
 	}
 	return m.Admit(s)

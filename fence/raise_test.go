@@ -11,7 +11,7 @@ func TestRaisingTwiceIsTheSameAsOnce(t *testing.T) {
 	for _, seq := range []uint64{0, 7} {
 		stamp := fence.Stamp{Key: "k", Token: 5, Grant: "0123456789abcdef0123456789abcdef", Seq: seq}
 		mark, err := fence.Mark{}.Raise(stamp)
-		if err != nil || mark != fence.Mark(stamp) {
+		if err != nil || mark != stamp.Mark() {
 			t.Fatalf("first raise: %+v, %v", mark, err)
 		}
 		if again, err := mark.Raise(stamp); err != nil || again != mark {

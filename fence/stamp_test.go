@@ -2,6 +2,7 @@ package fence_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -71,6 +72,11 @@ func TestParseStampRefusesWhatOnlyResembles(t *testing.T) {
 		"croft1:1:" + a + ":0:a%2fb":                "not in the one form",
 		"croft1:1:" + a + ":0:%c3%a9":               "not in the one form",
 		"croft1:1:" + a + ":0:a+b":                  "not in the one form",
+		"croft1:1:" + a + ":0:k:":                   "croft1:token:grant:seq:key:id:signature",
+		"croft1:1:" + a + ":0:k:" + a[:16]:          "croft1:token:grant:seq:key:id:signature",
+		"croft1:1:" + a + ":0:k::":                  "signature: it must be",
+		"croft1:1:" + a + ":0:k:" + a[:16] + ":":    "signature: it must be",
+		strings.Repeat("croft1:", 1000):             "at most",
 	} {
 		s, err := fence.ParseStamp(text)
 		if !errors.Is(err, fence.ErrInvalid) || s != (fence.Stamp{}) {
@@ -80,6 +86,21 @@ func TestParseStampRefusesWhatOnlyResembles(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want it to say %q", text, err, want)
 		}
+	}
+}
+
+// TestTheLongestStampIsRead with its signature.
+func TestTheLongestStampIsRead(t *testing.T) {
+	s := fence.Stamp{
+		Key: strings.Repeat("é", fence.MaxKey/2), Token: fence.MaxToken, Grant: ann, Seq: math.MaxUint64,
+		Signature: fence.Signature("0123456789abcdef:" + strings.Repeat("A", 86)),
+	}
+	if got, err := fence.ParseStamp(s.String()); err != nil || got != s || len(s.String()) != fence.MaxStamp {
+		t.Errorf("%+v, %v; want %+v, of %d bytes and not %d", got, err, s, fence.MaxStamp, len(s.String()))
+	}
+	s.Signature = "none"
+	if err := s.Check(); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("a signature without form: %v", err)
 	}
 }
 
@@ -100,6 +121,7 @@ func FuzzParseStamp(f *testing.F) {
 	for _, key := range odd {
 		f.Add(fence.Stamp{Key: key, Token: 1_763_000_000_000_000, Grant: ann, Seq: 7}.String())
 	}
+	f.Add("croft1:1:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:0:k:0123456789abcdef:" + strings.Repeat("A", 86))
 	f.Add("croft1:01:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:0:k")
 	f.Add("croft1:1:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:0:%6b")
 	f.Add("croft1:1:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:+0:k")

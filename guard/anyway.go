@@ -87,7 +87,7 @@ func standing(mark fence.Mark, stamp fence.Stamp, refusal error) (as fence.Stamp
 		var notOwned *tenure.NotOwnedError
 		return stamp, errors.As(refusal, &notOwned) && notOwned.Record.Issued(stamp)
 	}
-	as = fence.Stamp(mark)
+	as = mark.Stamp()
 	as.Seq = 0 // an unnumbered write keeps the mark's number
 	return as, mark.Grant != ""
 }

@@ -45,7 +45,7 @@ func (c *call) checkBody() error {
 		return nil
 	}
 	_ = c.out.SetReadDeadline(time.Now().Add(receiveWithin))
-	if c.Method == http.MethodPost {
+	if c.Method == http.MethodPost || c.Method == http.MethodPut {
 		return nil
 	}
 	c.w.Header().Set("Connection", "close")

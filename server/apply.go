@@ -44,6 +44,7 @@ func (s *Server) apply(c *call) error {
 	if err != nil {
 		return err
 	}
+	store.SignGrants(s.o.SignKey, admitted, some)
 	answers := make([]store.Answer, len(requests))
 	for n, a := range some {
 		a.Awaited = a.Awaited || s.waiters.awaited(admitted[n], a.Err)
@@ -115,6 +116,7 @@ func (s *Server) lease(c *call, verb tenure.Verb) error {
 	if a = s.conceal(c.id, key, a); a.Err != nil {
 		return a.Err
 	}
+	a.Sign(s.o.SignKey, q)
 	c.send(http.StatusOK, wire.JSON, wire.Lease(a))
 	return nil
 }

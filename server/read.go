@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -246,11 +247,25 @@ func (s *Server) verify(c *call) error {
 	if !s.may(c.id, Read, stamp.Key) {
 		return refuse(unseen())
 	}
+	if stamp.Signature != "" {
+		if err := s.o.Keys.Verify(stamp); err != nil {
+			return err
+		}
+	}
 	verdict, err := s.judge(c, stamp)
 	if err != nil {
 		return err
 	}
 	c.send(http.StatusOK, wire.JSON, verdict.Bytes())
+	return nil
+}
+
+// keys answers GET /v1/keys: the public keys for guards, in PEM form.
+func (s *Server) keys(c *call) error {
+	if s.o.Keys == nil {
+		return refuse(wire.NewProblem(wire.NotFound, "this server signs no stamps"))
+	}
+	c.send(http.StatusOK, wire.PEM, bytes.TrimRight(s.o.Keys.PEM(), "\n"))
 	return nil
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -28,6 +30,21 @@ type Options struct {
 	// Ledger keeps the work items that the server offers besides leases. If it
 	// is nil, the server offers none. The server does not close it.
 	Ledger work.Ledger
+	// SignKey signs the stamps of the leases that the server grants. Default:
+	// they are not signed.
+	SignKey *signed.Key
+	// Keys are the public keys at /v1/keys, and those that must have signed the
+	// stamps of writes to Files. While keys are changed, they are more than
+	// that of SignKey. Default: that of SignKey.
+	Keys *signed.Keys
+	// Files opens the guarded files that the server offers. Default: it offers
+	// none.
+	Files Files
+	// Current tells whether the owner of a write to a file is the current one.
+	// Default: the server asks its store, and its ledger about items.
+	Current guard.Current
+	// MaxFile bounds the content of a file, in bytes. Default: 1 GiB.
+	MaxFile int64
 	// Hosts lists the names by which clients call the server, without ports. A
 	// server on a loopback address refuses all names but these and localhost,
 	// so that no web page reaches it through a name of its own. "*" allows all
@@ -80,6 +97,8 @@ type Server struct {
 
 	calls, streams, lists, sweeps, long, huge                                 slots
 	callShares, streamShares, batchShares, listShares, longShares, hugeShares shares
+	transfers                                                                 slots // of files
+	transferShares                                                            shares
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -100,11 +119,17 @@ func New(st store.Store, o *Options) *Server {
 	if s.o.MaxStreams <= 0 {
 		s.o.MaxStreams = 8192
 	}
+	if s.o.MaxFile <= 0 {
+		s.o.MaxFile = 1 << 30
+	}
 	if s.o.Heartbeat <= 0 {
 		s.o.Heartbeat = 15 * time.Second
 	}
 	if s.o.Observe == nil {
 		s.o.Observe = func(Event) {}
+	}
+	if s.o.Keys == nil && s.o.SignKey != nil {
+		s.o.Keys = s.o.SignKey.Public()
 	}
 	s.o.Hosts = slices.Clone(s.o.Hosts)
 	for i, name := range s.o.Hosts {
@@ -112,7 +137,11 @@ func New(st store.Store, o *Options) *Server {
 	}
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
 	s.sweeps, s.long, s.huge = newSlots(1), newSlots(maxLong), newSlots(maxHuge)
+	s.transfers = newSlots(maxTransfers)
 	s.share()
+	if s.o.Current == nil {
+		s.o.Current = ownStore{s}
+	}
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher[tenure.Request, store.Answer]{
 		send: st.Apply, weigh: func(requests []tenure.Request) int { return len(requests) },
@@ -146,6 +175,11 @@ func (s *Server) api() []route {
 		{"GET /v1/leases/{key}/history", s.history},
 		{"GET /v1/now", s.now},
 		{"POST /v1/verify", s.verify},
+		{"GET /v1/keys", s.keys},
+		{"GET /files/{path...}", s.getFile},
+		{"PUT /files/{path...}", s.putFile},
+		{"GET /v1/files/{path...}", s.readFileMark},
+		{"POST /v1/files/{path...}", s.actOnFile},
 		{"POST /v1/sweep", s.sweep},
 		{"GET /v1/examine", s.examine},
 		{"GET /v1/watch", s.watch},
@@ -267,7 +301,7 @@ func (s *Server) answer(c *call, do func(*call) error) error {
 	}
 	c.slot = sync.OnceFunc(func() { give(); leave() })
 	defer func() { c.slot() }()
-	if c.ContentLength < 0 || c.ContentLength > shortBody {
+	if c.Method == http.MethodPost && (c.ContentLength < 0 || c.ContentLength > shortBody) {
 		give, ok := s.longShares.take(c.id.Name, 1)
 		if !ok {
 			return busy("long bodies of one client")

@@ -31,6 +31,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -77,6 +78,9 @@ type Answer struct {
 	// key. A store that cannot tell leaves it false. The client that released
 	// the key then lets other clients try before its own next contender.
 	Awaited bool
+	// Signature is that of the grant's stamp, from a store that signs. See
+	// [Answer.Sign].
+	Signature fence.Signature
 	// Err is nil if the request took effect. It is a [*tenure.HeldError] or a
 	// [*tenure.NotOwnedError] if the law refused the request. It matches
 	// fence.ErrInvalid if the request was bad input. Any other error matches

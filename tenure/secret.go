@@ -55,25 +55,34 @@ type Deed struct {
 	Token  fence.Token
 	Secret Secret
 	TTL    time.Duration
+	// Signature is that of the stamp, if somebody has signed it.
+	Signature fence.Signature
 }
 
 const deedPrefix = "croft-lease1"
 
 // Stamp returns the stamp that the holder's writes carry.
 func (d Deed) Stamp() fence.Stamp {
-	return fence.Stamp{Key: d.Key, Token: d.Token, Grant: d.Secret.Grant()}
+	return fence.Stamp{Key: d.Key, Token: d.Token, Grant: d.Secret.Grant(), Signature: d.Signature}
 }
 
 // String returns the deed without its secret. [Deed.Text] returns the form that
 // [ParseDeed] reads.
 func (d Deed) String() string {
-	return fmt.Sprintf("%s:%d:[secret]:%s:%s", deedPrefix, d.Token, d.TTL, fence.EscapeKey(d.Key))
+	return d.text("[secret]")
 }
 
 // Text returns the deed as one printable word, secret included:
-// "croft-lease1:token:secret:ttl:key".
-func (d Deed) Text() string {
-	return fmt.Sprintf("%s:%d:%s:%s:%s", deedPrefix, d.Token, string(d.Secret), d.TTL, fence.EscapeKey(d.Key))
+// "croft-lease1:token:secret:ttl:key". A colon and the signature follow, if
+// there is one.
+func (d Deed) Text() string { return d.text(string(d.Secret)) }
+
+func (d Deed) text(secret string) string {
+	text := fmt.Sprintf("%s:%d:%s:%s:%s", deedPrefix, d.Token, secret, d.TTL, fence.EscapeKey(d.Key))
+	if d.Signature != "" {
+		text += ":" + string(d.Signature)
+	}
+	return text
 }
 
 // ParseDeed reads the text form of a deed. It accepts only what [Deed.Text]
@@ -84,8 +93,9 @@ func ParseDeed(text string) (Deed, error) {
 		return Deed{}, fmt.Errorf("%w lease text: %s; pass on unchanged what acquire printed", fence.ErrInvalid, why)
 	}
 	parts := strings.Split(text, ":")
-	if len(parts) != 5 || parts[0] != deedPrefix {
-		return bad("it does not have the form croft-lease1:token:secret:ttl:key")
+	if len(parts) != 5 && len(parts) != 7 || parts[0] != deedPrefix {
+		return bad("it does not have the form croft-lease1:token:secret:ttl:key or " +
+			"croft-lease1:token:secret:ttl:key:id:signature")
 	}
 	token, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil || !fence.Token(token).Valid() {
@@ -106,6 +116,11 @@ func ParseDeed(text string) (Deed, error) {
 		return Deed{}, fmt.Errorf("lease text: %w", err)
 	}
 	d := Deed{Key: key, Token: fence.Token(token), Secret: Secret(parts[2]), TTL: ttl}
+	if d.Signature = fence.Signature(strings.Join(parts[5:], ":")); d.Signature != "" {
+		if _, _, ok := d.Signature.Split(); !ok {
+			return bad("its signature does not have the right form")
+		}
+	}
 	if d.Text() != text {
 		return bad("it is not in the one form that is written")
 	}

@@ -312,7 +312,7 @@ func TestAWorkerRaisesTheFenceBeforeItsHandlerBegins(t *testing.T) {
 		ids := add(t, h, "q", 20, naming)
 		var kinds sync.Map
 		w := start(h, one(func(_ context.Context, j *work.Job) (work.Result, error) {
-			if m := h.mark(t, j.Item()); m != fence.Mark(j.Stamp()) {
+			if m := h.mark(t, j.Item()); m != j.Stamp().Mark() {
 				t.Errorf("the mark is %v, the stamp %v", m, j.Stamp())
 			}
 			if _, begun := kinds.Load(j.Item().ID); !begun {

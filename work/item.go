@@ -95,7 +95,7 @@ func (it Item) Key() string { return keyOf(it.Queue, it.ID) }
 func keyOf(queue string, id ID) string { return queue + "/" + string(id) }
 
 // Mark is the newest grant of the item, in the form that guards keep.
-func (it Item) Mark() fence.Mark { return fence.Mark(it.Record.Stamp()) }
+func (it Item) Mark() fence.Mark { return it.Record.Stamp().Mark() }
 
 // Deed returns what the owner needs to act on the item from another process.
 // Requests take their ID, Token and Secret from it.

@@ -123,7 +123,7 @@ func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) 
 // it returns why the write does not count, by the law of package fence.
 func admit(it Item, req Request) error {
 	mark, stamp := it.Mark(), req.Stamp(it.Queue)
-	if mark == fence.Mark(stamp) {
+	if mark == stamp.Mark() {
 		return nil
 	}
 	_, err := mark.Admit(stamp)

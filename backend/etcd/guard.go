@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
@@ -27,6 +28,9 @@ type GuardOptions struct {
 	// MaxContent bounds how many bytes Write reads; default 1 MiB. etcd takes
 	// 1.5 MiB in one request by default.
 	MaxContent int64
+	// Keys, if set, are the public keys of those who issue stamps. The guard
+	// then admits only stamps that one of them has signed. Default: all stamps.
+	Keys *signed.Keys
 }
 
 const defaultMaxContent = 1 << 20
@@ -49,6 +53,7 @@ type Guard struct {
 	key        string
 	mark       string
 	maxContent int64
+	keys       *signed.Keys
 	law        law
 	timeout    time.Duration // of one call; longer only in tests
 
@@ -91,7 +96,7 @@ func OpenGuard(client *clientv3.Client, key string, o *GuardOptions) (*Guard, er
 		return nil, fmt.Errorf("%w target: the key is empty; name what is to be guarded", fence.ErrInvalid)
 	}
 	g := &Guard{
-		client: client, key: key, mark: o.Mark, maxContent: o.MaxContent,
+		client: client, key: key, mark: o.Mark, maxContent: o.MaxContent, keys: o.Keys,
 		law: theLaw, timeout: 2 * requestTimeout,
 	}
 	if g.mark == "" {

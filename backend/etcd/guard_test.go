@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
@@ -24,8 +25,8 @@ func guardHarness(cluster func(testing.TB) *testenv.EtcdCluster, by law) guardte
 		c := cluster(tb)
 		client := dial(tb, c)
 		key := fmt.Sprintf("%sguarded %d", c.Prefix(), guarded.Add(1))
-		handle := func(tb testing.TB) *Guard {
-			g, err := OpenGuard(client, key, nil)
+		handle := func(tb testing.TB, keys *signed.Keys) *Guard {
+			g, err := OpenGuard(client, key, &GuardOptions{Keys: keys})
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -34,13 +35,16 @@ func guardHarness(cluster func(testing.TB) *testenv.EtcdCluster, by law) guardte
 			return g
 		}
 		return guardtest.Resource{
-			Open: func(tb testing.TB) guardtest.Handle { return guardtest.Artifact(handle(tb)) },
+			Open: func(tb testing.TB) guardtest.Handle { return guardtest.Artifact(handle(tb, nil)) },
 			Read: func(ctx context.Context) ([]byte, bool, error) {
 				resp, err := client.Get(ctx, key)
 				if err != nil || len(resp.Kvs) == 0 {
 					return nil, false, err
 				}
 				return resp.Kvs[0].Value, true, nil
+			},
+			Signed: func(tb testing.TB, keys *signed.Keys) guardtest.Handle {
+				return guardtest.Artifact(handle(tb, keys))
 			},
 		}
 	}}

@@ -27,7 +27,7 @@ func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, ops ...clientv3.Op) (
 
 // Write replaces the value with the content of r.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
 	content, err := readAll(ctx, r, g.maxContent)
@@ -108,7 +108,7 @@ func (g *Guard) move(
 func (g *Guard) change(
 	ctx context.Context, rule func(fence.Mark, fence.Stamp) (fence.Mark, error), stamp fence.Stamp, ops []clientv3.Op,
 ) (*marked, []*etcdserverpb.ResponseOp, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return nil, nil, err
 	}
 	return g.attempt(ctx, func(m *marked) (markRecord, bool, error) {

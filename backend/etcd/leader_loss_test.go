@@ -128,7 +128,7 @@ func (g resolvingGuard) Write(ctx context.Context, stamp fence.Stamp, r io.Reade
 			if lost != nil {
 				return store.Unknown(lost) // and it is tried again
 			} else if made {
-				receipt, err = guard.Receipt{Mark: fence.Mark(stamp), Bytes: int64(len(payload))}, nil
+				receipt, err = guard.Receipt{Mark: stamp.Mark(), Bytes: int64(len(payload))}, nil
 			}
 		}
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/internal/inject"
@@ -34,6 +35,9 @@ type Options struct {
 	// changed it at the same time, the call returns ErrLockNotKept. So a second
 	// writer is noticed, not prevented.
 	AllowNetwork bool
+	// Keys, if set, are the public keys of those who issue stamps. The guard
+	// then admits only stamps that one of them has signed. Default: all stamps.
+	Keys *signed.Keys
 }
 
 // defaultLockWait is Options.LockWait by default.
@@ -264,7 +268,7 @@ func (f *File) state(ctx context.Context) (slotState, error) {
 
 // Raise advances the mark without writing. The file need not exist.
 func (f *File) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := f.options.Keys.CheckNow(stamp); err != nil {
 		return fence.Mark{}, err
 	}
 	return f.change(ctx, func(s slotState) (slotState, error) {

@@ -62,7 +62,7 @@ func (g guardScene) set(t testing.TB) string {
 	}
 	if g.token != 0 {
 		a, b := slotSample(3), slotSample(4)
-		a.mark, b.mark = fence.Mark(guardStamp(g.token-1)), fence.Mark(guardStamp(g.token))
+		a.mark, b.mark = guardStamp(g.token-1).Mark(), guardStamp(g.token).Mark()
 		if err := os.WriteFile(path+guardSuffix, slotImageOf(a, b), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/fsys"
@@ -33,6 +34,13 @@ func TestGuardConformance(t *testing.T) {
 					return nil, false, nil
 				}
 				return content, err == nil, err
+			},
+			Signed: func(t testing.TB, keys *signed.Keys) guardtest.Handle {
+				f, err := Open(path, &Options{LockWait: 2 * time.Minute, Keys: keys})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return guardtest.Artifact(f)
 			},
 		}
 	}})
@@ -97,7 +105,7 @@ func TestGuardFirstWriteOfAnUnguardedFileAdoptsIt(t *testing.T) {
 	if _, err := f.Raise(t.Context(), guardStamp(1)); err != nil {
 		t.Fatal(err)
 	}
-	if r := guardPut(t, f, 2, "two"); !r.Adopted || r.Bytes != 3 || r.Mark != fence.Mark(guardStamp(2)) {
+	if r := guardPut(t, f, 2, "two"); !r.Adopted || r.Bytes != 3 || r.Mark != guardStamp(2).Mark() {
 		t.Errorf("first write: %+v, want it adopted", r)
 	}
 	if r := guardPut(t, f, 3, "three"); r.Adopted {

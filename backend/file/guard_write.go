@@ -21,7 +21,7 @@ import (
 // A file that did not exist gets the permissions of a file that a shell's
 // redirection makes.
 func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := f.options.Keys.CheckNow(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
 	v, err := f.visit()

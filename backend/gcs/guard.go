@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/store"
 )
@@ -29,6 +30,9 @@ type GuardOptions struct {
 	// SkipProbe opens the guard without a trial of the conditions that a guard
 	// needs. The trial is made only at endpoints other than Google's own.
 	SkipProbe bool
+	// Keys, if set, are the public keys of those who issue stamps. The guard
+	// then admits only stamps that one of them has signed. Default: all stamps.
+	Keys *signed.Keys
 
 	patience time.Duration // replaces a second, in tests
 	chunk    int           // replaces 8 MiB, in tests
@@ -55,6 +59,7 @@ type Guard struct {
 	target      string
 	contentType string
 	inMemory    int
+	keys        *signed.Keys
 	chunk       int // the size of the pieces of longer content
 }
 
@@ -83,6 +88,7 @@ func OpenGuard(ctx context.Context, bucketName, object string, o *GuardOptions) 
 	}
 	g := &Guard{
 		bucket: b, object: object, contentType: o.ContentType, inMemory: o.InMemory, chunk: cmp.Or(o.chunk, chunk),
+		keys: o.Keys,
 	}
 	g.target = targetOf(bucketName, object, &o.Connection)
 	if g.inMemory <= 0 {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -43,7 +42,7 @@ func TestAnAbortedUploadLeavesNothingThatCounts(t *testing.T) {
 	if _, err := g.Write(cancelled, stamp(11, 2, 0), io.MultiReader(bytes.NewReader(long), calling{cancel}, bytes.NewReader(long))); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if mark, err := g.Mark(ctx); err != nil || mark != fence.Mark(stamp(10, 1, 0)) {
+	if mark, err := g.Mark(ctx); err != nil || mark != stamp(10, 1, 0).Mark() {
 		t.Errorf("after aborted writes the mark is %+v, %v", mark, err)
 	}
 	if content, _, err := g.content(ctx); err != nil || !bytes.Equal(content, long) {

@@ -54,7 +54,7 @@ func overtake(t *testing.T, inMemory int, act func(ctx context.Context, newer *G
 		t.Fatal(readErr, markErr)
 	case string(content) != "the same bytes":
 		return fmt.Sprintf("the content is %q", content)
-	case mark != fence.Mark(stamp(11, 2, 0)):
+	case mark != stamp(11, 2, 0).Mark():
 		return fmt.Sprintf("the mark is %+v", mark)
 	case !errors.Is(err, fence.ErrStale):
 		return fmt.Sprintf("the stale owner was told: %v", err)
@@ -129,7 +129,7 @@ func TestALostReplyAndThenAnotherChange(t *testing.T) {
 	if _, err := g.Rekey(ctx, stamp(1, 1, 0).Key, "ann", "test"); !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a rekey: %v, want unknown", err)
 	}
-	if mark, err := newer.Mark(ctx); err != nil || mark != fence.Mark(stamp(15, 5, 0)) {
+	if mark, err := newer.Mark(ctx); err != nil || mark != stamp(15, 5, 0).Mark() {
 		t.Errorf("the mark is %+v, %v", mark, err)
 	}
 }

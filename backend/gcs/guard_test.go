@@ -12,6 +12,7 @@ import (
 	"google.golang.org/api/storage/v1"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/objects"
@@ -44,6 +45,11 @@ func guardHarness(t testing.TB, o GuardOptions) guardtest.Harness {
 		return guardtest.Resource{
 			Open: func(t testing.TB) guardtest.Handle { return guardtest.Artifact(openGuard(t, name, object, o)) },
 			Read: reader.content,
+			Signed: func(t testing.TB, keys *signed.Keys) guardtest.Handle {
+				o := o
+				o.Keys = keys
+				return guardtest.Artifact(openGuard(t, name, object, o))
+			},
 		}
 	}}
 }

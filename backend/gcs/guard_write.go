@@ -19,7 +19,7 @@ import (
 // of at most GuardOptions.InMemory bytes. For longer content it takes six, and
 // one more for every 8 MiB.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
@@ -77,7 +77,7 @@ func (g *Guard) upload(ctx context.Context, s state, meta map[string]string, dat
 // Raise advances the mark without writing content. It takes two requests, or
 // one if the mark is already there.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return fence.Mark{}, err
 	}
 	raise := func(m fence.Mark) (fence.Mark, error) { return m.Raise(stamp) }

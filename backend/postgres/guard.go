@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/internal/wait"
@@ -36,6 +37,9 @@ type GuardOptions struct {
 	// "postgres://host:port/database#NAME" there if an operator's takeover is
 	// to raise the fence of a [FenceRow].
 	Target string
+	// Keys, if set, are the public keys of those who issue stamps. The guard
+	// then admits only stamps that one of them has signed. Default: all stamps.
+	Keys *signed.Keys
 }
 
 // Guard decides in the caller's own transaction whether its writes still count.
@@ -60,6 +64,7 @@ type Guard struct {
 	resource *clerk.Resource
 	sql      *queries
 	target   string
+	keys     *signed.Keys
 	waits    string // LockWait as a server setting
 	idles    string // IdleLimit as a server setting
 	setup    *setup // nil if the caller must make the schema
@@ -105,7 +110,7 @@ func newGuard(db database, resource Resource, o *GuardOptions) (*Guard, error) {
 		return nil, err
 	}
 	g := &Guard{
-		db: db, resource: statements, sql: newQueries(schema), target: o.Target,
+		db: db, resource: statements, sql: newQueries(schema), target: o.Target, keys: o.Keys,
 		waits: setting(o.LockWait, 5*time.Second), idles: setting(o.IdleLimit, 30*time.Second),
 	}
 	if g.target == "" {
@@ -167,7 +172,7 @@ func (g *Guard) AdmitSQL(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) err
 }
 
 func (g *Guard) admit(ctx context.Context, tx session, stamp fence.Stamp) error {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -191,7 +196,7 @@ func (g *Guard) Mark(ctx context.Context) (mark fence.Mark, err error) {
 
 // Raise advances the mark without writing.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, err error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return fence.Mark{}, err
 	}
 	var refusal error

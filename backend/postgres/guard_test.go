@@ -14,6 +14,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard/guardtest"
 )
 
@@ -56,41 +57,45 @@ func TestGuardConformance(t *testing.T) {
 					resource = postgres.Columns{Table: table, Where: "id = $1", Args: []any{id}}
 				}
 				o := &postgres.GuardOptions{Schema: own, LockWait: 30 * time.Second}
-				return guardtest.Resource{
-					Open: func(t testing.TB) guardtest.Handle {
-						g, err := postgres.NewGuard(p, resource, o)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if driver == "pgx" {
-							return handle(g, func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
-								return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
-									if err := g.Admit(ctx, tx, stamp); err != nil {
-										return err
-									}
-									_, err := tx.Exec(ctx, "UPDATE "+table+" SET body = $2 WHERE id = $1", id, payload)
-									return err
-								})
-							})
-						}
-						if _, err := g.Rekeyed(t.Context()); err != nil { // makes the schema
-							t.Fatal(err)
-						}
-						db := stdlib.OpenDBFromPool(p)
-						t.Cleanup(func() { _ = db.Close() })
-						if g, err = postgres.NewSQLGuard(db, resource, o); err != nil {
-							t.Fatal(err)
-						}
+				open := func(t testing.TB, keys *signed.Keys) guardtest.Handle {
+					o := *o
+					o.Keys = keys
+					g, err := postgres.NewGuard(p, resource, &o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if driver == "pgx" {
 						return handle(g, func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
-							return inSQL(ctx, db, func(tx *sql.Tx) error {
-								if err := g.AdmitSQL(ctx, tx, stamp); err != nil {
+							return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
+								if err := g.Admit(ctx, tx, stamp); err != nil {
 									return err
 								}
-								_, err := tx.ExecContext(ctx, "UPDATE "+table+" SET body = $2 WHERE id = $1", id, payload)
+								_, err := tx.Exec(ctx, "UPDATE "+table+" SET body = $2 WHERE id = $1", id, payload)
 								return err
 							})
 						})
-					},
+					}
+					if _, err := g.Rekeyed(t.Context()); err != nil { // makes the schema
+						t.Fatal(err)
+					}
+					db := stdlib.OpenDBFromPool(p)
+					t.Cleanup(func() { _ = db.Close() })
+					if g, err = postgres.NewSQLGuard(db, resource, &o); err != nil {
+						t.Fatal(err)
+					}
+					return handle(g, func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
+						return inSQL(ctx, db, func(tx *sql.Tx) error {
+							if err := g.AdmitSQL(ctx, tx, stamp); err != nil {
+								return err
+							}
+							_, err := tx.ExecContext(ctx, "UPDATE "+table+" SET body = $2 WHERE id = $1", id, payload)
+							return err
+						})
+					})
+				}
+				return guardtest.Resource{
+					Open:   func(t testing.TB) guardtest.Handle { return open(t, nil) },
+					Signed: open,
 					Read: func(ctx context.Context) (body []byte, written bool, err error) {
 						err = p.QueryRow(ctx, "SELECT body, body IS NOT NULL FROM "+table+" WHERE id = $1", id).Scan(&body, &written)
 						return body, written, err

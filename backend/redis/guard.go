@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
@@ -34,6 +35,9 @@ type GuardOptions struct {
 	// MaxContent limits what Write reads, in bytes; default 64 MiB. Redis
 	// itself takes 512 MiB.
 	MaxContent int64
+	// Keys, if set, are the public keys of those who issue stamps. The guard
+	// then admits only stamps that one of them has signed. Default: all stamps.
+	Keys *signed.Keys
 }
 
 const defaultMaxContent = 64 << 20
@@ -56,6 +60,7 @@ type Guard struct {
 	key    string
 	mark   string
 	most   int64
+	keys   *signed.Keys
 	lua    *script
 
 	closing sync.Once
@@ -77,7 +82,7 @@ func OpenGuard(client goredis.UniversalClient, key string, o *GuardOptions) (*Gu
 		return nil, fmt.Errorf("%w client: %w", fence.ErrInvalid, err)
 	}
 	g := &Guard{
-		client: client, key: key, mark: o.Mark, most: o.MaxContent,
+		client: client, key: key, mark: o.Mark, most: o.MaxContent, keys: o.Keys,
 		lua: guardScript(), target: targetOf(client, key),
 	}
 	if g.mark == "" {

@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/test/testenv"
@@ -43,6 +44,13 @@ func guardHarness(open func(client goredis.UniversalClient, key string) (*Guard,
 					return nil, false, nil
 				}
 				return content, err == nil, err
+			},
+			Signed: func(tb testing.TB, keys *signed.Keys) guardtest.Handle {
+				g, err := OpenGuard(client, key, &GuardOptions{Keys: keys})
+				if err != nil {
+					tb.Fatal(err)
+				}
+				return guardtest.Artifact(g)
 			},
 		}
 	}}

@@ -56,7 +56,7 @@ func (g *Guard) Do(ctx context.Context, stamp fence.Stamp, commands ...Command) 
 
 // Write replaces the value with the content of r.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {
@@ -140,7 +140,7 @@ type outcome struct {
 // change writes or raises. If the script refuses the stamp, change asks the law
 // for the error, with the mark that the script has seen.
 func (g *Guard) change(ctx context.Context, act string, stamp fence.Stamp, commands []Command) (outcome, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return outcome{}, err
 	}
 	args := []any{act, stamp.Key, int64(stamp.Token), string(stamp.Grant), strconv.FormatUint(stamp.Seq, 10)}

@@ -33,7 +33,7 @@ const (
 // problemError is a refusal of the server.
 type problemError struct {
 	error
-	code wire.Code
+	p wire.Problem
 }
 
 // Unwrap returns the error that the refusal stands for.
@@ -42,7 +42,7 @@ func (e *problemError) Unwrap() error { return e.error }
 // isNotFound reports whether the server has nothing that it may show.
 func isNotFound(err error) bool {
 	var p *problemError
-	return errors.As(err, &p) && p.code == wire.NotFound
+	return errors.As(err, &p) && p.p.Code == wire.NotFound
 }
 
 // ask makes a call and reads the whole answer.
@@ -78,28 +78,35 @@ func (s *Store) do(ctx context.Context, method, path string, body []byte) (*http
 	if ctx.Err() != nil {
 		return nil, wait.Ended(ctx)
 	}
-	var connected atomic.Int32
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { connected.Add(1) },
-	})
+	header := http.Header{}
+	if body != nil {
+		header.Set("Content-Type", wire.JSON)
+		if !taking[path] {
+			// net/http may send the request again if the server has closed an
+			// idle connection. The header itself is not sent.
+			header["Idempotency-Key"] = nil
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, method, s.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	req.Header = header
+	return s.send(req)
+}
+
+// send sends a request, and returns the answer if the server has not refused.
+func (s *Store) send(req *http.Request) (*http.Response, error) {
+	var connected atomic.Int32
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Add(1) },
+	}))
 	token, err := s.token.read()
 	if err != nil {
 		return nil, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", wire.JSON)
-		if !taking[path] {
-			// net/http may send the request again if the server has closed an
-			// idle connection. The header itself is not sent.
-			req.Header["Idempotency-Key"] = nil
-		}
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
@@ -146,7 +153,7 @@ func refusal(resp *http.Response) error {
 		}
 		p, err := wire.ReadProblem(text)
 		if err == nil {
-			return &problemError{p.Err(), p.Code}
+			return &problemError{p.Err(), p}
 		}
 	}
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
@@ -157,7 +164,7 @@ func refusal(resp *http.Response) error {
 
 // open begins a listing or a stream. Its body breaks when it is silent for too
 // long, when ctx ends, or when the store is closed.
-func (s *Store) open(ctx context.Context, path string) (io.ReadCloser, error) {
+func (s *Store) open(ctx context.Context, path string) (*http.Response, error) {
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.life, func() { cancel(ErrClosed) })
@@ -168,7 +175,8 @@ func (s *Store) open(ctx context.Context, path string) (io.ReadCloser, error) {
 		end()
 		return nil, s.explain(caller, err)
 	}
-	return &heard{resp.Body, timer, end}, nil
+	resp.Body = &heard{resp.Body, timer, end}
+	return resp, nil
 }
 
 var errSilent = fmt.Errorf("the server was silent for %s", silence)

@@ -40,10 +40,15 @@ func OpenLedger(base string, o *Options) (*Ledger, error) {
 // changed nothing, and asking it again does not help.
 func (l *Ledger) ask(ctx context.Context, method, path string, body []byte, most int64) ([]byte, error) {
 	text, err := l.server.ask(ctx, method, path, body, most)
-	return text, lacking(err)
+	return text, ofLedger(err)
 }
 
-func lacking(err error) error {
+// ofLedger makes the error of a ledger from that of a call.
+func ofLedger(err error) error {
+	var p *problemError
+	if errors.As(err, &p) {
+		err = &problemError{p.p.LedgerErr(), p.p}
+	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return store.Fault(err)
 	}
@@ -277,13 +282,13 @@ func listing[T any](
 		if len(v) > 0 {
 			path += "?" + v.Encode()
 		}
-		body, err := l.server.open(ctx, path)
+		resp, err := l.server.open(ctx, path)
 		if err != nil {
-			yield(none, lacking(err))
+			yield(none, ofLedger(err))
 			return
 		}
-		defer body.Close()
-		lines := bufio.NewScanner(body)
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(nil, wire.MaxLine)
 		for lines.Scan() {
 			one, err := read(lines.Bytes())
@@ -331,11 +336,11 @@ func (l *Ledger) Wake(ctx context.Context, w work.Wanted) (<-chan struct{}, erro
 	if w.Effects {
 		v.Set("effects", "true")
 	}
-	body, err := l.server.open(ctx, "/v1/work/wake?"+v.Encode())
+	resp, err := l.server.open(ctx, "/v1/work/wake?"+v.Encode()) //nolint:bodyclose // events closes it
 	if err != nil {
-		return nil, err
+		return nil, ofLedger(err)
 	}
-	return hints(ctx, body, "ready"), nil
+	return hints(ctx, resp.Body, "ready"), nil
 }
 
 // Close ends all calls and hints. It gives no item back.

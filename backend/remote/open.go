@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -29,6 +30,7 @@ func init() {
 			}
 			return &Ledger{st.(*Store)}, nil
 		})
+		guard.Register(scheme, openFileURL)
 	}
 }
 
@@ -55,7 +57,16 @@ type Options struct {
 }
 
 func openURL(_ context.Context, u *url.URL) (store.Store, error) {
-	bad := func(format string, args ...any) (store.Store, error) {
+	s, err := fromURL(u)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// fromURL makes a store from a URL with options.
+func fromURL(u *url.URL) (*Store, error) {
+	bad := func(format string, args ...any) (*Store, error) {
 		return nil, fmt.Errorf("%w store URL %q: %s",
 			fence.ErrInvalid, store.Redact(u.String()), fmt.Sprintf(format, args...))
 	}
@@ -96,11 +107,7 @@ func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	}
 	base := *u
 	base.RawQuery = ""
-	s, err := Open(base.String(), &o)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return Open(base.String(), &o)
 }
 
 // Open makes a store of the server at a URL like "https://croft.example/". It
@@ -164,6 +171,8 @@ func newTransport(secure bool, config *tls.Config) *http.Transport {
 		MaxIdleConnsPerHost: 16,
 		// The server closes idle connections later.
 		IdleConnTimeout: time.Minute,
+		// A server may refuse a file before its content is sent.
+		ExpectContinueTimeout: 10 * time.Second,
 		// Otherwise a short answer could become a long one.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,

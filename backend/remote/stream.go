@@ -16,11 +16,11 @@ func (s *Store) Watch(ctx context.Context, key string) (<-chan struct{}, error) 
 	if err := fence.CheckKey(key); err != nil {
 		return nil, err
 	}
-	body, err := s.open(ctx, "/v1/watch?"+url.Values{"key": {key}}.Encode())
+	resp, err := s.open(ctx, "/v1/watch?"+url.Values{"key": {key}}.Encode()) //nolint:bodyclose // events closes it
 	if err != nil {
 		return nil, err
 	}
-	return hints(ctx, body, "changed"), nil
+	return hints(ctx, resp.Body, "changed"), nil
 }
 
 // hints returns a channel that receives soon after an event of a stream. It is
@@ -42,14 +42,14 @@ func hints(ctx context.Context, body io.ReadCloser, kind string) <-chan struct{}
 // Acts announces operators' acts, if the store behind the server can. It names
 // only keys that this client may read.
 func (s *Store) Acts(ctx context.Context) (<-chan string, error) {
-	body, err := s.open(ctx, "/v1/acts")
+	resp, err := s.open(ctx, "/v1/acts") //nolint:bodyclose // events closes it
 	if err != nil {
 		return nil, err
 	}
 	keys := make(chan string, 64)
 	go func() {
 		defer close(keys)
-		events(ctx, body, "act", func(data string) {
+		events(ctx, resp.Body, "act", func(data string) {
 			key, err := wire.ReadKeyEvent([]byte(data))
 			if err != nil || fence.CheckKey(key) != nil {
 				return

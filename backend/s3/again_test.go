@@ -255,7 +255,7 @@ func TestARekeyThatMayHaveBeenFollowedIsNotMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if mark, err := near.Mark(ctx); err != nil || mark != fence.Mark(after) {
+	if mark, err := near.Mark(ctx); err != nil || mark != after.Mark() {
 		t.Errorf("the mark is %+v, %v, want the new owner's", mark, err)
 	}
 	if r, err := near.Rekeyed(ctx); err != nil || r.From != before.Key {

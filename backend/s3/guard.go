@@ -12,6 +12,7 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/store"
@@ -26,6 +27,9 @@ type GuardOptions struct {
 	// SkipProbe opens the guard without a trial of conditional writes. If the
 	// endpoint does not honour them, nothing is guarded.
 	SkipProbe bool
+	// Keys, if set, are the public keys of those who issue stamps. The guard
+	// then admits only stamps that one of them has signed. Default: all stamps.
+	Keys *signed.Keys
 }
 
 // Guard is a guarded object: each admitted write replaces its content.
@@ -46,6 +50,7 @@ type Guard struct {
 	key    string
 	target string
 	noCopy bool
+	keys   *signed.Keys
 	close  func()
 
 	partSize    int
@@ -77,7 +82,7 @@ func OpenGuard(ctx context.Context, client *awss3.Client, bucketName, key string
 	}
 	g := &Guard{
 		bucket: newBucket(client, bucketName), key: key, noCopy: o.NoCopy, partSize: partSize,
-		largestCopy: largestCopy, leftoverAge: 24 * time.Hour, sweepOneIn: sweepOneIn,
+		largestCopy: largestCopy, leftoverAge: 24 * time.Hour, sweepOneIn: sweepOneIn, keys: o.Keys,
 	}
 	g.target = g.url()
 	if !o.SkipProbe {
@@ -214,7 +219,7 @@ func (g *Guard) Counts(ctx context.Context) (guard.Counts, error) {
 // Raise advances the mark without writing content: two requests. The object
 // need not exist.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return fence.Mark{}, err
 	}
 	return g.change(ctx, func(now seen) (manifest, error) {

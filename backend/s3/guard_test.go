@@ -15,6 +15,7 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard/guardtest"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
@@ -80,6 +81,14 @@ func guardHarness() guardtest.Harness {
 		return guardtest.Resource{
 			Open: func(tb testing.TB) guardtest.Handle { return guardtest.Artifact(handle(tb)) },
 			Read: func(ctx context.Context) ([]byte, bool, error) { return content(ctx, reader) },
+			Signed: func(tb testing.TB, keys *signed.Keys) guardtest.Handle {
+				g, err := OpenGuard(tb.Context(), client, server.Bucket, key, &GuardOptions{NoCopy: true, Keys: keys})
+				if err != nil {
+					tb.Fatal(err)
+				}
+				g.sweepOneIn = 0
+				return guardtest.Artifact(g)
+			},
 		}
 	}}
 }

@@ -28,7 +28,7 @@ var ErrCopyBehind = errors.New("the write is committed, but its plain copy could
 // aborted write leaves nothing that counts. If it cannot remove its payload,
 // [Guard.Sweep] does so later.
 func (g *Guard) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard.Receipt, error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return guard.Receipt{}, err
 	}
 	if ctx.Err() != nil {

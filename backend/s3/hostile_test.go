@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/objects"
 	"github.com/croft-dev/croft/internal/test/objectstest"
 	"github.com/croft-dev/croft/internal/test/testenv"
@@ -59,7 +58,7 @@ func TestAPlantedManifestIsNoOrder(t *testing.T) {
 		key, victim := objectName(server), server.Prefix()+"/payroll.csv"
 		plant(t, server, victim, []byte("secrets"))
 		payload.Name = strings.Replace(payload.Name, "KEY", key, 1)
-		data, err := json.Marshal(manifest{Format: 1, Nonce: "planted", Mark: fence.Mark(stamp(5, 1, 0)), Payload: &payload})
+		data, err := json.Marshal(manifest{Format: 1, Nonce: "planted", Mark: stamp(5, 1, 0).Mark(), Payload: &payload})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func (s simple) mark(ctx context.Context) (fence.Mark, string, error) {
 		return fence.Mark{}, "", err
 	}
 	was, err := fence.ParseStamp(out.Metadata["mark"])
-	return fence.Mark(was), aws.ToString(out.ETag), err
+	return was.Mark(), aws.ToString(out.ETag), err
 }
 
 func (s simple) write(ctx context.Context, stamp fence.Stamp, text string) error {

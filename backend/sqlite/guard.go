@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/clerk"
 )
@@ -25,6 +26,9 @@ type GuardOptions struct {
 	// Target is the resource's name in messages, and in leases that name it.
 	// The default is made from the file and the resource.
 	Target string
+	// Keys, if set, are the public keys of those who issue stamps. The guard
+	// then admits only stamps that one of them has signed. Default: all stamps.
+	Keys *signed.Keys
 }
 
 // Guard decides in the caller's own transaction whether its writes still count.
@@ -52,6 +56,7 @@ type Guard struct {
 	base     *base
 	resource *clerk.Resource
 	target   string
+	keys     *signed.Keys
 	waits    time.Duration
 	close    func() error
 }
@@ -69,7 +74,7 @@ func NewGuard(db *sql.DB, resource Resource, o *GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{base: &base{db: db}, resource: statements, target: o.Target, waits: o.LockWait}
+	g := &Guard{base: &base{db: db}, resource: statements, target: o.Target, waits: o.LockWait, keys: o.Keys}
 	if g.waits < time.Millisecond {
 		g.waits = 5 * time.Second
 	}
@@ -148,7 +153,7 @@ func (g *Guard) Close() error {
 // must roll the transaction back. The error matches [guard.ErrBusy] if another
 // writer did not leave in time.
 func (g *Guard) Admit(ctx context.Context, tx *sql.Tx, stamp fence.Stamp) error {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return err
 	}
 	_, err := g.decide(ctx, tx, func(m fence.Mark) (fence.Mark, error) { return m.Admit(stamp) })
@@ -167,7 +172,7 @@ func (g *Guard) Mark(ctx context.Context) (fence.Mark, error) {
 
 // Raise advances the mark without writing.
 func (g *Guard) Raise(ctx context.Context, stamp fence.Stamp) (mark fence.Mark, err error) {
-	if err := stamp.CheckNow(); err != nil {
+	if err := g.keys.CheckNow(stamp); err != nil {
 		return fence.Mark{}, err
 	}
 	err = g.own(ctx, func(tx *sql.Tx) error {

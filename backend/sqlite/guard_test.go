@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/guardtest"
 )
@@ -84,19 +85,23 @@ func resource(t testing.TB, db *sql.DB, form string) guardtest.Resource {
 		resource = Columns{Table: "report", Where: "id = ?1", Args: []any{id}}
 	}
 	o := &GuardOptions{LockWait: 30 * time.Second}
-	return guardtest.Resource{
-		Open: func(t testing.TB) guardtest.Handle {
-			g := guardIn(t, db, resource, o)
-			return guardtest.Handle{Guard: g, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
-				return inside(ctx, db, func(tx *sql.Tx) error {
-					if err := g.Admit(ctx, tx, stamp); err != nil {
-						return err
-					}
-					_, err := tx.ExecContext(ctx, "UPDATE report SET body = coalesce(?2, x'') WHERE id = ?1", id, payload)
+	open := func(t testing.TB, keys *signed.Keys) guardtest.Handle {
+		o := *o
+		o.Keys = keys
+		g := guardIn(t, db, resource, &o)
+		return guardtest.Handle{Guard: g, Write: func(ctx context.Context, stamp fence.Stamp, payload []byte) error {
+			return inside(ctx, db, func(tx *sql.Tx) error {
+				if err := g.Admit(ctx, tx, stamp); err != nil {
 					return err
-				})
-			}}
-		},
+				}
+				_, err := tx.ExecContext(ctx, "UPDATE report SET body = coalesce(?2, x'') WHERE id = ?1", id, payload)
+				return err
+			})
+		}}
+	}
+	return guardtest.Resource{
+		Open:   func(t testing.TB) guardtest.Handle { return open(t, nil) },
+		Signed: open,
 		Read: func(ctx context.Context) (body []byte, written bool, err error) {
 			err = db.QueryRowContext(ctx, "SELECT body, body IS NOT NULL FROM report WHERE id = ?1", id).Scan(&body, &written)
 			return body, written, err

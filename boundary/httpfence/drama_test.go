@@ -76,7 +76,7 @@ type forgets struct{ guard.Guard }
 
 func (forgets) Mark(context.Context) (fence.Mark, error) { return fence.Mark{}, nil }
 
-func (forgets) Raise(_ context.Context, s fence.Stamp) (fence.Mark, error) { return fence.Mark(s), nil }
+func (forgets) Raise(_ context.Context, s fence.Stamp) (fence.Mark, error) { return s.Mark(), nil }
 
 // play plays a story in virtual time and returns the first broken promise.
 func play(t *testing.T, admit bool, broken flaw, story []move) (found error) {

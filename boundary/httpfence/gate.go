@@ -86,7 +86,11 @@ func (g *Gate) read(r *http.Request) (write, error) {
 	if err := fence.CheckKey(g.o.LeasePrefix + to.resource); err != nil {
 		return w, fmt.Errorf("the resource has no name for a lease: %w", err)
 	}
-	switch w.stamp, err = StampOf(r.Header); {
+	w.stamp, err = StampOf(r.Header)
+	if err == nil {
+		err = g.o.Keys.Verify(w.stamp)
+	}
+	switch {
 	case err == nil:
 		w.stamped = true
 	case errors.Is(err, ErrNoStamp) && g.o.AllowUnstamped:

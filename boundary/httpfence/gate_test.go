@@ -220,7 +220,7 @@ func TestAPanicEndsTheTurn(t *testing.T) {
 // itself.
 func TestRequireHandsTheStampOn(t *testing.T) {
 	t.Parallel()
-	mark := fence.Mark(newer)
+	mark := newer.Mark()
 	front := httptest.NewServer(Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s, ok := StampFrom(r.Context()); ok {
 			if _, err := mark.Admit(s); err != nil {

@@ -95,7 +95,7 @@ func TestAProxyThatObservesRefusesNothing(t *testing.T) {
 		if told := h.take(); told != c.told {
 			t.Errorf("%s: the proxy told %q, want %q", c.what, told, c.told)
 		}
-		if mark := w.mark(t, "r/1"); mark != fence.Mark(c.mark) {
+		if mark := w.mark(t, "r/1"); mark != c.mark.Mark() {
 			t.Errorf("%s: the mark is %+v, want %+v", c.what, mark, c.mark)
 		}
 	}
@@ -128,7 +128,7 @@ func TestObservedWritesAreOnRecord(t *testing.T) {
 	if told := h.take(); told != "observed 409 not_owned, observed 409 not_owned, write_admitted, observed 409 stale" {
 		t.Errorf("the proxy told %q", told)
 	}
-	if mark := w.mark(t, "r/1"); mark != fence.Mark(bob) {
+	if mark := w.mark(t, "r/1"); mark != bob.Mark() {
 		t.Errorf("the mark is %+v, want %+v", mark, bob)
 	}
 	testenv.Eventually(t, "the notes", func() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/tenure"
@@ -80,6 +81,10 @@ type Options struct {
 	// package guard/current. The caller closes it, after the gate. Default: the
 	// mark alone decides.
 	Current guard.Current
+	// Keys, if set, are the public keys of those who issue stamps. The gate
+	// then refuses a stamp that none of them has signed. Default: stamps need
+	// no signature.
+	Keys *signed.Keys
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused with 503.
 	AdmitUnsure bool

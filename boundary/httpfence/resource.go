@@ -212,7 +212,7 @@ func (s *resourceState) closeMarks() {
 // sending notes that a write under this stamp may now be sent. The unsent stamp
 // is forgotten if it is this one, or if the mark has moved on from it.
 func (s *resourceState) sending(stamp fence.Stamp) {
-	if stamp == s.unsent || s.mark != fence.Mark(s.unsent) {
+	if stamp == s.unsent || s.mark != s.unsent.Mark() {
 		s.unsent = fence.Stamp{}
 	}
 }

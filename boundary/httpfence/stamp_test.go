@@ -94,15 +94,15 @@ func TestTheTransportAddsTheStampOfItsLease(t *testing.T) {
 // TestAProblemSaysWhatTheCommandLineSays: a problem has the codes of --json, a
 // status for each, and becomes the same error at the client.
 func TestAProblemSaysWhatTheCommandLineSays(t *testing.T) {
-	_, stale := fence.Mark(newer).Admit(older)
+	_, stale := newer.Mark().Admit(older)
 	other := older
 	other.Grant, other.Token = newer.Grant, newer.Token
 	other.Grant = "00000000000000000000000000000000"
-	_, collision := fence.Mark(newer).Admit(other)
-	_, repeated := fence.Mark(numbered(newer, 3)).Admit(numbered(newer, 3))
+	_, collision := newer.Mark().Admit(other)
+	_, repeated := numbered(newer, 3).Mark().Admit(numbered(newer, 3))
 	elsewhere := newer
 	elsewhere.Key = "jobs/b"
-	_, wrong := fence.Mark(newer).Admit(elsewhere)
+	_, wrong := newer.Mark().Admit(elsewhere)
 	_, none := StampOf(http.Header{})
 	for _, c := range []struct {
 		err    error

@@ -3,6 +3,7 @@ module github.com/croft-dev/croft/cmd/croft
 go 1.26.0
 
 require (
+	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/croft-dev/croft v0.1.0
 	github.com/croft-dev/croft/backend/etcd v0.1.0
 	github.com/croft-dev/croft/backend/gcs v0.1.0
@@ -52,6 +53,7 @@ require (
 	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect

@@ -56,7 +56,7 @@ the writes of older owners.
 }
 
 func (a *app) guardRaiseCommand() *cobra.Command {
-	var text string
+	var text, keys string
 	var unsure cli.UnsurePolicy
 	c := &cobra.Command{
 		Use:   "raise TARGET",
@@ -71,7 +71,7 @@ key's newest grant may raise the fence also after its lease has ended.`,
 		Example: "  croft guard raise out/today.json\n  croft guard raise out/today.json --stamp \"$STAMP\"",
 		Args:    cli.Takes("TARGET"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.Stamp(text, 0)
+			s, err := a.SignedStamp(text, 0, keys)
 			if err != nil {
 				return err
 			}
@@ -85,6 +85,7 @@ key's newest grant may raise the fence also after its lease has ended.`,
 		},
 	}
 	cli.StampFlag(c.Flags(), &text)
+	cli.KeysFlag(c.Flags(), &keys)
 	cli.UnsureFlag(c.Flags(), &unsure, cli.AdmitUnsure)
 	return c
 }

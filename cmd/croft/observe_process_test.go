@@ -88,7 +88,7 @@ func TestAnOwnerThatSleptPastItsLeaseIsRefusedOrObserved(t *testing.T) {
 		t.Errorf("with --observe the file has %q, %v", text, err)
 	}
 	var mark fence.Mark
-	if err := json.Unmarshal([]byte(s.must(0, "guard", "show", out, "--json")), &mark); err != nil || mark != fence.Mark(newer) {
+	if err := json.Unmarshal([]byte(s.must(0, "guard", "show", out, "--json")), &mark); err != nil || mark != newer.Mark() {
 		t.Errorf("the mark is %+v, %v; want %+v", mark, err, newer)
 	}
 	// An owner that sleeps again is refused by the same mark.

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	signing "github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -89,6 +90,8 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 			"fields": fields,
 			"denied": denied,
 			"texts":  texts,
+
+			"signkey": signkey,
 		},
 		Condition: func(condition string) (bool, error) {
 			if condition != "root" {
@@ -109,6 +112,14 @@ func race(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: race")
 	}
 	ts.Setenv("PATH", ts.Getenv("RACE_PATH"))
+}
+
+// signkey makes a private key for croft serve: signkey FILE
+func signkey(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: signkey FILE")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), signing.NewKey().Private(), 0o600))
 }
 
 // exits runs a program and checks its exit code: exits 11 croft acquire k

@@ -29,8 +29,10 @@ func TestTheExamplesOfTheServerPageWork(t *testing.T) {
 		found, _, _ := strings.Cut(page[i+1:], "```")
 		return found
 	}
-	if _, err := access.Parse([]byte(block("# ann's token"))); err != nil {
-		t.Errorf("the policy: %v", err)
+	for _, begins := range []string{"# ann's token", "# oidc NAME"} {
+		if _, err := access.Parse([]byte(block(begins))); err != nil {
+			t.Errorf("the policy: %v", err)
+		}
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
 		testenv.Missing(t, "curl")

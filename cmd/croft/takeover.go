@@ -167,7 +167,7 @@ func (a *app) printTransfer(t *croft.Transfer, text string) error {
 	}
 	rec := t.Record
 	a.Print(byHandView{
-		Key: rec.Key, Token: rec.Token, Stamp: rec.Stamp().String(), State: rec.State, Owner: rec.Owner,
+		Key: rec.Key, Token: rec.Token, Stamp: t.Deed.Stamp().String(), State: rec.State, Owner: rec.Owner,
 		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note,
 		Deadline: cli.When(rec.Deadline), TTL: rec.TTL.String(), Raised: raised,
 	})
@@ -182,7 +182,7 @@ func (a *app) printRaised(t *croft.Transfer) []cli.RaiseView {
 	}
 	if len(t.Raised) == 0 {
 		fmt.Fprintln(a.Stderr, "croft: fence: none named by the holder")
-		a.AdviseRaise(t.Record.Stamp())
+		a.AdviseRaise(t.Deed.Stamp())
 	}
-	return a.PrintRaised(t.Raised, t.Record.Stamp())
+	return a.PrintRaised(t.Raised, t.Deed.Stamp())
 }

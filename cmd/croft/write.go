@@ -21,7 +21,7 @@ import (
 
 func (a *app) writeCommand() *cobra.Command {
 	var o writeOptions
-	var text string
+	var text, keys string
 	var seq uint64
 	c := &cobra.Command{
 		Use:     "write TARGET [flags] [-- COMMAND [ARGUMENT...]]",
@@ -44,8 +44,9 @@ does not answer within --timeout, the mark of TARGET decides alone, unless
 --when-unsure refuse is given.
 
 TARGET may be redis://HOST:6379/0#KEY, etcd://HOST:2379/#KEY (a path before # is
-put in front of the key), s3://BUCKET/KEY or gs://BUCKET/KEY. Croft writes no
-rows of a database: the program whose transaction they are in writes them.
+put in front of the key), s3://BUCKET/KEY, gs://BUCKET/KEY, or a file of a croft
+server, https://HOST/files/PATH. Croft writes no rows of a database: the program
+whose transaction they are in writes them.
 
 With --observe croft refuses nothing. It writes also if the fence or the store
 would refuse, says so on standard error, notes it in the store ("croft inventory
@@ -80,7 +81,7 @@ progress on a terminal.`,
 			return cli.Takes("TARGET")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			if o.stamp, err = a.Stamp(text, seq); err != nil {
+			if o.stamp, err = a.SignedStamp(text, seq, keys); err != nil {
 				return err
 			}
 			o.target, o.command = args[0], args[1:]
@@ -90,6 +91,7 @@ progress on a terminal.`,
 	flags := c.Flags()
 	flags.StringVar(&o.from, "from", "", "read the content from this file instead of standard input")
 	cli.StampFlag(flags, &text)
+	cli.KeysFlag(flags, &keys)
 	flags.Uint64Var(&seq, "seq", 0,
 		"number of this write under its lease: the target refuses a number not above the last it admitted")
 	cli.UnsureFlag(flags, &o.unsure, cli.AdmitUnsure)

@@ -78,10 +78,10 @@ func overtakenAnyway(t testing.TB, h Harness) {
 	newer.mustWrite(stamp(10, 1, 0), "content")
 	overtaking := &overtaker{Artifact: a, overtake: func() { newer.mustWrite(stamp(20, 2, 0), "of the newer owner") }}
 	receipt, refusal, err := guard.WriteAnyway(older.ctx, overtaking, stamp(9, 3, 0), strings.NewReader("late"), nil)
-	if err != nil || !guard.Refused(refusal) || receipt.Mark != fence.Mark(stamp(20, 2, 0)) {
+	if err != nil || !guard.Refused(refusal) || receipt.Mark != stamp(20, 2, 0).Mark() {
 		t.Errorf("overtaken: %+v, refusal %v, error %v", receipt, refusal, err)
 	}
-	older.holds(state{fence.Mark(stamp(20, 2, 0)), []byte("late"), true}, "after a write that was overtaken")
+	older.holds(state{stamp(20, 2, 0).Mark(), []byte("late"), true}, "after a write that was overtaken")
 }
 
 // overtaker lets a newer owner write just after the mark was read.

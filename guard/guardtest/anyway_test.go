@@ -14,7 +14,7 @@ import (
 // does not leave the mark as it was.
 func TestEveryWrongWayToWriteAnywayIsCaught(t *testing.T) {
 	for name, move := range map[string]func(was fence.Mark, s fence.Stamp) fence.Mark{
-		"lowers the mark to the stale stamp": func(_ fence.Mark, s fence.Stamp) fence.Mark { return fence.Mark(s) },
+		"lowers the mark to the stale stamp": func(_ fence.Mark, s fence.Stamp) fence.Mark { return s.Mark() },
 		"forgets the mark":                   func(fence.Mark, fence.Stamp) fence.Mark { return fence.Mark{} },
 		"forgets the number of the mark":     func(was fence.Mark, _ fence.Stamp) fence.Mark { was.Seq = 0; return was },
 		"raises the mark by one":             func(was fence.Mark, _ fence.Stamp) fence.Mark { was.Token++; return was },

@@ -1,6 +1,7 @@
 package guardtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 )
 
@@ -102,7 +104,7 @@ func deciding(admit func(m fence.Mark, s fence.Stamp) (fence.Mark, error)) guard
 		raise: func(m *Memory, s fence.Stamp) (mark fence.Mark, err error) {
 			m.locked(func() {
 				mark = m.mark
-				if m.mark == fence.Mark(s) {
+				if m.mark == s.Mark() {
 					return
 				}
 				if mark, err = admit(m.mark, s); err == nil {
@@ -174,7 +176,7 @@ var brokenGuards = []struct {
 			if err == nil {
 				dawdle()
 				m.locked(func() {
-					if m.mark == fence.Mark(s) {
+					if m.mark == s.Mark() {
 						m.put(content)
 					}
 				})
@@ -200,7 +202,7 @@ var brokenGuards = []struct {
 				if _, err = m.mark.Admit(s); err == nil {
 					m.put(content)
 				}
-				m.mark = fence.Mark(s)
+				m.mark = s.Mark()
 			})
 			return err
 		}},
@@ -248,7 +250,7 @@ var brokenGuards = []struct {
 		deciding(func(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			next, err := m.Admit(s)
 			if err == nil {
-				next = fence.Mark(s)
+				next = s.Mark()
 			}
 			return next, err
 		}),
@@ -399,4 +401,33 @@ func mustNotice(t *testing.T, by string, broken func(testing.TB) Resource) {
 		}
 	}
 	t.Errorf("not noticed by %q", by)
+}
+
+// TestAGuardThatForgetsItsKeysIsCaught, be it in Write or in Raise alone.
+func TestAGuardThatForgetsItsKeysIsCaught(t *testing.T) {
+	const check = "a guard with keys admits only stamps that were issued"
+	for name, handle := range map[string]func(m *Memory, keys *signed.Keys) guard.Artifact{
+		"everywhere": func(m *Memory, _ *signed.Keys) guard.Artifact { return m },
+		"in Write": func(m *Memory, keys *signed.Keys) guard.Artifact {
+			return guardWith{Memory: m, raise: func(m *Memory, s fence.Stamp) (fence.Mark, error) {
+				return keyed{m, keys}.Raise(context.Background(), s)
+			}}
+		},
+		"in Raise": func(m *Memory, keys *signed.Keys) guard.Artifact {
+			return guardWith{Memory: m, write: func(m *Memory, s fence.Stamp, content []byte) error {
+				_, err := keyed{m, keys}.Write(context.Background(), s, bytes.NewReader(content))
+				return err
+			}}
+		},
+	} {
+		failures := Failures(t, Harness{Make: func(testing.TB) Resource {
+			m := &Memory{}
+			r := m.Resource()
+			r.Signed = func(_ testing.TB, keys *signed.Keys) Handle { return Artifact(handle(m, keys)) }
+			return r
+		}}, check)
+		if len(failures) != 1 {
+			t.Errorf("the suite has not noticed a guard that forgets its keys %s", name)
+		}
+	}
 }

@@ -36,7 +36,7 @@ func ByURL(tb testing.TB, mine guard.Guard, bad ...string) {
 	if _, err := g.Raise(ctx, s); err != nil {
 		tb.Fatalf("Raise by URL: %v", err)
 	}
-	if mark, err := mine.Mark(ctx); err != nil || mark != fence.Mark(s) {
+	if mark, err := mine.Mark(ctx); err != nil || mark != s.Mark() {
 		tb.Errorf("raised by URL to %+v, the first handle's mark is %+v, %v", s, mark, err)
 	}
 	for _, target := range bad {

@@ -85,7 +85,7 @@ func brokenReader(t testing.TB, h Harness) {
 	if err := p.Stream(p.ctx, stamp(20, 2, 0), &whole); err != nil {
 		t.Errorf("a reader that yields its content in parts: %v", err)
 	}
-	p.holds(state{fence.Mark(stamp(20, 2, 0)), []byte("in parts."), true}, "after a write in parts")
+	p.holds(state{stamp(20, 2, 0).Mark(), []byte("in parts."), true}, "after a write in parts")
 }
 
 // overtaken checks that the guard decides after it has read everything. A write
@@ -119,11 +119,11 @@ func overtaken(t testing.TB, h Harness) {
 		if !read {
 			t.Fatalf("the write ended (%v) without reading all of its content", err)
 		}
-		_, law := fence.Mark(c.next).Admit(c.late)
+		_, law := c.next.Mark().Admit(c.late)
 		if d := differs(err, law); d != "" {
 			t.Errorf("a write overtaken while its content was read: %s", d)
 		}
-		older.holds(state{fence.Mark(c.next), []byte(c.content), true}, "after a write overtaken while reading")
+		older.holds(state{c.next.Mark(), []byte(c.content), true}, "after a write overtaken while reading")
 	}
 }
 

@@ -38,7 +38,7 @@ func contents(t testing.TB, h Harness) {
 		if err := p.Write(p.ctx, s, payload); err != nil {
 			t.Fatalf("writing %d bytes: %v", len(payload), err)
 		}
-		p.holds(state{fence.Mark(s), payload, true}, fmt.Sprintf("after writing %d bytes", len(payload)))
+		p.holds(state{s.Mark(), payload, true}, fmt.Sprintf("after writing %d bytes", len(payload)))
 	}
 	// After the write the caller may change its payload.
 	mine := []byte("before")
@@ -72,27 +72,27 @@ func reopened(t testing.TB, h Harness) {
 		t.Errorf("close: %v", err)
 	}
 	p = p.another()
-	p.holds(state{fence.Mark(stamp(12, 3, 0)), before.content, true}, "after a raise, closing and opening again")
+	p.holds(state{stamp(12, 3, 0).Mark(), before.content, true}, "after a raise, closing and opening again")
 }
 
 func shared(t testing.TB, h Harness) {
 	a := newProbe(t, h)
 	b, c := a.another(), a.another()
 	a.mustWrite(stamp(10, 1, 0), "a")
-	b.holds(state{fence.Mark(stamp(10, 1, 0)), []byte("a"), true}, "another handle, after a write")
+	b.holds(state{stamp(10, 1, 0).Mark(), []byte("a"), true}, "another handle, after a write")
 	b.mustRaise(stamp(11, 2, 0))
-	c.holds(state{fence.Mark(stamp(11, 2, 0)), []byte("a"), true}, "another handle, after a raise")
+	c.holds(state{stamp(11, 2, 0).Mark(), []byte("a"), true}, "another handle, after a raise")
 	_, law := c.mark().Admit(stamp(10, 1, 0))
 	if d := differs(a.Write(a.ctx, stamp(10, 1, 0), []byte("late")), law); d != "" {
 		t.Errorf("the first handle's write after another's raise: %s", d)
 	}
 	c.mustWrite(stamp(11, 2, 0), "c")
-	a.holds(state{fence.Mark(stamp(11, 2, 0)), []byte("c"), true}, "first handle, after another's write")
+	a.holds(state{stamp(11, 2, 0).Mark(), []byte("c"), true}, "first handle, after another's write")
 	if err := b.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
 	a.mustWrite(stamp(12, 1, 0), "a again")
-	c.holds(state{fence.Mark(stamp(12, 1, 0)), []byte("a again"), true}, "after closing one handle of three")
+	c.holds(state{stamp(12, 1, 0).Mark(), []byte("a again"), true}, "after closing one handle of three")
 }
 
 // counted checks the count of a guard that has one. It counts admitted writes,

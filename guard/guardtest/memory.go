@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/wait"
 )
@@ -146,8 +147,9 @@ func (m *Memory) Put(content []byte) {
 // Resource is the suite's view of the guard. All handles are m itself.
 func (m *Memory) Resource() Resource {
 	return Resource{
-		Open: func(testing.TB) Handle { return Artifact(m) },
-		Read: m.Read,
+		Open:   func(testing.TB) Handle { return Artifact(m) },
+		Read:   m.Read,
+		Signed: func(_ testing.TB, keys *signed.Keys) Handle { return Artifact(keyed{m, keys}) },
 	}
 }
 

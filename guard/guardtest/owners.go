@@ -35,10 +35,10 @@ func raisedBeforeReading(t testing.TB, h Harness) {
 func raiseWritesNothing(t testing.TB, h Harness) {
 	p := newProbe(t, h)
 	p.mustRaise(stamp(10, 1, 0))
-	p.holds(state{mark: fence.Mark(stamp(10, 1, 0))}, "after raising a resource without content")
+	p.holds(state{mark: stamp(10, 1, 0).Mark()}, "after raising a resource without content")
 	p.mustWrite(stamp(10, 1, 0), "content")
 	p.mustRaise(stamp(11, 2, 0))
-	p.holds(state{fence.Mark(stamp(11, 2, 0)), []byte("content"), true}, "after raising a resource with content")
+	p.holds(state{stamp(11, 2, 0).Mark(), []byte("content"), true}, "after raising a resource with content")
 }
 
 func raisedTwice(t testing.TB, h Harness) {
@@ -55,7 +55,7 @@ func raisedTwice(t testing.TB, h Harness) {
 	p := newProbe(t, h)
 	p.mustWrite(stamp(10, 1, 5), "five")
 	p.mustRaise(stamp(10, 1, 0))
-	p.holds(state{fence.Mark(stamp(10, 1, 5)), []byte("five"), true}, "after an unnumbered raise at a numbered mark")
+	p.holds(state{stamp(10, 1, 5).Mark(), []byte("five"), true}, "after an unnumbered raise at a numbered mark")
 }
 
 func numbered(t testing.TB, h Harness) {
@@ -120,7 +120,7 @@ func rekeyed(t testing.TB, h Harness) {
 	}
 	s := fence.Stamp{Key: other, Token: 11, Grant: grant(2), Seq: 1}
 	p.mustWrite(s, "of the new key")
-	p.holds(state{fence.Mark(s), []byte("of the new key"), true}, "after a write of the new key")
+	p.holds(state{s.Mark(), []byte("of the new key"), true}, "after a write of the new key")
 
 	p.mustKeep(guard.Rekeyed{From: usual, Actor: "ann@example", Note: "moved to another job"})
 	p.another().mustKeep(guard.Rekeyed{From: usual, Actor: "ann@example", Note: "moved to another job"})

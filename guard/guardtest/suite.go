@@ -30,6 +30,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 )
 
@@ -62,6 +63,9 @@ type Resource struct {
 	// Read returns the content as ordinary readers get it, and whether there is
 	// any.
 	Read func(ctx context.Context) ([]byte, bool, error)
+	// Signed opens another handle, which admits only stamps that one of these
+	// keys has signed. It is nil if the guard takes no keys.
+	Signed func(t testing.TB, keys *signed.Keys) Handle
 }
 
 // Handle is one open guard and how to write through it.
@@ -125,6 +129,7 @@ var checks = []check{
 	{"every row of the law through Write", tableOfWrites},
 	{"every row of the law through Raise", tableOfRaises},
 	{"an invalid stamp changes nothing", invalidStamps},
+	{"a guard with keys admits only stamps that were issued", issuedStamps},
 	{"a raise before the first read shuts the old owner out", raisedBeforeReading},
 	{"a raise writes nothing", raiseWritesNothing},
 	{"raising twice is the same as once", raisedTwice},

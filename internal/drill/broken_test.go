@@ -154,7 +154,7 @@ func (g leaky) Raise(ctx context.Context, stamp fence.Stamp) (fence.Mark, error)
 	if g.way != "flat" {
 		return g.Artifact.Raise(ctx, stamp)
 	}
-	return fence.Mark(stamp), nil
+	return stamp.Mark(), nil
 }
 
 // deaf is a store that does not answer.

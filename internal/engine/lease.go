@@ -79,6 +79,7 @@ func (e *Engine) newLease(c *Call, req *tenure.Request, granted *store.Answer, d
 	}
 	l.policy.TTL = l.renewer.TTL()
 	l.Deed = tenure.Deed{Key: req.Key, Token: granted.Record.Token, Secret: req.Secret, TTL: l.policy.TTL}
+	l.Signature = granted.Signature
 	heap.Push(&e.leases, l)
 	e.watchActsSoon()
 	if e.closed != nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -199,6 +200,7 @@ func (e *Engine) resumed(c *Call, sent clock.Instant) {
 	}
 	a := c.attempt
 	l := e.newLease(c, a.request, answer, c.Policy.Until(a.first, sent, *answer), old.Since)
+	l.Signature = cmp.Or(l.Signature, old.Signature)
 	e.Check(e.now, l) // ends it if MaxHold has passed or the answer took too long
 	if l.Lost != nil {
 		c.Reply.Lost = l.Lost

@@ -13,10 +13,12 @@ import (
 // answer is a store's answer as it is written: a record, or an error. The error
 // of a refusal has the record.
 type answer struct {
-	Record  *tenure.Record  `json:"record,omitempty"`
-	Now     time.Time       `json:"now,omitzero"`
-	Awaited bool            `json:"awaited,omitempty"`
-	Error   json.RawMessage `json:"error,omitempty"`
+	Record  *tenure.Record `json:"record,omitempty"`
+	Now     time.Time      `json:"now,omitzero"`
+	Awaited bool           `json:"awaited,omitempty"`
+	// Signature is that of the lease's stamp.
+	Signature fence.Signature `json:"signature,omitempty"`
+	Error     json.RawMessage `json:"error,omitempty"`
 }
 
 // maxHistories is how many bytes of answers may have histories. Behind them
@@ -44,7 +46,7 @@ func Answers(answers []store.Answer, refused map[int]Problem) []byte {
 			short.History = nil
 			p.Record = &short
 		}
-		w := answer{Now: a.Now, Awaited: a.Awaited}
+		w := answer{Now: a.Now, Awaited: a.Awaited, Signature: a.Signature}
 		switch {
 		case mine || a.Err != nil:
 			w.Error = p.Bytes()
@@ -92,6 +94,8 @@ func (r *reader) answer() (a store.Answer, err error) {
 			err = r.moment(&a.Now)
 		case "awaited":
 			err = r.truth(&a.Awaited)
+		case "signature":
+			err = r.signature(&a.Signature)
 		case "error":
 			p = &Problem{}
 			err = r.problem(p)
@@ -100,6 +104,9 @@ func (r *reader) answer() (a store.Answer, err error) {
 		}
 		return true, err
 	})
+	if p != nil {
+		a.Signature = ""
+	}
 	switch {
 	case err != nil:
 		return a, err
@@ -114,4 +121,13 @@ func (r *reader) answer() (a store.Answer, err error) {
 		}
 	}
 	return a, nil
+}
+
+// signature reads the signature of a stamp.
+func (r *reader) signature(into *fence.Signature) error {
+	err := text(r, into)
+	if _, _, ok := into.Split(); err == nil && !ok {
+		return r.bad("it does not have the form of a signature")
+	}
+	return err
 }

@@ -47,4 +47,5 @@ const (
 	Lines   = "application/jsonl"
 	Events  = "text/event-stream"
 	Refused = "application/problem+json"
+	PEM     = "application/x-pem-file"
 )

@@ -61,7 +61,7 @@ const (
 	TooLarge        Code = "too_large"
 )
 
-// The codes about items and effects, those of the command line.
+// The codes about items, effects and guarded files, those of the command line.
 const (
 	Stale     Code = "stale"
 	State     Code = "state"
@@ -130,7 +130,22 @@ func (p *Problem) addRecord(rec tenure.Record) {
 	p.Record, p.Key, p.Token, p.Owner, p.Instance = &rec, rec.Key, rec.Token, rec.Owner, rec.Instance
 }
 
-// Err makes the error that a refusal stands for.
+// RefusalOf makes the error of a guarded file that has refused a stamp. It
+// returns nil if p is no such refusal.
+func (p Problem) RefusalOf(stamp fence.Stamp) error {
+	switch {
+	case p.WorkFacts == nil || p.Newest == nil:
+		return nil
+	case p.Code == Stale:
+		return &fence.StaleError{Presented: stamp, Newest: *p.Newest}
+	case guarded[p.Code] != nil:
+		return &fence.RefusedError{Err: guarded[p.Code], Presented: stamp, Mark: *p.Newest}
+	}
+	return nil
+}
+
+// Err makes the error of a store that a refusal stands for. No store refuses a
+// stamp, or knows items: see [Problem.RefusalOf] and [Problem.LedgerErr].
 func (p Problem) Err() error {
 	var rec tenure.Record
 	if p.Record != nil {
@@ -146,13 +161,7 @@ func (p Problem) Err() error {
 	case Unsupported:
 		return &refusal{p, errors.ErrUnsupported}
 	case NotFound, NotAllowed, Unauthenticated:
-		if err := p.workErr(); err != nil {
-			return err
-		}
 		return store.Fault(&refusal{p: p})
-	}
-	if err := p.workErr(); err != nil {
-		return err
 	}
 	if p.Fault {
 		return store.Fault(&refusal{p: p})

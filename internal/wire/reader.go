@@ -159,6 +159,19 @@ func whole[T ~int | ~int64](r *reader, into *T) error {
 	return nil
 }
 
+// count reads a whole number that is not negative.
+func (r *reader) count(into *uint64) error {
+	t, err := r.dec.Token()
+	number, ok := t.(json.Number)
+	if err != nil || !ok {
+		return r.bad("it must be a number")
+	}
+	if *into, err = strconv.ParseUint(number.String(), 10, 64); err != nil {
+		return r.bad("it must be a whole number of at most 64 bits that is not negative")
+	}
+	return nil
+}
+
 func (r *reader) truth(into *bool) error {
 	t, err := r.dec.Token()
 	b, ok := t.(bool)

@@ -224,7 +224,9 @@ func Lease(a store.Answer) []byte {
 	rec.History = nil
 	stamp := ""
 	if rec.State == tenure.Held {
-		stamp = rec.Stamp().String()
+		s := rec.Stamp()
+		s.Signature = a.Signature
+		stamp = s.String()
 	}
 	more := encode(struct {
 		Stamp string    `json:"stamp,omitempty"`

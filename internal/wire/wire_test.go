@@ -291,6 +291,7 @@ func TestANewerServerMaySayMore(t *testing.T) {
 		`{"answers":[]}`, `{"answers":[{},{}]}`, `{"answers":[{}]}`, `{"answers":[{"record":{}}]}`,
 		`{"answers":[{"record":{"key":"a/c"}}]}`, `{"answers":[{"error":{}}]}`, `{"answers":[{"error":{"code":"new"}}]}`,
 		`{"answers":[{"record":{"key":"a/b","token":1,"token":2}}]}`,
+		`{"answers":[{"record":` + rec + `,"signature":"none"}]}`, `{"answers":[{"record":` + rec + `,"signature":7}]}`,
 		`{"answers":[{"record":{"key":"a/b","history":[` + strings.Repeat(`{},`, 40) + `{}]}}]}`,
 	} {
 		if _, err := ReadAnswers([]byte(body), requests); !errors.Is(err, fence.ErrInvalid) {

@@ -161,7 +161,7 @@ func (r *reader) outcome(p *Problem, empty bool) (refused, bad error) {
 	case p != nil && statuses[p.Code] == 0:
 		return nil, r.bad("its error has no code that Croft knows")
 	case p != nil:
-		return p.Err(), nil
+		return p.LedgerErr(), nil
 	}
 	return nil, nil
 }

@@ -248,7 +248,7 @@ func readLine[T any](line []byte, member func(*reader, string, *T) (bool, error)
 	case err != nil:
 		return none, store.Unknown(fmt.Errorf("%w: %s", ErrLine, err.Error()))
 	case p != nil:
-		return none, p.Err()
+		return none, p.LedgerErr()
 	}
 	return v, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// WorkFacts are the facts of a refusal about items and effects.
+// WorkFacts are the facts of a refusal about items, effects and guarded files.
 type WorkFacts struct {
 	What     string `json:"what,omitempty"` // what is not there, or cannot be done
 	Of       string `json:"of,omitempty"`   // the item or effect
@@ -75,11 +75,20 @@ func workProblem(err error) Problem {
 }
 
 func (p *Problem) marks(presented fence.Stamp, newest fence.Mark) {
-	m := fence.Mark(presented)
+	m := presented.Mark()
 	p.Presented, p.Newest = &m, &newest
 }
 
-// workErr makes the error of a ledger again, or nil if it is no such refusal.
+// LedgerErr makes the error of a ledger that a refusal stands for.
+func (p Problem) LedgerErr() error {
+	if err := p.workErr(); err != nil {
+		return err
+	}
+	return p.Err()
+}
+
+// workErr makes the error that only a ledger returns, or nil if p is no such
+// refusal.
 func (p Problem) workErr() error {
 	if p.WorkFacts == nil {
 		return nil
@@ -94,10 +103,10 @@ func (p Problem) workErr() error {
 	switch p.Code {
 	case Stale:
 		return &fence.StaleError{
-			Presented: fence.Stamp(presented), Newest: newest, PresentedOwner: p.OldOwner, NewestOwner: p.NewOwner,
+			Presented: presented.Stamp(), Newest: newest, PresentedOwner: p.OldOwner, NewestOwner: p.NewOwner,
 		}
 	case Collision, WrongKey, Repeated:
-		return &fence.RefusedError{Err: guarded[p.Code], Presented: fence.Stamp(presented), Mark: newest}
+		return &fence.RefusedError{Err: guarded[p.Code], Presented: presented.Stamp(), Mark: newest}
 	case State:
 		return &work.StateError{What: p.What, Of: p.Of, State: p.WorkFacts.State, Why: p.Reason}
 	case Conflict:
@@ -146,26 +155,4 @@ func (r *reader) workFact(name string, p *Problem) (known bool, err error) {
 	}
 	p.WorkFacts = &f
 	return true, err
-}
-
-// mark reads a stamp or a mark as an object. Unlike its text, that may be of
-// nothing that was ever issued.
-func (r *reader) mark(m *fence.Mark) error {
-	return r.object(func(name string) (known bool, err error) {
-		switch name {
-		case "key":
-			err = text(r, &m.Key)
-		case "token":
-			err = whole(r, &m.Token)
-		case "grant":
-			err = text(r, &m.Grant)
-		case "seq":
-			var seq int64
-			err = whole(r, &seq)
-			m.Seq = uint64(seq)
-		default:
-			return false, nil
-		}
-		return true, err
-	})
 }

@@ -160,13 +160,13 @@ func TestRefusalsOfALedgerComeBack(t *testing.T) {
 			t.Errorf("%v: %v", want, err)
 			continue
 		}
-		if got := p.Err(); !reflect.DeepEqual(got, want) {
+		if got := p.LedgerErr(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%#v came back as %#v", want, got)
 		}
 	}
 	ahead := fence.CheckAhead(fence.MaxToken, noon)
 	p, err := ReadProblem(ProblemOf(ahead).Bytes())
-	if got := p.Err(); err != nil || !errors.Is(got, fence.ErrAhead) || !errors.Is(got, fence.ErrInvalid) {
+	if got := p.LedgerErr(); err != nil || !errors.Is(got, fence.ErrAhead) || !errors.Is(got, fence.ErrInvalid) {
 		t.Errorf("%v came back as %v, %v", ahead, got, err)
 	}
 	if got := (Problem{Code: NotFound, Detail: "nothing"}).Err(); !store.IsFault(got) || errors.Is(got, work.ErrNotFound) {

@@ -22,7 +22,7 @@ func (r *resource) took(a act) {
 			brief(r.shadow.Grant), brief(s.Grant),
 		)
 	}
-	if next := fence.Mark(s); s.Token > r.shadow.Token || s.Seq > r.shadow.Seq {
+	if next := s.Mark(); s.Token > r.shadow.Token || s.Seq > r.shadow.Seq {
 		r.shadow = next
 	}
 	if !a.write {

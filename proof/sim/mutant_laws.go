@@ -128,7 +128,7 @@ func causeless(rec tenure.Record, req tenure.Request, now time.Time) (tenure.Rec
 // admits returns the mark after a stamp that is admitted without any check.
 func admits(m fence.Mark, s fence.Stamp) (fence.Mark, error) {
 	if s.Token >= m.Token {
-		return fence.Mark(s), nil
+		return s.Mark(), nil
 	}
 	return m, nil
 }

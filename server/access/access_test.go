@@ -1,9 +1,11 @@
 package access_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
+	"github.com/croft-dev/croft/store"
 )
 
 func hash(token string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token))) }
@@ -144,22 +147,29 @@ func TestAVerifiedCertificateNamesItsOwner(t *testing.T) {
 func TestAWrongPolicyIsRefusedWithItsLine(t *testing.T) {
 	ann := "token ann " + hash("x") + "\n"
 	for text, want := range map[string]string{
-		"allow ann":                                "line 1",
-		ann + "token bob " + hash("x"):             "listed twice",
-		"token ann anns-token":                     "sha256",
-		"token ann sha256:abc":                     "sha256",
-		"token * " + hash("x"):                     "no name",
-		ann + "ann may read on a//b":               "line 2",
-		ann + "ann may read on /":                  "line 2",
-		ann + "ann may read":                       "on which keys",
-		ann + "ann may read on":                    "on which keys",
-		ann + "ann may read acquire on a/":         "no verb",
-		ann + "ann may everything on a/":           "no verb",
-		ann + "ann may  on a/":                     "no verb",
-		ann + "bob may read on a/":                 "named bob",
-		"certificate a name:x":                     "alternative name",
-		"certificate a ip:host":                    "IP address",
-		"certificate a dns:x\ncertificate b dns:x": "listed twice",
+		"allow ann":                                                  "line 1",
+		ann + "token bob " + hash("x"):                               "listed twice",
+		"token ann anns-token":                                       "sha256",
+		"token ann sha256:abc":                                       "sha256",
+		"token * " + hash("x"):                                       "no name",
+		ann + "ann may read on a//b":                                 "line 2",
+		ann + "ann may read on /":                                    "line 2",
+		ann + "ann may read":                                         "on which keys",
+		ann + "ann may read on":                                      "on which keys",
+		ann + "ann may read acquire on a/":                           "no verb",
+		ann + "ann may everything on a/":                             "no verb",
+		ann + "ann may  on a/":                                       "no verb",
+		ann + "bob may read on a/":                                   "named bob",
+		"certificate a name:x":                                       "alternative name",
+		"certificate a ip:host":                                      "IP address",
+		"certificate a dns:x\ncertificate b dns:x":                   "listed twice",
+		"oidc robot https://issuer.example croft sub":                "oidc NAME ISSUER",
+		"oidc * https://issuer.example croft sub x":                  "no name",
+		"oidc robot http://issuer.example croft sub x":               "no issuer",
+		"oidc robot issuer.example croft sub x":                      "no issuer",
+		"oidc robot https://u@issuer.example croft sub x":            "no issuer",
+		"oidc robot https://issuer.example/?x croft sub x":           "no issuer",
+		strings.Repeat("oidc r https://issuer.example c sub x\n", 2): "listed twice",
 		"# \xff": "UTF-8",
 		strings.Repeat("#\n", access.MaxSize/2+1): "at most",
 	} {
@@ -169,6 +179,77 @@ func TestAWrongPolicyIsRefusedWithItsLine(t *testing.T) {
 	}
 	if p := parse(t, "token may-bot "+hash("x")+"\nmay-bot may read on a/\n"); !p.May(server.Identity{Name: "may-bot"}, server.Read, "a/b") {
 		t.Error("a name with may in it is not read")
+	}
+}
+
+// claims verifies tokens by a list. Without one it is away.
+type claims map[string]map[string]any
+
+func (c claims) Verify(_ context.Context, issuer, token string) (map[string]any, error) {
+	if c == nil {
+		return nil, store.Unknown(errors.New("no answer from 10.0.0.7"))
+	}
+	found, ok := c[token]
+	if !ok || found["iss"] != issuer {
+		return nil, errors.New("a bad token of acme")
+	}
+	return found, nil
+}
+
+// TestAClaimForTheRightAudienceNamesItsBearer, once a verifier has verified it.
+// A verifier that does not know makes it unknown.
+func TestAClaimForTheRightAudienceNamesItsBearer(t *testing.T) {
+	const issuer = "https://issuer.example/realm"
+	p := parse(t, policy+`
+oidc robot `+issuer+` croft sub repo:acme/app
+oidc crew  `+issuer+` croft groups crew
+oidc robot `+issuer+` elsewhere sub repo:acme/app
+robot may work on robots/
+`)
+	if len(p.Issuers()) != 1 || !p.May(server.Identity{Name: "robot"}, server.Work, "robots/a") {
+		t.Fatalf("the issuers are %q", p.Issuers())
+	}
+	payload := func(text string) string { return "e30." + base64.RawURLEncoding.EncodeToString([]byte(text)) + ".sig" }
+	good := payload(`{"iss":"` + issuer + `"}`)
+	ask := func(p *access.Policy, token string) (server.Identity, error) {
+		return p.Identify(&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}})
+	}
+	for what, c := range map[string]struct {
+		claims map[string]any
+		want   string
+	}{
+		"its claim":           {map[string]any{"aud": "croft", "sub": "repo:acme/app"}, "robot"},
+		"one of audiences":    {map[string]any{"aud": []any{"x", "elsewhere"}, "sub": "repo:acme/app"}, "robot"},
+		"one of a list":       {map[string]any{"aud": "croft", "groups": []any{"x", "crew"}}, "crew"},
+		"another audience":    {map[string]any{"aud": "other", "sub": "repo:acme/app"}, ""},
+		"no audience":         {map[string]any{"sub": "repo:acme/app"}, ""},
+		"the list elsewhere":  {map[string]any{"aud": "elsewhere", "groups": []any{"crew"}}, ""},
+		"another value":       {map[string]any{"aud": "croft", "sub": "repo:acme/app2"}, ""},
+		"a value of a kind":   {map[string]any{"aud": "croft", "sub": map[string]any{"repo:acme/app": true}}, ""},
+		"a list within lists": {map[string]any{"aud": "croft", "groups": []any{[]any{"crew"}}}, ""},
+	} {
+		c.claims["iss"] = issuer
+		id, err := ask(p.With(claims{good: c.claims}), good)
+		if id.Name != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: %q, %v; want %q", what, id.Name, err, c.want)
+		}
+	}
+	for what, token := range map[string]string{
+		"a token that is not good": good + "x", "another issuer's": payload(`{"iss":"https://issuer.example"}`),
+		"no issuer": payload(`{}`), "no token": "a.b.c", "too long a one": strings.Repeat("a", 17<<10),
+	} {
+		if id, err := ask(p.With(claims{}), token); err == nil || errors.Is(err, store.ErrUnknown) || strings.Contains(err.Error(), "acme") {
+			t.Errorf("%s: %q, %v", what, id.Name, err)
+		}
+	}
+	if id, err := ask(p, good); err == nil || errors.Is(err, store.ErrUnknown) {
+		t.Errorf("without a verifier: %q, %v", id.Name, err)
+	}
+	if id, err := ask(p.With(claims(nil)), good); !errors.Is(err, store.ErrUnknown) || strings.Contains(err.Error(), "10.0.0.7") {
+		t.Errorf("a verifier that is away: %q, %v; want it unknown, and no address", id.Name, err)
+	}
+	if id, err := ask(p.With(claims(nil)), "anns-token"); id.Name != "ann" || err != nil {
+		t.Errorf("ann, while the issuer is away: %q, %v", id.Name, err)
 	}
 }
 

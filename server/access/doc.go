@@ -15,6 +15,10 @@
 //   - "token NAME sha256:HEX" gives the sender of a token a name.
 //   - "certificate NAME KIND:VALUE" gives the owner of a certificate a name. It
 //     must have this alternative name. KIND is dns, email, uri or ip.
+//   - "oidc NAME ISSUER AUDIENCE CLAIM VALUE" gives the bearer of a token a
+//     name. An OpenID Connect issuer must have signed it for this audience, and
+//     its claim must be this value, or a list with it. A [Verifier] verifies
+//     the token.
 //   - "SUBJECT may VERBS on KEYS" is a rule. SUBJECT is a name, or "*" for
 //     every name. VERBS are some of read, acquire, work, add and operate.
 //     KEYS is a key, a prefix that ends with a slash, or "*".

@@ -19,15 +19,20 @@ var (
 	errCert   = errors.New("no identity has this client certificate")
 )
 
-// Identify finds the name of a bearer token, or else of a client certificate. A
-// wrong token is refused even if the certificate is right.
+// Identify finds the name of a bearer token, or else of a client certificate.
+// The token is one of the policy's own, or of an issuer. A wrong token is
+// refused even if the certificate is right.
 func (p *Policy) Identify(r *http.Request) (server.Identity, error) {
 	if given := r.Header.Values("Authorization"); len(given) > 0 {
 		scheme, value, _ := strings.Cut(given[0], " ")
 		if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
 			return server.Identity{}, errToken
 		}
-		return p.byToken(strings.TrimSpace(value))
+		value = strings.TrimSpace(value)
+		if id, err := p.byToken(value); err == nil {
+			return id, nil
+		}
+		return p.byIssuer(r.Context(), value)
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return server.Identity{}, errNobody
@@ -59,6 +64,12 @@ func (p *Policy) byCertificate(cert *x509.Certificate) (server.Identity, error) 
 		}
 	}
 	return server.Identity{}, errCert
+}
+
+// isLoopback reports whether only this machine can answer at a host.
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 func (c certificate) fits(cert *x509.Certificate) bool {

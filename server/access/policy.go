@@ -22,7 +22,9 @@ const MaxSize = 1 << 20
 type Policy struct {
 	tokens       []token
 	certificates []certificate
+	issued       []issued
 	rules        []rule
+	verifier     Verifier // of the tokens of issuers; may be nil
 }
 
 var _ server.Access = (*Policy)(nil)
@@ -86,9 +88,11 @@ func (p *Policy) read(line string, number int) error {
 		return p.readToken(words[1], words[2])
 	case words[0] == "certificate" && len(words) == 3:
 		return p.readCertificate(words[1], words[2])
+	case words[0] == "oidc" && len(words) == 6:
+		return p.readIssued(words[1:])
 	}
-	return fmt.Errorf(`it is none of "token NAME sha256:HEX", "certificate NAME dns:HOST" and ` +
-		`"SUBJECT may VERBS on KEYS"`)
+	return fmt.Errorf(`it is none of "token NAME sha256:HEX", "certificate NAME dns:HOST", ` +
+		`"oidc NAME ISSUER AUDIENCE CLAIM VALUE" and "SUBJECT may VERBS on KEYS"`)
 }
 
 func (p *Policy) readToken(name, value string) error {
@@ -177,7 +181,7 @@ func checkName(name string) error {
 func (p *Policy) check() error {
 	for _, r := range p.rules {
 		if r.subject != everybody && !p.knows(r.subject) {
-			return fmt.Errorf("%w policy: line %d: no token or certificate is named %s",
+			return fmt.Errorf("%w policy: line %d: no token, certificate or claim is named %s",
 				fence.ErrInvalid, r.line, r.subject)
 		}
 	}
@@ -187,7 +191,8 @@ func (p *Policy) check() error {
 // knows reports whether somebody can have a name.
 func (p *Policy) knows(name string) bool {
 	return slices.ContainsFunc(p.tokens, func(t token) bool { return t.name == name }) ||
-		slices.ContainsFunc(p.certificates, func(c certificate) bool { return c.name == name })
+		slices.ContainsFunc(p.certificates, func(c certificate) bool { return c.name == name }) ||
+		slices.ContainsFunc(p.issued, func(i issued) bool { return i.name == name })
 }
 
 // May reports whether a rule allows an identity to do something with a key. The
@@ -225,7 +230,7 @@ type Decision struct {
 	// 0 and "" if no rule does.
 	Line int
 	Rule string
-	// Known is false if no token or certificate has the name.
+	// Known is false if no token, certificate or claim has the name.
 	Known bool
 }
 

@@ -301,7 +301,7 @@ func (t *trial) settle(s work.Settlement) work.EffectAnswer {
 		}
 		return got
 	}
-	mark := fence.Mark(s.Stamp)
+	mark := s.Stamp.Mark()
 	out, err := work.Settle(before, mark, s, got.Now)
 	if d := differentErrors(err, got.Err); d != "" {
 		t.Fatalf("settling %s as %s: %s", before.State, s.State, d)

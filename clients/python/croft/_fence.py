@@ -19,6 +19,7 @@ MAX_SEQ = 2**64 - 1
 MAX_KEY = 512
 
 _GRANT = re.compile(r"[0-9a-f]{32}")
+_SIGNATURE = re.compile(r"[0-9a-f]{16}:[A-Za-z0-9_-]{85}[AQgw]")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/")
 
@@ -38,19 +39,21 @@ def check_key(key: str, what: str = "key") -> None:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Travels with a write. It holds no secret."""
+    """Travels with a write. It holds no secret. Its signature, if it has one, is
+    for guards that ask for it."""
 
     key: str
     token: int
     grant: str
     seq: int = 0
+    signature: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Stamp:
-        """Reads the text form, croft1:token:grant:seq:key. It accepts only what
-        croft writes."""
+        """Reads the text form, croft1:token:grant:seq:key, with :id:signature if it
+        is signed. It accepts only what croft writes."""
         parts = text.split(":")
-        if len(parts) != 5 or parts[0] != "croft1":
+        if len(parts) not in (5, 7) or parts[0] != "croft1":
             # The text may be that of a lease, which holds a secret: do not
             # repeat it.
             raise Invalid("invalid stamp: it does not have the form croft1:token:grant:seq:key")
@@ -60,17 +63,20 @@ class Stamp:
             key = unquote_to_bytes(parts[4]).decode()
         except UnicodeError as e:
             raise Invalid("invalid stamp: its key is not UTF-8") from e
-        stamp = cls(key, int(parts[1]), parts[2], int(parts[3]))
+        stamp = cls(key, int(parts[1]), parts[2], int(parts[3]), ":".join(parts[5:]))
         check_key(key)
         if not 1 <= stamp.token <= MAX_TOKEN or not _GRANT.fullmatch(stamp.grant) or stamp.seq > MAX_SEQ:
             raise Invalid("invalid stamp: its token, grant or sequence cannot be")
+        if len(parts) == 7 and not _SIGNATURE.fullmatch(stamp.signature):
+            raise Invalid("invalid stamp: its signature does not have the right form")
         if str(stamp) != text:
             raise Invalid("invalid stamp: it is not in the one form that is written")
         return stamp
 
     def __str__(self) -> str:
         key = "".join(chr(c) if c in _PLAIN else f"%{c:02X}" for c in self.key.encode())
-        return f"croft1:{self.token}:{self.grant}:{self.seq}:{key}"
+        signature = f":{self.signature}" if self.signature else ""
+        return f"croft1:{self.token}:{self.grant}:{self.seq}:{key}{signature}"
 
     def check_now(self) -> None:
         """Refuses a token further ahead than any clock could be: it was made up."""

@@ -250,6 +250,8 @@ class Sqlite(Rows):
             f"croft1:5:{grant}:-1:a", f"croft1:5:{grant}:{2**64}:a", f"croft1:5:{grant}:0:a//b",
             f"croft1:5:{grant}:0:a\ud800", f"croft1:5:{grant}:0:a b", f"croft1:5:{grant}:0:%61",
             f"croft1:5:{grant}:0:%ff", f"croft1:5:{grant}:0:a:b",
+            f"croft1:5:{grant}:0:a:", f"croft1:5:{grant}:0:a::", f"croft1:5:{grant}:0:a:none:{'A' * 86}",
+            f"croft1:5:{grant}:0:a:{grant[:16]}:{'A' * 85}B", f"croft1:5:{grant}:0:a:{grant[:16]}:{'A' * 87}",
             f"croft1:{int((time.time() + 2 * 365 * 86400) * 1e6)}:{grant}:0:a",
         ):
             with self.assertRaises(croft.Invalid, msg=stamp):
@@ -258,6 +260,9 @@ class Sqlite(Rows):
         with conn:
             sql.admit(conn, f"croft1:5:{grant}:0:a%20b%3A%C3%A9", "orders/42")
         self.assertEqual(self.mark()["key"], "a b:é")
+        with conn:  # a signed stamp, for a guard that does not ask
+            sql.admit(conn, f"croft1:6:{grant}:0:a%20b%3A%C3%A9:{grant[:16]}:{'A' * 86}", "orders/42", seq=3)
+        self.assertEqual((self.mark()["token"], self.mark()["seq"]), (6, 3))
         for planted in ("fence_token = -5", "fence_token = 9007199254740992", "fence_grant = 'nobody'",
                         "fence_key = 'a//b'", "fence_seq = 'x'", "fence_seq = ' 7'", "fence_seq = '1_0'"):
             with self.subTest(planted), conn:

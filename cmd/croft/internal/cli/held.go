@@ -130,6 +130,20 @@ func (a *App) Stamp(flag string, seq uint64) (fence.Stamp, error) {
 	return s, nil
 }
 
+// SignedStamp returns the stamp of a write. If a file of keys is given, one of
+// the keys must have signed it.
+func (a *App) SignedStamp(flag string, seq uint64, keysFile string) (fence.Stamp, error) {
+	keys, err := ReadKeys(keysFile)
+	if err != nil {
+		return fence.Stamp{}, err
+	}
+	s, err := a.Stamp(flag, seq)
+	if err == nil {
+		err = keys.Verify(s)
+	}
+	return s, err
+}
+
 // StampFlag defines --stamp.
 func StampFlag(flags *pflag.FlagSet, text *string) {
 	flags.StringVar(text, "stamp", "", "whose write this is (default $"+EnvStamp+", else the lease of $"+EnvLease+")")

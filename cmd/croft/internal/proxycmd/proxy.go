@@ -32,7 +32,7 @@ import (
 // proxyFlags are the flags of proxy.
 type proxyFlags struct {
 	upstream, listen, marks, metrics string
-	leases                           string
+	leases, keys                     string
 	unsure                           cli.UnsurePolicy
 	resources, exempt                []string
 	reads                            []string
@@ -134,6 +134,7 @@ interrupt or TERM: it finishes writes under way first.`,
 	flags.StringVar(&f.leases, "leases", "", "the `store` of the writers' leases, if it is another than --store; "+
 		"\"none\": do not ask whether a writer is the current owner")
 	cli.UnsureFlag(flags, &f.unsure, cli.RefuseUnsure)
+	cli.KeysFlag(flags, &f.keys)
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false,
 		"admit writes without a stamp, unchecked, one at a time like the others")
 	flags.BoolVar(&f.o.RefuseNothing, "observe", false,
@@ -235,6 +236,9 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	defer stop()
 	upstream, err := f.options()
 	if err != nil {
+		return err
+	}
+	if f.o.Keys, err = cli.ReadKeys(f.keys); err != nil {
 		return err
 	}
 	marks, err := a.openMarks(ctx, f)

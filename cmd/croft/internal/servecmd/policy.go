@@ -26,6 +26,10 @@ A line of the file is empty, a comment that begins with #, or one of these:
   token NAME sha256:HEX            who has the token with this SHA-256 is NAME
   certificate NAME dns:HOST        who has a client certificate for this name
                                    is NAME; also email:, uri: and ip:
+  oidc NAME ISSUER AUDIENCE CLAIM VALUE
+                                   who has a token that the OpenID Connect
+                                   ISSUER has signed for AUDIENCE, with this
+                                   VALUE of CLAIM, is NAME
   NAME may VERBS on KEYS           a rule
 
 VERBS are some of read, acquire, work (renew, report, checkpoint, release), add
@@ -93,7 +97,7 @@ func (a *app) checkPolicy(args []string) error {
 		case d.Allowed:
 			why = fmt.Sprintf("line %d: %s", d.Line, cli.Line(d.Rule))
 		case !d.Known:
-			why = "no token or certificate has this name"
+			why = "no token, certificate or claim has this name"
 		}
 		fmt.Fprintf(a.Stdout, "%s: %s\n", map[bool]string{true: "allowed", false: "forbidden"}[d.Allowed], why)
 	}

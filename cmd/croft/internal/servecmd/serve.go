@@ -28,6 +28,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/cmd/croft/internal/issuers"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
@@ -45,7 +46,8 @@ func Command(a *cli.App) *cobra.Command { return (&app{a}).serveCommand() }
 // flags are the flags of serve.
 type flags struct {
 	listen, cert, key, clientCA string
-	policy, metrics             string
+	policy, metrics, signKey    string
+	files                       string
 	hosts                       []string
 	insecure                    bool
 	streams                     int
@@ -82,11 +84,16 @@ Without --store, CROFT_STORE or a configured store, leases and work items are in
 one SQLite file beside the default store, for this machine and all that reach the
 server.
 
---policy names the file that says who may what: tokens, client certificates, and
-rules. Without it everybody who reaches the server may do everything. So on
+--policy names the file that says who may what: tokens, client certificates,
+OpenID Connect issuers, and rules. Without it everybody who reaches the server may do everything. So on
 anything but a loopback address croft refuses to start without --policy, --cert
 and --key, unless --insecure is given. "croft serve check-policy" explains what a
 policy decides. The owner in a record is the name in the policy.
+
+With --files the server also guards files on its own disk, for machines that do
+not share it: "croft write https://HOST/files/PATH". It admits a write only from
+the current owner of a lease, and with --sign-key only under a signed stamp. In
+the policy, the file at PATH is the key files/PATH.
 
 Clients call a server on a loopback address by its address, by localhost, or by
 a --host. It refuses requests for other names, so that no web page can reach it
@@ -117,6 +124,9 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.clientCA, "client-ca", "",
 		"the authorities of client certificates, which the policy can name: a PEM `file`")
 	flags.StringVar(&f.policy, "policy", "", "who may what: a `file`")
+	flags.StringVar(&f.signKey, "sign-key", "", "sign the stamps of leases with the private key in this PEM `file`, "+
+		"of mode 0600; more keys in it are published beside")
+	flags.StringVar(&f.files, "files", "", "offer the files below this `folder` as targets: https://HOST/files/PATH")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a `name` by which clients call the server, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.BoolVar(&f.insecure, "insecure", false,
@@ -147,7 +157,21 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		if err := cli.CheckWriters(f.policy); err != nil {
 			return cli.Invalid("policy: %v", err)
 		}
-		o.Access = policy
+		o.Access = policy.With(issuers.New(policy.Issuers(), func(err error) { a.failure(err.Error()) }))
+	}
+	if f.signKey != "" {
+		var err error
+		if o.SignKey, o.Keys, err = cli.ReadSigner(f.signKey); err != nil {
+			return err
+		}
+	}
+	if f.files != "" {
+		open, end, err := openFiles(f.files)
+		if err != nil {
+			return err
+		}
+		defer end()
+		o.Files = open
 	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {

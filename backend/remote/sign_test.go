@@ -1,0 +1,113 @@
+package remote
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/croft-dev/croft"
+	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
+	"github.com/croft-dev/croft/server"
+	"github.com/croft-dev/croft/tenure"
+)
+
+// TestALeaseOfASigningServerHasASignedStamp: it stays signed when the lease is
+// resumed, and when another process has the deed. Acts by hand are signed, too.
+func TestALeaseOfASigningServerHasASignedStamp(t *testing.T) {
+	t.Parallel()
+	key := signed.NewKey()
+	keys := key.Public()
+	base := mem.New(nil)
+	signing := connect(t, serve(t, base, &server.Options{SignKey: key}).URL, nil)
+	plain := connect(t, serve(t, base, nil).URL, nil)
+	issued := func(what string, s fence.Stamp) {
+		t.Helper()
+		if err := keys.CheckNow(s); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	client := croft.New(signing, &croft.Options{Owner: "ann"})
+	t.Cleanup(func() { _ = client.Close() })
+	lease, err := client.Acquire(t.Context(), "jobs/a", &croft.LeaseOptions{TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued("a lease", lease.Stamp())
+	deed, err := tenure.ParseDeed(lease.Deed().Text())
+	if err != nil || deed != lease.Deed() || deed.Stamp() != lease.Stamp() {
+		t.Errorf("%+v, %v; want the deed with its signature", deed, err)
+	}
+	for name, through := range map[string]*Store{"the signing server": signing, "a server that does not sign": plain} {
+		other := croft.New(through, &croft.Options{Owner: "ann"})
+		adopted, err := other.Adopt(t.Context(), deed, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		issued("adopted through "+name, adopted.Stamp())
+		_ = other.Close()
+	}
+	taken, err := client.Takeover(t.Context(), "jobs/a", croft.ByHand{Note: "why"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued("a takeover", taken.Deed.Stamp())
+	revoked, err := client.Revoke(t.Context(), "jobs/a", croft.ByHand{Note: "why"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued("a revocation", revoked.Deed.Stamp())
+}
+
+// TestOnlyTheHolderGetsASignature: not the client that asks in vain, and not
+// the client that reads.
+func TestOnlyTheHolderGetsASignature(t *testing.T) {
+	t.Parallel()
+	front := serve(t, mem.New(nil), &server.Options{SignKey: signed.NewKey()})
+	st := connect(t, front.URL, nil)
+	mine := claim("jobs/a", "ann")
+	if a := one(t.Context(), st, mine); a.Err != nil || a.Signature == "" {
+		t.Fatalf("%+v", a)
+	}
+	if again := one(t.Context(), st, mine); again.Err != nil || again.Signature == "" {
+		t.Errorf("the same request again: %+v", again)
+	}
+	for name, q := range map[string]tenure.Request{
+		"another's acquire":    claim("jobs/a", "bob"),
+		"another's release":    {Verb: tenure.Release, Key: "jobs/a", Secret: tenure.NewSecret()},
+		"a renewal":            then(tenure.Renew, mine),
+		"a report":             {Verb: tenure.Report, Key: mine.Key, Secret: mine.Secret, Progress: "half"},
+		"another's resumption": {Verb: tenure.Renew, Key: "jobs/a", Secret: tenure.NewSecret(), Resume: true},
+	} {
+		if a := one(t.Context(), st, q); a.Signature != "" {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	resp, err := http.Get(front.URL + "/v1/leases/jobs%2Fa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(text), `"state":"held"`) || strings.Contains(string(text), "signature") {
+		t.Errorf("a reader gets %s, %v", text, err)
+	}
+}
+
+// TestAClientWithAKeySignsItself, on a store that does not.
+func TestAClientWithAKeySignsItself(t *testing.T) {
+	t.Parallel()
+	key := signed.NewKey()
+	client := croft.New(mem.New(nil), &croft.Options{Owner: "ann", SignKey: key})
+	t.Cleanup(func() { _ = client.Close() })
+	lease, err := client.Acquire(t.Context(), "jobs/a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := key.Public().CheckNow(lease.Stamp()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/croft-dev/croft/fence/signed"
+	"github.com/croft-dev/croft/internal/fsys"
+)
+
+// KeysFlag defines --keys.
+func KeysFlag(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, "keys", "", "admit only stamps that one of these public keys has signed: a PEM `file`, "+
+		"as the server gives it at /v1/keys")
+}
+
+// ReadKeys reads the file of --keys. Without one it returns nil. Others must
+// not be able to add a key.
+func ReadKeys(file string) (*signed.Keys, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := fsys.OS{}.ReadFile(fsys.Anywhere(file), signed.MaxSize)
+	if err == nil {
+		err = CheckWriters(file)
+	}
+	if err != nil {
+		return nil, Invalid("--keys: %v", err)
+	}
+	return signed.ParseKeys(text)
+}
+
+// ReadSigner reads the file of --sign-key: the private key that signs, and the
+// public halves of all keys in the file. Nobody else may read the file.
+func ReadSigner(file string) (*signed.Key, *signed.Keys, error) {
+	text, err := readSecret(file)
+	if err != nil {
+		return nil, nil, Invalid("--sign-key: %v", err)
+	}
+	key, err := signed.ParseKey(text)
+	if err != nil {
+		return nil, nil, Invalid("--sign-key %s: %v", Word(file), err)
+	}
+	keys, err := signed.ParseKeys(text)
+	return key, keys, err
+}
+
+// readSecret reads a file that only its owner can read.
+func readSecret(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", Word(file))
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, err
+	}
+	if !secret(info) {
+		return nil, fmt.Errorf("others can read %s; run chmod 600 %s, and make a new key if somebody may have read it",
+			Word(file), Pasted(file))
+	}
+	return io.ReadAll(io.LimitReader(f, signed.MaxSize+1))
+}

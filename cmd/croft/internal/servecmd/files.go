@@ -1,0 +1,88 @@
+package servecmd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/croft-dev/croft/backend/file"
+	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/server"
+)
+
+// openFiles offers the files below a folder. The function that it returns
+// closes the folder.
+//
+// A name on the way to a file may be no link: it could lead out of the folder,
+// or to a file that the policy means for others. A link that appears after the
+// look is found, too, because the guard then has another name.
+func openFiles(folder string) (server.Files, func(), error) {
+	place, err := filepath.Abs(folder)
+	if err == nil {
+		place, err = filepath.EvalSymlinks(place)
+	}
+	if err != nil {
+		return nil, nil, cli.Invalid("--files: %v", err)
+	}
+	root, err := os.OpenRoot(place)
+	if err != nil {
+		return nil, nil, cli.Invalid("--files: %v; name a folder", err)
+	}
+	open := func(_ context.Context, path string) (guard.Artifact, error) {
+		local := filepath.FromSlash(path)
+		if !filepath.IsLocal(local) || strings.ContainsAny(path, `\:`) {
+			return nil, cli.Invalid("path %q: it is none of a file here", path)
+		}
+		if err := noLinks(root, local); err != nil {
+			return nil, err
+		}
+		g, err := file.Open(filepath.Join(place, local), nil)
+		if err != nil {
+			return nil, hidden(err)
+		}
+		if g.Target() != filepath.Join(place, local) {
+			return nil, errLink
+		}
+		return g, nil
+	}
+	return open, func() { _ = root.Close() }, nil
+}
+
+var errLink = cli.Invalid("path: there is a link on the way, and the server follows none")
+
+// noLinks walks the path to a file. Its folders must exist. The file itself
+// need not.
+func noLinks(root *os.Root, path string) error {
+	for at, rest := "", path; rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(rest, string(filepath.Separator))
+		at = filepath.Join(at, name)
+		info, err := root.Lstat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && rest == "":
+			return nil
+		case errors.Is(err, fs.ErrNotExist):
+			return cli.Invalid("path: its folder is not there; the operator of the server makes it")
+		case err != nil:
+			return err
+		case info.Mode()&fs.ModeSymlink != 0:
+			return errLink
+		case rest != "" && !info.IsDir(), rest == "" && !info.Mode().IsRegular():
+			return cli.Invalid("path: it is not that of a file")
+		}
+	}
+	return nil
+}
+
+// hidden takes the folders of the server out of an error about bad input.
+func hidden(err error) error {
+	if errors.Is(err, fence.ErrInvalid) {
+		return cli.Invalid("path: the server cannot guard this file")
+	}
+	return err
+}
