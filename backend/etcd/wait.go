@@ -179,7 +179,7 @@ func (l *listener) hear(key string, e *clientv3.Event) {
 		s.hub.Freed(key, false)
 	case e.Type == clientv3.EventTypePut:
 		v := &view{asOf: e.Kv.ModRevision}
-		if s.fill(v, key, e.Kv, pageID{}, nil) == nil && !carried(&v.stored.rec) {
+		if s.addRecord(v, key, e.Kv) == nil && !carried(&v.stored.rec) {
 			s.mu.Lock()
 			if s.held[key] == nil { // others may write an entry, and must end no lease by that
 				s.remember(key, v)
@@ -218,7 +218,7 @@ func (l *listener) Enter(ctx context.Context, key string) (queued bool, err erro
 	}
 	// Repeating is safe: a store has only one entry.
 	resp, err := repeated(ctx, requestTimeout, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return s.client.Txn(ctx).Then(clientv3.OpGet(s.names.record(key)), s.enterOp(key, a)).Commit()
+		return s.client.Txn(ctx).Then(append(s.reads(key), s.enterOp(key, a))...).Commit()
 	})
 	if leaseGone(err) {
 		s.leaseLost(a)
@@ -226,7 +226,7 @@ func (l *listener) Enter(ctx context.Context, key string) (queued bool, err erro
 	if err != nil {
 		return false, err
 	}
-	v, err := s.parse(key, pageID{}, resp.Responses, resp.Header.Revision)
+	v, err := s.parse(key, resp.Responses, resp.Header.Revision)
 	if err != nil || v.stored == nil || !carried(&v.stored.rec) {
 		s.hub.Changed(key) // if it is damaged, the next request reports that
 	}
