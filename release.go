@@ -52,11 +52,9 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 // accepted it, was not asked, or has not answered.
 func (l *Lease) refused() error {
 	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	if lost := l.l.Refused(); lost != nil {
-		return l.lostBy(lost)
-	}
-	return nil
+	lost := l.l.Refused()
+	l.c.mu.Unlock()
+	return l.failure(lost, nil)
 }
 
 // outlasting returns a context like ctx that does not end when own, the lease's
@@ -102,9 +100,3 @@ func lose(lost, work error) error {
 	}
 	return fmt.Errorf("%w; the work returned: %w", lost, work)
 }
-
-// errGave refuses to resume a lease whose release may still be in flight.
-var errGave = errors.New("its release was requested and may still take effect; acquire again")
-
-// errAlive refuses to resume a lease that was not lost.
-var errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", ErrInvalid)

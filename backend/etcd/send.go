@@ -15,7 +15,7 @@ const (
 	// maxGroups is how many keys one transaction carries out. etcd takes 128
 	// operations in a transaction. A transaction within another may have as
 	// many as the outer one leaves over. A group has at most six.
-	maxGroups = 100
+	maxGroups = 120
 	// maxBytes bounds the size of a transaction. etcd takes 1.5 MiB.
 	maxBytes = 1 << 20
 )
