@@ -66,14 +66,16 @@ func (s *Store) lookOps(g *group) {
 }
 
 // writeOps makes the operations that write a group's key. They have the
-// condition that record and heartbeat are unchanged. number tells its notice
-// from those of other groups: no transaction puts one key twice.
+// condition that the record is unchanged, and the heartbeat of a held key.
+// number tells its notice from those of other groups: no transaction puts one
+// key twice.
 func (s *Store) writeOps(g *group, number int) {
 	record, beat, old := s.names.record(g.key), s.names.heartbeat(g.key), g.view.stored
-	o := operations{head: -1, otherwise: s.reads(g.key), compares: []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(record), "=", g.view.mod),
-		clientv3.Compare(clientv3.ModRevision(beat), "=", g.view.beatMod),
-	}}
+	o := operations{head: -1, otherwise: s.reads(g.key)}
+	o.compares = append(o.compares, clientv3.Compare(clientv3.ModRevision(record), "=", g.view.mod))
+	if old != nil && carried(&old.rec) {
+		o.compares = append(o.compares, clientv3.Compare(clientv3.ModRevision(beat), "=", g.view.beatMod))
+	}
 	defer func() { g.ops = o }()
 	if g.beat != nil {
 		o.then = append(o.then, s.put(g.key, g.beat, g.etcdLease))
