@@ -61,8 +61,8 @@
 // A grant reads the first two entries. The release then offers the key to the
 // first: it writes the freed record into that entry, in the same transaction.
 // That store claims the key with one more. The second is told that it is next,
-// and asks a moment later. A grant to a store that was not in the queue, and an
-// operator's act, delete all entries, and so wake every waiting store.
+// and asks a moment later. An operator's act deletes all entries, and so wakes
+// every waiting store.
 //
 // # Restored backups
 //

@@ -103,15 +103,15 @@ func (s *Store) writeOps(g *group, number int) {
 	case freed:
 		o.head = len(o.then)
 		o.then = append(o.then, s.headOp(g.key))
-	case g.granted && contended && !byHand:
+	case g.granted && byHand: // all who wait have to ask again
+		o.then = append(o.then, clientv3.OpDelete(s.names.queue(g.key), clientv3.WithPrefix()))
+	case g.granted && contended:
 		o.then = append(o.then, clientv3.OpDelete(s.names.entry(g.key, s.id)))
 		if old != nil && old.named != 0 && old.named != s.id { // it did not come
 			o.then = append(o.then, clientv3.OpDelete(s.names.entry(g.key, old.named)))
 		}
 		o.head = len(o.then)
 		o.then = append(o.then, s.headOp(g.key))
-	case g.granted: // others may wait, and have to ask again
-		o.then = append(o.then, clientv3.OpDelete(s.names.queue(g.key), clientv3.WithPrefix()))
 	}
 	value := g.next.encode()
 	o.then, o.bytes = append(o.then, clientv3.OpPut(record, value)), len(value)
