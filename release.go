@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -34,9 +35,9 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	l.c.mu.Lock()
 	own, has := l.ctx, l.cancel != nil
 	l.c.mu.Unlock()
-	if has && ctx.Done() != nil {
+	if has { // the work may release with the lease's context, or one derived from it
 		var stop func()
-		ctx, stop = outlasting(ctx, own)
+		ctx, stop = wait.Outlasting(ctx, own)
 		defer stop()
 	}
 	req := tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.l.Secret, Failed: failed}
@@ -55,29 +56,6 @@ func (l *Lease) refused() error {
 	lost := l.l.Refused()
 	l.c.mu.Unlock()
 	return l.failure(lost, nil)
-}
-
-// outlasting returns a context like ctx that does not end when own, the lease's
-// own context, ends. Work may release with that context, or with one derived
-// from it.
-func outlasting(ctx, own context.Context) (context.Context, func()) {
-	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := func() { cancel(nil) }
-	if deadline, ok := ctx.Deadline(); ok {
-		var free context.CancelFunc
-		out, free = context.WithDeadline(out, deadline)
-		stop = func() { free(); cancel(nil) }
-	}
-	end := func() {
-		if cause := context.Cause(ctx); cause != context.Cause(own) { //nolint:errorlint // the very same error
-			cancel(cause)
-		}
-	}
-	if ctx.Err() != nil {
-		end() // before the call of the store begins
-	}
-	unhook := context.AfterFunc(ctx, end)
-	return out, func() { unhook(); stop() }
 }
 
 // lossIn returns the loss in an error, or "".
