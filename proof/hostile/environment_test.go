@@ -53,9 +53,9 @@ func TestEnvironment(t *testing.T) {
 		"a command of a worker":           {postgres, func(s *environmentScene) { s.look(worker) }},
 		"a command of a dispatcher":       {postgres, func(s *environmentScene) { s.look(effect) }},
 		"another user":                    {redis, (*environmentScene).become},
-		"what a killed run leaves":        {redis, func(s *environmentScene) { s.remain(run) }},
-		"what a killed worker leaves":     {postgres, func(s *environmentScene) { s.remain(worker) }},
-		"what a killed dispatcher leaves": {postgres, func(s *environmentScene) { s.remain(effect) }},
+		"files of a killed run":           {redis, func(s *environmentScene) { s.remain(run) }},
+		"files of a killed worker":        {postgres, func(s *environmentScene) { s.remain(worker) }},
+		"files of a killed dispatcher":    {postgres, func(s *environmentScene) { s.remain(effect) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,9 +135,7 @@ sh -c 'tr "\0" "\n" </proc/$$/environ; croft ls >/dev/null && echo reached' >>se
 // become has a command become another user, who may read neither the lease nor
 // the password.
 func (s *environmentScene) become() {
-	if os.Geteuid() != 0 {
-		testenv.Missing(s.T, "this test needs root, to act as two users")
-	}
+	testenv.NeedRoot(s.T)
 	if err := os.Chmod(filepath.Dir(s.croft), 0o755); err != nil {
 		s.Fatal(err)
 	}

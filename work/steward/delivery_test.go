@@ -23,9 +23,9 @@ func effect(attempts int) work.Effect {
 	return work.Effect{EffectID: work.EffectID{Item: work.NewID(), Name: "mail/customer ✓"}, Queue: "q", To: "mail", Token: 7, Attempts: attempts, Body: []byte(`{"a":1}`)}
 }
 
-// TestWhatBecomesOfADelivery: only the outcome of the delivery and the number
-// of attempts decide.
-func TestWhatBecomesOfADelivery(t *testing.T) {
+// TestADeliveryIsJudgedByItsOutcomeAndAttempts: only the outcome of the
+// delivery and the number of attempts decide.
+func TestADeliveryIsJudgedByItsOutcomeAndAttempts(t *testing.T) {
 	boom := errors.New("boom")
 	for _, c := range []struct {
 		name     string
@@ -38,9 +38,12 @@ func TestWhatBecomesOfADelivery(t *testing.T) {
 		{"delivered", nil, 1, false, work.Sent, 0},
 		{"not delivered", Undelivered(boom), 1, false, work.Pending, work.BackoffLeast},
 		{"not delivered, though only once", Undelivered(boom), 1, true, work.Pending, work.BackoffLeast},
-		{"not delivered, later", RetryAfter(boom, time.Hour), 1, false, work.Pending, time.Hour},
+		{"not delivered, later", UndeliveredFor(boom, time.Hour), 1, false, work.Pending, time.Hour},
 		{"not delivered, the last time", Undelivered(boom), 3, false, work.Failed, 0},
 		{"refused", Refused(boom), 1, false, work.Failed, 0},
+		{"not delivered, without a reason", Undelivered(nil), 1, false, work.Pending, work.BackoffLeast},
+		{"not delivered, later, without a reason", UndeliveredFor(nil, time.Hour), 1, false, work.Pending, time.Hour},
+		{"refused, without a reason", Refused(nil), 1, false, work.Failed, 0},
 		{"unknown", boom, 1, false, work.Pending, work.BackoffLeast},
 		{"unknown, only once", boom, 1, true, work.Unknown, 0},
 		{"unknown, the last time", boom, 3, false, work.Unknown, 0},
@@ -176,10 +179,10 @@ func TestAnAnswerIsTakenForWhatItSays(t *testing.T) {
 	}
 }
 
-// TestWhatNeverLeftIsNotDelivered: without a connection the effect is not
-// delivered. Without an answer the outcome is unknown. Neither error contains
-// the password.
-func TestWhatNeverLeftIsNotDelivered(t *testing.T) {
+// TestAnEffectThatNeverLeftIsNotDelivered: without a connection the effect is
+// not delivered. Without an answer the outcome is unknown. Neither error
+// contains the password.
+func TestAnEffectThatNeverLeftIsNotDelivered(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
