@@ -14,10 +14,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Apply carries out requests. One transaction takes up to 120 keys; larger calls
-// send several at a time. A key that this store holds, or has seen freed, is
-// changed in one round trip. If a key has changed since it was last seen, the
-// answer brings its newer state, and Apply decides again.
+// Apply carries out requests. One transaction takes up to 120 keys; larger
+// calls send several at a time. A key that this store holds, or has seen freed,
+// is changed in one round trip. If a key has changed since it was last seen,
+// the answer brings its newer state, and Apply decides again.
 //
 // If ctx ends, the answers are unknown. A request may still take effect after
 // Apply has returned. The law makes sending it again safe.

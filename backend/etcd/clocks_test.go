@@ -104,8 +104,8 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	}
 }
 
-// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although it had a later
-// renewal.
+// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although it had a
+// later renewal.
 func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	holder, other, ahead, _ := twoMachines(t)

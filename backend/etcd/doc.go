@@ -47,7 +47,8 @@
 //   - The clock is its own, and has passed the deadline. All processes of one
 //     boot of a machine share a clock.
 //   - The other clock must have passed the deadline: the key's record or
-//     heartbeat has said a time, and enough time has passed here since, less 5 %.
+//     heartbeat has said a time, and enough time has passed here since, less
+//     5 %.
 //
 // So clocks need not agree. They must only run at about one rate.
 //
@@ -79,6 +80,6 @@
 // own.
 //
 // Goroutines in the background watch queue entries and operators' acts, write
-// heartbeats of lapsed leases, offer freed keys, and sweep. Close waits for all of
-// them. At last it revokes the etcd leases that carry nothing.
+// heartbeats of lapsed leases, offer freed keys, and sweep. Close waits for all
+// of them. At last it revokes the etcd leases that carry nothing.
 package etcd

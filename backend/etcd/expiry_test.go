@@ -246,8 +246,8 @@ func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testi
 	}
 }
 
-// TestTheHeartbeatsOfADeadEtcdLeaseAreNotWritten again and again when its leases
-// lapse.
+// TestTheHeartbeatsOfADeadEtcdLeaseAreNotWritten again and again when its
+// leases lapse.
 func TestTheHeartbeatsOfADeadEtcdLeaseAreNotWritten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

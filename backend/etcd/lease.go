@@ -58,8 +58,8 @@ func (s *Store) etcdLeaseFor(seconds int64) *etcdLease {
 	return a
 }
 
-// dropLease forgets an etcd lease that is over, and the leases on it. The caller
-// holds the mutex.
+// dropLease forgets an etcd lease that is over, and the leases on it. The
+// caller holds the mutex.
 func (s *Store) dropLease(a *etcdLease) {
 	a.gone = true
 	if s.etcdLeases[a.seconds] == a {

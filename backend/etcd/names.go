@@ -16,7 +16,7 @@ const DefaultPrefix = "croft/"
 // characters, so a zero byte can end one.
 //
 //	PREFIXr/KEY            the record of a key
-//	PREFIXh/KEY            the heartbeat of a held key: when it was renewed last
+//	PREFIXh/KEY            the heartbeat of a held key: its last renewal
 //	PREFIXq/KEY\0STORE     the queue entry of a store that waits for KEY
 //	PREFIXa/NUMBER         a notice of an operator's act: the key acted on
 type naming string

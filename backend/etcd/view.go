@@ -32,8 +32,8 @@ func (v *view) renewal() (renewed, deadline time.Time) {
 }
 
 // record returns the record for the law, with all times on this store's clock.
-// It adds the renewal of the heartbeat, and moves a deadline from another clock to
-// this one.
+// It adds the renewal of the heartbeat, and moves a deadline from another clock
+// to this one.
 func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if v.stored == nil {
 		return tenure.Record{}
