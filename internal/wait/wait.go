@@ -1,6 +1,7 @@
 // Package wait serves calls that wait and have a context. It says why the
 // context ended, and leaves a function behind that does not look at contexts:
-// such a function runs on a goroutine of its own until it returns.
+// such a function runs on a goroutine of its own until it returns. It makes a
+// context that goes on when another ends.
 package wait
 
 import (
