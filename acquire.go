@@ -101,29 +101,17 @@ func (c *Client) newAcquire(key string, options *LeaseOptions) (*pending, error)
 	if err := refusals.CheckKey(key); err != nil {
 		return nil, err
 	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-		most time.Duration
-	}{
-		{"WaitFor", o.WaitFor, Forever},
-		{"StallAfter", o.StallAfter, Forever},
-		{"MaxHold", o.MaxHold, Forever},
-		{"Notice", o.Notice, o.TTL / 2},
-	} {
-		if d.d < 0 || d.d > d.most {
-			return nil, fmt.Errorf("%w %s %s: it must be between 0 and %s", ErrInvalid, d.name, d.d, d.most)
-		}
+	if o.WaitFor < 0 {
+		return nil, fmt.Errorf("%w WaitFor %s: it must be between 0 and %s", ErrInvalid, o.WaitFor, Forever)
 	}
-	if o.MaxFailures < 0 {
-		return nil, fmt.Errorf("%w MaxFailures %d: it must be 1 or more, or 0 for the default of 3",
-			ErrInvalid, o.MaxFailures)
+	policy := renewal.Policy{
+		TTL: o.TTL, StallAfter: o.StallAfter, MaxHold: o.MaxHold, Notice: o.Notice, MaxFailures: o.MaxFailures,
+	}
+	if err := policy.Check(); err != nil {
+		return nil, err
 	}
 	return &pending{guards: o.Guards, Call: engine.Call{
-		Request: req, WaitFor: o.WaitFor, Guarded: len(o.Guards) > 0,
-		Policy: renewal.Policy{
-			TTL: o.TTL, StallAfter: o.StallAfter, MaxHold: o.MaxHold, Notice: o.Notice, MaxFailures: o.MaxFailures,
-		},
+		Request: req, Policy: policy, WaitFor: o.WaitFor, Guarded: len(o.Guards) > 0,
 	}}, nil
 }
 

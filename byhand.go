@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/engine"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -98,7 +98,7 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 	}
 	before, err := c.read(ctx, req.Key)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; nothing was changed", err)
 	}
 	if highest := c.raiser(h.Raise).Highest(ctx, req.Key, before.Guards); highest > before.Token {
 		// If this is not enough, raising the fence will say so.
@@ -131,13 +131,8 @@ func (c *Client) byHand(ctx context.Context, h ByHand, req tenure.Request) (*Tra
 var errMissed = errors.New("another owner came just before this act, and the act's answer was lost; " +
 	"which guards that owner named is not known")
 
-// overtaken reconstructs the record that an operator's act made. It is for an
-// act whose answer was lost and whose term was over when the client asked
-// again. The law answers "not owned" only to an act that was done.
-//
-// overtaken returns the refusal if the record no longer remembers the act. If
-// the act ended another term than that of before, missed is the token of that
-// term: nobody remembers its guards.
+// overtaken returns the record that an operator's act made, whose repetition
+// the store has refused. It returns the refusal if that is not known.
 func (c *Client) overtaken(
 	ctx context.Context, req tenure.Request, before tenure.Record, refused error,
 ) (made tenure.Record, missed fence.Token, err error) {
@@ -145,37 +140,17 @@ func (c *Client) overtaken(
 	if !errors.As(refused, &refusal) {
 		return tenure.Record{}, 0, refused
 	}
-	now := refusal.Record
-	if len(now.History) == 0 { // an answer may lack the history
-		bounded, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
-		defer cancel()
-		if now, err = c.st.Get(bounded, req.Key); err != nil {
+	present := refusal.Record
+	if len(present.History) == 0 { // an answer may lack the history
+		if present, err = c.read(ctx, req.Key); err != nil {
 			return tenure.Record{}, 0, errors.Join(refused, err)
 		}
 	}
-	for i, term := range now.History {
-		if term.Grant != req.Secret.Grant() {
-			continue
-		}
-		if i > 0 && now.History[i-1].Token != before.Token {
-			missed = now.History[i-1].Token
-		}
-		made = tenure.Record{
-			Key: req.Key, Token: term.Token, Grant: term.Grant, Owner: term.Owner, Instance: term.Instance,
-			State: term.State, Cause: term.Cause, Ended: term.Ended, Actor: term.Actor, Note: term.Note,
-			Acquired: term.Acquired, Renewed: term.Acquired, Deadline: term.Acquired.Add(req.TTL), TTL: req.TTL,
-			Guards: slices.Clone(before.Guards),
-		}
-		// The guards of the next holder, or still those of the term that was
-		// ended.
-		for _, target := range now.Guards {
-			if !slices.Contains(made.Guards, target) {
-				made.Guards = append(made.Guards, target)
-			}
-		}
-		return made, missed, nil
+	made, missed, known := engine.ActMade(req, before, present)
+	if !known {
+		return tenure.Record{}, 0, refused
 	}
-	return tenure.Record{}, 0, refused
+	return made, missed, nil
 }
 
 // read returns the key's present record.
@@ -184,7 +159,7 @@ func (c *Client) read(ctx context.Context, key string) (tenure.Record, error) {
 	defer cancel()
 	rec, err := c.st.Get(ctx, key)
 	if err != nil {
-		return tenure.Record{}, fmt.Errorf("reading the record of %q: %w; nothing was changed", key, err)
+		return tenure.Record{}, fmt.Errorf("reading the record of %q: %w", key, err)
 	}
 	return rec, nil
 }

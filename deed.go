@@ -120,9 +120,6 @@ func (c *Client) byDeed(ctx context.Context, d tenure.Deed, req tenure.Request) 
 // does not take. It records by itself when its own renewals, reports and
 // releases are refused.
 func (c *Client) Refused(stamp fence.Stamp, target string, err error) {
-	if err == nil {
-		return
-	}
 	if r, ok := refusals.Of(stamp, target, err); ok {
 		c.refusals.Add(r)
 	}
@@ -133,9 +130,6 @@ func (c *Client) Refused(stamp fence.Stamp, target string, err error) {
 // observes. Operators see it apart from refusals. Everything else is as for
 // [Client.Refused].
 func (c *Client) LetIn(stamp fence.Stamp, target string, err error) {
-	if err == nil {
-		return
-	}
 	if r, ok := refusals.Of(stamp, target, err); ok {
 		r.Admitted = true
 		c.refusals.Add(r)
@@ -153,9 +147,6 @@ func (c *Client) Unsure(stamp fence.Stamp, target string, admitted bool) {
 
 // notOwned records that the store refused a request of a lease's holder.
 func (c *Client) notOwned(verb tenure.Verb, stamp fence.Stamp, owner string, err error) {
-	if err == nil {
-		return
-	}
 	if r, ok := refusals.Of(stamp, "", err); ok && r.Code == "not_owned" {
 		r.Act, r.Owner = string(verb), owner
 		c.refusals.Add(r)

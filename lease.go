@@ -262,9 +262,13 @@ func (l *Lease) act(ctx context.Context, p *pending, bound time.Duration) error 
 	if err := l.c.try(ctx, p, bound); err != nil {
 		return err
 	}
-	lost := p.Reply.Lost
+	return l.failure(p.Reply.Lost, p.Reply.Err)
+}
+
+// failure returns the error that tells a loss, or err if there was none.
+func (l *Lease) failure(lost *engine.Lost, err error) error {
 	if lost == nil {
-		return p.Reply.Err
+		return err
 	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
@@ -283,18 +287,12 @@ func (l *Lease) act(ctx context.Context, p *pending, bound time.Duration) error 
 // lease still lives, the error matches [ErrInvalid]. If the store did not
 // answer, it matches [ErrUnknown].
 func (l *Lease) Resume(ctx context.Context) (*Lease, error) {
-	var lost *LostError
-	switch err := l.Err(); {
-	case err == nil:
-		return nil, errAlive
-	case errors.As(err, &lost) && lost.Loss != Expired && lost.Loss != Unreachable:
-		return nil, err
-	}
+	_ = l.Err() // its time may just have run out
 	l.c.mu.Lock()
-	given := l.l.Given
+	lost, err := l.l.Resumable()
 	l.c.mu.Unlock()
-	if given {
-		return nil, &LostError{Key: l.Key(), Token: l.Token(), Loss: Released, Err: errGave}
+	if lost != nil || err != nil {
+		return nil, l.failure(lost, err)
 	}
 	req := tenure.Request{Verb: tenure.Renew, Key: l.Key(), Secret: l.l.Secret, Resume: true}
 	p := &pending{Call: engine.Call{Request: req, Lease: l.l}}

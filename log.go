@@ -6,10 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/engine"
-	"github.com/croft-dev/croft/store"
-	"github.com/croft-dev/croft/tenure"
 )
 
 // emit passes an event to the observer and the log. No lock is held.
@@ -43,6 +40,7 @@ func eventOf(e engine.Event) Event {
 		Kind: EventKind(e.Kind), Key: e.Key, Token: e.Token, Verb: e.Verb, Outcome: Outcome(e.Outcome),
 		Wait: e.Wait, Cause: e.Cause, TTL: e.TTL, Margin: e.Margin, Idle: e.Idle, Failures: e.Failures,
 		Loss: Loss(e.Loss), Failed: e.Failed, Held: e.Held, Err: e.Err,
+		Namespace: e.Namespace, Count: e.Count, Batch: e.Batch, Took: e.Took,
 	}
 }
 
@@ -104,27 +102,3 @@ func (e Event) attrs() []slog.Attr {
 
 // observed reports whether somebody wants the events.
 func (c *Client) observed() bool { return c.o.Observe != nil || c.o.Logger != nil }
-
-// report emits the events of one call of the store: one for each namespace,
-// verb and outcome in its batch.
-func (c *Client) report(requests []tenure.Request, answers []store.Answer, took time.Duration) {
-	type sort struct {
-		namespace string
-		verb      tenure.Verb
-		outcome   Outcome
-	}
-	counts := map[sort]int{}
-	for i := range requests {
-		outcome := OutcomeUnknown
-		if len(answers) == len(requests) {
-			outcome = Outcome(engine.OutcomeOf(answers[i].Err))
-		}
-		counts[sort{fence.Namespace(requests[i].Key), requests[i].Verb, outcome}]++
-	}
-	for s, n := range counts {
-		c.emit(Event{
-			Kind: EventCall, Namespace: s.namespace, Verb: s.verb, Outcome: s.outcome,
-			Count: n, Batch: len(requests), Took: took,
-		})
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/engine"
+	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -34,9 +35,9 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 	l.c.mu.Lock()
 	own, has := l.ctx, l.cancel != nil
 	l.c.mu.Unlock()
-	if has && ctx.Done() != nil {
+	if has { // the work may release with the lease's context, or one derived from it
 		var stop func()
-		ctx, stop = outlasting(ctx, own)
+		ctx, stop = wait.Outlasting(ctx, own)
 		defer stop()
 	}
 	req := tenure.Request{Verb: tenure.Release, Key: l.Key(), Secret: l.l.Secret, Failed: failed}
@@ -52,34 +53,9 @@ func (l *Lease) finish(ctx context.Context, failed bool) error {
 // accepted it, was not asked, or has not answered.
 func (l *Lease) refused() error {
 	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	if lost := l.l.Refused(); lost != nil {
-		return l.lostBy(lost)
-	}
-	return nil
-}
-
-// outlasting returns a context like ctx that does not end when own, the lease's
-// own context, ends. Work may release with that context, or with one derived
-// from it.
-func outlasting(ctx, own context.Context) (context.Context, func()) {
-	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := func() { cancel(nil) }
-	if deadline, ok := ctx.Deadline(); ok {
-		var free context.CancelFunc
-		out, free = context.WithDeadline(out, deadline)
-		stop = func() { free(); cancel(nil) }
-	}
-	end := func() {
-		if cause := context.Cause(ctx); cause != context.Cause(own) { //nolint:errorlint // the very same error
-			cancel(cause)
-		}
-	}
-	if ctx.Err() != nil {
-		end() // before the call of the store begins
-	}
-	unhook := context.AfterFunc(ctx, end)
-	return out, func() { unhook(); stop() }
+	lost := l.l.Refused()
+	l.c.mu.Unlock()
+	return l.failure(lost, nil)
 }
 
 // lossIn returns the loss in an error, or "".
@@ -102,9 +78,3 @@ func lose(lost, work error) error {
 	}
 	return fmt.Errorf("%w; the work returned: %w", lost, work)
 }
-
-// errGave refuses to resume a lease whose release may still be in flight.
-var errGave = errors.New("its release was requested and may still take effect; acquire again")
-
-// errAlive refuses to resume a lease that was not lost.
-var errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", ErrInvalid)

@@ -221,7 +221,9 @@ func (c *Client) apply(ctx context.Context, limit time.Duration, b *engine.Batch
 	answers = c.st.Apply(ctx, b.Requests)
 	store.SignGrants(c.o.SignKey, b.Requests, answers)
 	if c.observed() {
-		c.report(b.Requests, answers, c.clk.Now().Sub(start))
+		for _, e := range engine.EventsOf(b, answers, c.clk.Now().Sub(start)) {
+			c.emit(eventOf(e))
+		}
 	}
 	returned = true
 	return ready

@@ -14,10 +14,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Apply carries out requests. One transaction takes up to a hundred keys;
-// larger calls send several at a time. A key that this store holds, or has seen
-// freed, is changed in one round trip. If a key has changed since it was last
-// seen, the answer brings its newer state, and Apply decides again.
+// Apply carries out requests. One transaction takes up to 120 keys; larger
+// calls send several at a time. A key that this store holds, or has seen freed,
+// is changed in one round trip. If a key has changed since it was last seen,
+// the answer brings its newer state, and Apply decides again.
 //
 // If ctx ends, the answers are unknown. A request may still take effect after
 // Apply has returned. The law makes sending it again safe.
@@ -49,9 +49,8 @@ func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.An
 type step int
 
 const (
-	looking  step = iota // read the key
-	writing              // replace the record, if it is unchanged
-	renewing             // note a renewal on the page, if the record is unchanged
+	looking step = iota // read the key
+	writing             // write the key, if it is unchanged
 	finished
 )
 
@@ -63,28 +62,22 @@ type group struct {
 	indexes  []int // in the call
 	answers  []store.Answer
 
-	view  *view // nil if nothing is known of the key
-	fresh bool  // the view was read for these requests, so a refusal counts
-	// firstRead is the revision at which the key was first read for these
-	// requests.
-	firstRead int64
-	enters    bool  // reading the key also puts this store into its queue
-	entered   bool  // it has done so
-	yields    int   // how often it has left the key to another store,
-	yielded   int64 // and the revision of the record that it leaves no longer
+	view    *view // nil if nothing is known of the key
+	fresh   bool  // the view was read for these requests, so a refusal counts
+	enters  bool  // reading the key also puts this store into its queue
+	entered bool  // it has done so
+	yields  int   // how often it has left the key to another store,
+	yielded int64 // and the revision of the record that it leaves no longer
 
 	// The rest is what decide and later steps have decided.
 	step      step
 	now       time.Time
 	granted   bool          // a new term begins
-	next      *storedRecord // the record to write,
-	etcdLease *etcdLease    // and the etcd lease that will carry it
-	// expired says that by the law the lease is over.
-	expired bool
-	member  *member  // the member of a page that was reserved for the write
-	creates *ownPage // that page, if it does not exist yet
-	renewed *member  // the lease to renew
-	ops     operations
+	next      *storedRecord // the record to write; nil: it stays as it is
+	beat      *heartbeat    // the heartbeat to write; nil: it stays, or goes with the lease
+	etcdLease *etcdLease    // that carries the key, or this store's queue entry
+	lasts     time.Duration // for how long it must last
+	ops       operations
 }
 
 // split divides requests into groups by key. It answers invalid requests.
@@ -174,13 +167,12 @@ func pause(ctx context.Context, round int) error {
 // decide applies the law to the view, fills in the answers, and sets the
 // group's next step. The answers count once that step has succeeded.
 func (s *Store) decide(g *group) {
-	g.step, g.next, g.etcdLease, g.member, g.creates, g.renewed = looking, nil, nil, nil, nil, nil
-	g.enters = false
+	g.step, g.next, g.beat, g.etcdLease, g.enters = looking, nil, nil, nil, false
 	v := g.view
 	if v == nil && g.requests[0].Verb == tenure.Acquire {
 		v = &view{} // most likely the key has no record
 	}
-	if v == nil || !s.isComplete(v) && !g.isNew(v) || s.isNamedElsewhere(g, v) {
+	if v == nil || s.isNamedElsewhere(g, v) {
 		s.willLook(g)
 		return
 	}
@@ -204,33 +196,33 @@ func (s *Store) decide(g *group) {
 	case !changed && g.fresh:
 		g.step = finished
 		return
-	case !changed, !s.isComplete(v):
+	case !changed:
 		s.willLook(g)
 		return
-	case renewals && rec.Alive(g.now) && s.canNoteRenewal(g, v, cur):
-		g.step = renewing
+	}
+	g.step, g.view, g.lasts = writing, v, cur.Deadline.Sub(g.now)
+	switch {
+	case renewals && rec.Alive(g.now) && s.isNoted(v, cur):
+		g.etcdLease = v.own
+	case reports:
+		g.next = reported(v, cur)
 		return
+	default:
+		g.next = &storedRecord{rec: cur, clock: s.domain, written: g.now}
+		if !carried(&cur) {
+			return
+		}
+		g.next.store = s.id
+		g.etcdLease = s.etcdLeaseFor(leaseSeconds(max(cur.TTL, g.lasts)))
 	}
-	g.step, g.view = writing, v
-	g.next = &storedRecord{rec: cur, clock: s.domain, written: g.now}
-	g.expired = carried(&rec) && !g.now.Before(rec.Deadline)
-	if reports && !s.isOwn(v.stored) {
-		g.keepLease()
-	} else if carried(&cur) {
-		g.etcdLease = s.etcdLeaseFor(leaseSeconds(max(cur.TTL, cur.Deadline.Sub(g.now))))
-	}
+	g.beat = &heartbeat{written: g.now, renewed: cur.Renewed}
 }
-
-// isNew reports whether a record was written since its key was first read for
-// these requests. Then its page existed meanwhile, which is enough to refuse an
-// acquire. A key may change faster than its record and page can be read.
-func (g *group) isNew(v *view) bool { return g.fresh && v.mod > g.firstRead && carried(&v.stored.rec) }
 
 // willLook makes an acquire enter the key's queue when it reads the key, if
 // callers of this store wait for the key.
 func (s *Store) willLook(g *group) {
 	if g.requests[0].Verb == tenure.Acquire && !g.entered && s.hub.Watches(g.key) && !s.hub.Queued(g.key) {
-		g.enters, g.etcdLease = true, s.etcdLeaseFor(leaseSeconds(s.queueTTL))
+		g.enters, g.etcdLease, g.lasts = true, s.etcdLeaseFor(leaseSeconds(s.queueTTL)), s.queueTTL/2
 	}
 }
 
@@ -260,35 +252,26 @@ func (s *Store) yield(ctx context.Context, groups []*group) error {
 	return clock.Sleep(ctx, pause)
 }
 
-// keepLease leaves the lease of another store on its page and its clock. A
-// progress report or a checkpoint changes neither.
-func (g *group) keepLease() {
-	rec, v := g.next.rec, g.view
-	*g.next = *v.stored
-	if v.page != nil && v.pageMod > v.mod {
-		g.next.written = v.page.written // an older time would seem the clock's newest
+// reported returns the record after a progress report or a checkpoint. Any
+// store may write it. It leaves the lease on its etcd lease and its clock.
+func reported(v *view, rec tenure.Record) *storedRecord {
+	next := *v.stored
+	if v.beatMod > v.mod {
+		next.written = v.beat.written // an older time would seem the clock's newest
 	}
-	rec.Renewed, rec.Deadline = v.stored.rec.Renewed, v.stored.rec.Deadline
-	g.next.rec = rec
+	rec.Renewed, rec.Deadline = next.rec.Renewed, next.rec.Deadline
+	next.rec = rec
+	return &next
 }
 
-// canNoteRenewal reports whether writing the page is enough for a renewal. If
-// so, it sets the group's lease and etcd lease.
-func (s *Store) canNoteRenewal(g *group, v *view, next tenure.Record) bool {
-	since := next.Renewed.Sub(v.stored.rec.Renewed)
-	if v.stored.clock != s.domain || since < 0 || since > s.notedFor() ||
-		!next.Deadline.Equal(next.Renewed.Add(next.TTL)) {
-		return false
-	}
+// isNoted reports whether the heartbeat is enough for a renewal.
+func (s *Store) isNoted(v *view, next tenure.Record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.memberOf(v.stored)
-	if m == nil || m.page.etcdLease.gone || m.page.etcdLease.seconds != leaseSeconds(next.TTL) ||
-		next.Renewed.Before(m.renewed) { // the clock was set back
-		return false
-	}
-	g.renewed, g.etcdLease = m, m.page.etcdLease
-	return true
+	since := next.Renewed.Sub(v.stored.rec.Renewed)
+	return v.own != nil && !v.own.gone && v.own.seconds == leaseSeconds(next.TTL) && v.stored.clock == s.domain &&
+		since >= 0 && since <= s.notedFor() && next.Deadline.Equal(next.Renewed.Add(next.TTL)) &&
+		!next.Renewed.Before(v.beat.renewed) // otherwise the clock was set back
 }
 
 // extendAll extends the etcd leases of groups for as long as their answers will
@@ -298,7 +281,7 @@ func (s *Store) extendAll(ctx context.Context, groups []*group) (ready []*group)
 	need := map[*etcdLease]time.Duration{}
 	for _, g := range groups {
 		if g.etcdLease != nil {
-			need[g.etcdLease] = max(need[g.etcdLease], s.needed(g))
+			need[g.etcdLease] = max(need[g.etcdLease], g.lasts)
 		}
 	}
 	errs, mu, all := map[*etcdLease]error{}, sync.Mutex{}, sync.WaitGroup{}
@@ -326,68 +309,27 @@ func (s *Store) extendAll(ctx context.Context, groups []*group) (ready []*group)
 	return ready
 }
 
-// reserve gives a record that is to be written its page. It keeps its old page
-// if that still fits.
-func (s *Store) reserve(g *group) {
-	if g.etcdLease == nil {
-		return
-	}
-	rec := &g.next.rec
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g.member = &member{key: g.key, grant: rec.Grant, ttl: rec.TTL, deadline: rec.Deadline}
-	var except *ownPage
-	if old := s.memberOf(g.view.stored); old != nil && !g.granted {
-		setBack := rec.Renewed.Before(old.renewed) // the page has a later renewal
-		if old.page.etcdLease == g.etcdLease && !setBack {
-			g.member, g.next.page = nil, old.page.id
-			return
-		}
-		// It has another TTL or page now, but the queue is the same.
-		g.member.next, except = old.next, old.page
-	}
-	s.addMember(g.etcdLease, g.member, except)
-	if g.next.page = g.member.page.id; g.member.page.mod == 0 {
-		g.creates = g.member.page
-	}
-}
-
-// release gives up the member of a write that failed. If the write may have
-// happened, the record may be in etcd, on a page that nobody renews it on. Then
-// Close must not revoke the etcd lease.
-func (s *Store) release(g *group, unknown bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if g.member != nil {
-		s.removeMember(g.member)
-		g.etcdLease.doubtful = g.etcdLease.doubtful || unknown
-		g.member = nil
-	}
-}
-
-// wrote notes that a group's record is in etcd.
+// wrote notes that etcd has carried out a group's write.
 func (s *Store) wrote(g *group, revision int64) {
+	v := *g.view
+	if v.asOf = revision; g.next != nil {
+		v.mod, v.stored = revision, g.next
+	}
+	switch {
+	case !carried(&v.stored.rec):
+		v = view{mod: revision, stored: g.next, asOf: revision}
+	case g.beat != nil:
+		v.beatMod, v.beat, v.own = revision, *g.beat, g.etcdLease
+	}
+	if g.granted {
+		v.next = g.ops.next
+	}
+	if len(g.requests) == 0 { // a lease that has lapsed
+		v.own = nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if newer := s.views[g.key]; newer != nil && newer.mod > revision && !newer.isOfTerm(g.next) {
-		// The answer was overtaken: the record has been written again.
-		if g.member != nil {
-			s.removeMember(g.member)
-		}
-		return
-	}
-	if old := s.held[g.key]; old != nil && g.member != nil && old != g.member {
-		s.removeMember(old)
-	}
-	if g.member != nil {
-		s.held[g.key] = g.member
-	}
-	if m := s.memberOf(g.next); m != nil {
-		m.ttl, m.lapsed = g.next.rec.TTL, false
-		m.deadline = later(g.next.rec.Deadline, m.renewed.Add(m.ttl))
-		s.setAlarm(m.page)
-	}
-	s.remember(g.key, &view{mod: revision, asOf: revision, stored: g.next})
+	s.remember(g.key, &v)
 }
 
 // finish copies the records in the answers, so that the caller cannot change

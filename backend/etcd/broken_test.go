@@ -23,12 +23,12 @@ var flaws = []struct {
 	operation   func(of string, op *pb.RequestOp) bool
 	deaf        bool
 }{
-	{name: "a record that has changed is written over", group: "contention", compare: func(of string, _ *pb.Compare) bool { return of != "r" }},
+	{name: "a record that has changed is written over", group: "contention", compare: func(string, *pb.Compare) bool { return false }},
 	{name: "records are not read", group: "history", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestRange() == nil }},
 	{name: "nobody is told of changes", group: "watch", deaf: true},
-	{name: "there are no pages", group: "transitions", operation: func(of string, op *pb.RequestOp) bool { return of != "p" || op.GetRequestPut() == nil }},
+	{name: "there are no heartbeats", group: "transitions", operation: func(of string, op *pb.RequestOp) bool { return of != "h" || op.GetRequestPut() == nil }},
 	{name: "records are not written", group: "tokens", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestPut() == nil }},
-	{name: "pages are not read", group: "handles", operation: func(of string, op *pb.RequestOp) bool { return of != "p" || op.GetRequestRange() == nil }},
+	{name: "heartbeats are not read", group: "handles", operation: func(of string, op *pb.RequestOp) bool { return of != "h" || op.GetRequestRange() == nil }},
 	{name: "nothing is dropped", group: "retention", operation: func(of string, op *pb.RequestOp) bool { return of != "r" || op.GetRequestDeleteRange() == nil }},
 }
 

@@ -24,9 +24,8 @@ func nameClock(boot string) identity {
 // reached. The store compares another holder's deadline with that. So two
 // clocks need not agree. They must only run at about one rate.
 //
-// A key's record, and the page that it names, count for that key alone. Users
-// that may write to some keys must not decide what time it is for the holders
-// of other keys. Leases on one page share its time.
+// A key's record and heartbeat count for that key alone. Users that may write
+// to some keys must not decide what time it is for the holders of other keys.
 type clocks struct {
 	mu   sync.Mutex
 	seen map[clockOfKey]sighting

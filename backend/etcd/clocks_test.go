@@ -36,7 +36,7 @@ func report(mine tenure.Request) tenure.Request {
 	return req
 }
 
-// TestAClockThatWasSetBackEndsNoLease, whether the record or the page was
+// TestAClockThatWasSetBackEndsNoLease, whether the record or the heartbeat was
 // written while it was ahead.
 func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 	t.Parallel()
@@ -47,31 +47,20 @@ func TestAClockThatWasSetBackEndsNoLease(t *testing.T) {
 			t.Errorf("a claim of what the holder has: granted as %q, %v; want held", a.Record.Cause, a.Err)
 		}
 	}
-	t.Run("the page was ahead when another lease came on it", func(t *testing.T) {
+	t.Run("the heartbeat was ahead when the record was written anew", func(t *testing.T) {
 		holder, other, ahead, _ := twoMachines(t)
 		ahead.Store(far)
-		first, second := longClaim("back/first", "ann"), longClaim("back/second", "ann")
-		must(t, holder, first)
-		must(t, holder, then(tenure.Renew, first))
-		ahead.Store(0)
-		must(t, holder, second)
-		refused(t, other, second.Key)
-		must(t, holder, then(tenure.Renew, second))
-	})
-	t.Run("the page was ahead when the record was written anew", func(t *testing.T) {
-		holder, other, ahead, _ := twoMachines(t)
-		ahead.Store(far)
-		mine := longClaim("back/page", "ann")
+		mine := longClaim("back/heartbeat", "ann")
 		must(t, holder, mine)
 		must(t, holder, then(tenure.Renew, mine))
 		refused(t, other, mine.Key)
 		ahead.Store(0)
-		for range 3 { // writes the record anew, and then the page
+		for range 3 { // writes the record anew, and then the heartbeat
 			must(t, holder, then(tenure.Renew, mine))
 			refused(t, other, mine.Key)
 		}
 	})
-	t.Run("the record was ahead when the page was written", func(t *testing.T) {
+	t.Run("the record was ahead when the heartbeat was written", func(t *testing.T) {
 		holder, other, ahead, c := twoMachines(t)
 		mine := longClaim("back/record", "ann")
 		must(t, holder, mine)
@@ -104,10 +93,9 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	before := other.clocks.atLeast(mine.Key, holder.domain)
 	must(t, sameMachine(t, c, holder), report(mine))
 	testenv.Eventually(t, "the record is read", func() error {
-		ops, none := other.reads(mine.Key, nil) // without the page
-		resp, err := other.txn(t.Context(), nil, ops, nil)
+		resp, err := other.txn(t.Context(), nil, other.reads(mine.Key), nil)
 		if err == nil {
-			_, err = other.parse(mine.Key, none, resp.Responses, resp.Header.Revision)
+			_, err = other.parse(mine.Key, resp.Responses, resp.Header.Revision)
 		}
 		return err
 	})
@@ -116,8 +104,8 @@ func TestAReportFromAnotherProcessSetsNoClockBack(t *testing.T) {
 	}
 }
 
-// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although its page has
-// a later renewal.
+// TestALeaseHasItsTTLAfterAClockWasSetBack, and no more, although it had a
+// later renewal.
 func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	holder, other, ahead, _ := twoMachines(t)
@@ -127,7 +115,7 @@ func TestALeaseHasItsTTLAfterAClockWasSetBack(t *testing.T) {
 	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
 	ahead.Store(0)
 	must(t, holder, then(tenure.Renew, stalls), then(tenure.Renew, goesOn))
-	must(t, holder, then(tenure.Renew, goesOn)) // writes the page
+	must(t, holder, then(tenure.Renew, goesOn))
 	for who, st := range map[string]*Store{"the holder": holder, "another": other} {
 		testenv.Eventually(t, who+" reads it", func() error {
 			rec, err := st.Get(t.Context(), stalls.Key)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -21,28 +20,15 @@ type storedRecord struct {
 	// was written.
 	clock   identity
 	written time.Time
-	// page is the page with which a held or reserved key lives.
-	page pageID
+	// store is the store that carries a held or reserved key.
+	store identity
 	// named is the store that is offered a freed key: a hint.
 	named identity
 }
 
-// page is the value of a page in etcd. Its times are on the clock of the
-// records that name it.
-type page struct {
-	written time.Time
-	renewed map[uint64]time.Time // by the short form of the grant
-}
-
-// short returns the first half of a grant's fingerprint. Pages name leases so.
-func short(g fence.Grant) uint64 {
-	n, _ := strconv.ParseUint(fmt.Sprintf("%.16s", string(g)), 16, 64)
-	return n
-}
-
 const (
-	recordFormat = 6
-	pageFormat   = 2
+	recordFormat    = 7
+	heartbeatFormat = 1
 )
 
 var errFormat = errors.New("it was not written by this version of the program")
@@ -145,8 +131,7 @@ func (d *storedRecord) pack(p *packer) {
 	p.time(&d.written)
 	p.base = d.written
 	number(p, &d.clock)
-	number(p, &d.page.store)
-	number(p, &d.page.number)
+	number(p, &d.store)
 	number(p, &d.named)
 	r := &d.rec
 	number(p, &r.Token)
@@ -197,7 +182,7 @@ func decodeRecord(key string, value []byte) (*storedRecord, error) {
 	p, d := &packer{unpacks: true, bytes: value[1:]}, &storedRecord{}
 	d.rec.Key = key
 	d.pack(p)
-	if p.err == nil && (len(p.bytes) > 0 || carried(&d.rec) && d.page.store == 0) {
+	if p.err == nil && (len(p.bytes) > 0 || carried(&d.rec) && d.store == 0) {
 		p.err = errFormat
 	}
 	if p.err == nil {
@@ -209,40 +194,29 @@ func decodeRecord(key string, value []byte) (*storedRecord, error) {
 	return d, nil
 }
 
-func (pg *page) encode() string {
-	p := &packer{bytes: append(make([]byte, 0, 16+16*len(pg.renewed)), pageFormat)}
-	p.time(&pg.written)
-	p.base = pg.written
-	for grant, t := range pg.renewed {
-		number(p, &grant)
-		p.time(&t)
-	}
+func (b *heartbeat) pack(p *packer) {
+	p.time(&b.written)
+	p.base = b.written
+	p.time(&b.renewed)
+}
+
+func (b *heartbeat) encode() string {
+	p := &packer{bytes: []byte{heartbeatFormat}}
+	b.pack(p)
 	return string(p.bytes)
 }
 
-// maxPageBytes is more than a page has: 96 leases take at most 1,931 bytes.
-const maxPageBytes = 2048
-
-func decodePage(name string, value []byte) (*page, error) {
-	p, pg := &packer{unpacks: true}, &page{renewed: map[uint64]time.Time{}}
-	if len(value) == 0 || len(value) > maxPageBytes || value[0] != pageFormat {
-		p.fail()
-	} else {
-		p.bytes = value[1:]
+// decodeHeartbeat unpacks the heartbeat of a key. Its error matches
+// [ErrDamaged].
+func decodeHeartbeat(key string, value []byte) (b heartbeat, err error) {
+	if len(value) == 0 || value[0] != heartbeatFormat {
+		return b, damaged(key, errFormat)
 	}
-	p.time(&pg.written)
-	p.base = pg.written
-	for len(p.bytes) > 0 {
-		var grant uint64
-		var t time.Time
-		number(p, &grant)
-		p.time(&t)
-		pg.renewed[grant] = t
+	p := &packer{unpacks: true, bytes: value[1:]}
+	if b.pack(p); p.err != nil || len(p.bytes) > 0 {
+		return b, damaged(key, errFormat)
 	}
-	if p.err != nil {
-		return nil, fmt.Errorf("%w: page %.200q: %w", ErrDamaged, name, p.err)
-	}
-	return pg, nil
+	return b, nil
 }
 
 // ErrDamaged is matched by errors about a record that the law cannot have made.

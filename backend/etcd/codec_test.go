@@ -22,7 +22,7 @@ func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec = next
-		d := &storedRecord{rec: rec, clock: newIdentity(), written: now, page: pageID{newIdentity(), 1 << 31}, named: newIdentity()}
+		d := &storedRecord{rec: rec, clock: newIdentity(), written: now, store: newIdentity(), named: newIdentity()}
 		got, err := decodeRecord(rec.Key, []byte(d.encode()))
 		if err != nil || !reflect.DeepEqual(got, d) {
 			t.Fatalf("after %s: %v\nread    %+v\nwritten %+v", req.Verb, err, got, d)
@@ -48,17 +48,15 @@ func TestStoredRecordsAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// TestAPageIsReadAsWritten, and a full one has its room.
-func TestAPageIsReadAsWritten(t *testing.T) {
+// TestAHeartbeatIsReadAsWritten, and is small: a client writes one for each
+// lease at every renewal.
+func TestAHeartbeatIsReadAsWritten(t *testing.T) {
 	now := tenure.Time(time.Now())
-	p := &page{written: now, renewed: map[uint64]time.Time{}}
-	for n := range pageSize {
-		p.renewed[short(claim("k", "ann").Secret.Grant())] = now.Add(-time.Duration(n) * tenure.MaxTTL / pageSize)
-	}
-	text := p.encode()
-	got, err := decodePage("p", []byte(text))
-	if err != nil || !reflect.DeepEqual(got, p) || len(text) > maxPageBytes {
-		t.Errorf("%v, %d bytes\nread    %+v\nwritten %+v", err, len(text), got, p)
+	for _, b := range []heartbeat{{written: now, renewed: now}, {written: now, renewed: now.Add(-tenure.MaxTTL)}, {written: now}} {
+		text := b.encode()
+		if got, err := decodeHeartbeat("k", []byte(text)); err != nil || got != b || len(text) > 20 {
+			t.Errorf("%v, %d bytes\nread    %+v\nwritten %+v", err, len(text), got, b)
+		}
 	}
 }
 
@@ -70,14 +68,14 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add((&storedRecord{rec: rec, written: now, page: pageID{1, 1}}).encode())
-	f.Add((&page{written: now, renewed: map[uint64]time.Time{3: now}}).encode())
+	f.Add((&storedRecord{rec: rec, written: now, store: 1}).encode())
+	f.Add((&heartbeat{written: now, renewed: now}).encode())
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
 		if d, err := decodeRecord("k", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) || err == nil && d.rec.Check() != nil {
 			t.Errorf("%v", err)
 		}
-		if _, err := decodePage("p", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) {
+		if _, err := decodeHeartbeat("k", []byte(text)); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("%v", err)
 		}
 	})

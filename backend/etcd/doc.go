@@ -19,35 +19,36 @@
 // was read for that request.
 //
 // Apply divides its requests into groups, one for each key, and works in
-// rounds. In each round a group takes one step: it reads the key, writes the
-// record, or notes a renewal. All groups go into one transaction, each as a
-// transaction within it. A call without an answer has an unknown outcome, and
-// the law makes sending the request again safe.
+// rounds. In each round a group takes one step: it reads the key or writes it.
+// All groups go into one transaction, each as a transaction within it. A call
+// without an answer has an unknown outcome, and the law makes sending the
+// request again safe.
 //
-// # Etcd leases and pages
+// # Etcd leases and heartbeats
 //
 // One etcd lease carries all leases of one store that have the same TTL. It
 // lasts two to three seconds longer than the TTL. The store keeps it alive only
 // when it grants or renews a lease on it. So no answer promises more than etcd
 // does, and the etcd lease of a store that died expires.
 //
-// A held record names a page: an etcd key on that etcd lease. If the page is
-// gone, all leases on it are over. A renewal does not write the record, except
-// once an hour. It writes the page, which says when each of up to 96 leases was
-// renewed last. If a lease is not renewed by its deadline, its store writes the
-// page once more. By that, others see that the lease is over, although the etcd
-// lease lives on.
+// A held key has a heartbeat: a second etcd key, on that etcd lease. If it is
+// gone, the lease is over. A renewal does not write the record, except once an
+// hour. It writes the heartbeat, which says when the lease was renewed last. If
+// a lease is not renewed by its deadline, its store writes the heartbeat once
+// more. By that, others see that the lease is over, although the etcd lease
+// lives on.
 //
 // # Clocks
 //
 // etcd tells no time. A record says whose clock its deadline is on. Another
 // store takes the lease to be over in one of three cases:
 //
-//   - The page is gone.
+//   - The heartbeat is gone.
 //   - The clock is its own, and has passed the deadline. All processes of one
 //     boot of a machine share a clock.
-//   - The other clock must have passed the deadline: the key's record or page
-//     has said a time, and enough time has passed here since, less 5 %.
+//   - The other clock must have passed the deadline: the key's record or
+//     heartbeat has said a time, and enough time has passed here since, less
+//     5 %.
 //
 // So clocks need not agree. They must only run at about one rate.
 //
@@ -61,8 +62,8 @@
 // A grant reads the first two entries. The release then offers the key to the
 // first: it writes the freed record into that entry, in the same transaction.
 // That store claims the key with one more. The second is told that it is next,
-// and asks a moment later. A grant to a store that was not in the queue, and an
-// operator's act, delete all entries, and so wake every waiting store.
+// and asks a moment later. An operator's act deletes all entries, and so wakes
+// every waiting store.
 //
 // # Restored backups
 //
@@ -72,14 +73,13 @@
 //
 // # Goroutines and locks
 //
-// Store.mu protects the views, the etcd leases, and the own pages and leases.
-// It is never held during a call of etcd. An etcdLease and an ownPage each have
-// a lock that is held during calls. These locks are channels, so that waiting
-// for one can end with a context. A batch takes the locks of its pages in the
-// order of their numbers. listener.mu protects the watches. The mutexes of
-// clocks and Guard protect small states of their own.
+// Store.mu protects the views and the etcd leases. It is never held during a
+// call of etcd. An etcdLease has a lock that is held during calls. It is a
+// channel, so that waiting for it can end with a context. listener.mu protects
+// the watches. The mutexes of clocks and Guard protect small states of their
+// own.
 //
 // Goroutines in the background watch queue entries and operators' acts, write
-// pages of lapsed leases, offer freed keys, and sweep. Close waits for all of
-// them. At last it revokes the etcd leases that carry nothing.
+// heartbeats of lapsed leases, offer freed keys, and sweep. Close waits for all
+// of them. At last it revokes the etcd leases that carry nothing.
 package etcd

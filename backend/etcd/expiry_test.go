@@ -246,9 +246,9 @@ func TestAnAcquireSentAgainOnAnEtcdLeaseThatNobodyKeepsGivesNoAuthority(t *testi
 	}
 }
 
-// TestThePageOfADeadEtcdLeaseIsNotWritten again and again when its leases
-// lapse.
-func TestThePageOfADeadEtcdLeaseIsNotWritten(t *testing.T) {
+// TestTheHeartbeatsOfADeadEtcdLeaseAreNotWritten again and again when its
+// leases lapse.
+func TestTheHeartbeatsOfADeadEtcdLeaseAreNotWritten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, w := wired(t, c)
@@ -265,15 +265,15 @@ func TestThePageOfADeadEtcdLeaseIsNotWritten(t *testing.T) {
 		testenv.Eventually(t, "the store has let go of it", func() error {
 			st.mu.Lock()
 			defer st.mu.Unlock()
-			if len(st.pages) > 0 {
-				return fmt.Errorf("%d pages", len(st.pages))
+			if len(st.held) > 0 {
+				return fmt.Errorf("%d keys", len(st.held))
 			}
 			return nil
 		})
 		time.Sleep(500 * time.Millisecond) // nothing may happen meanwhile
 	})
 	if calls["Txn"] > 3 {
-		t.Errorf("a page whose etcd lease is gone took %v", calls)
+		t.Errorf("leases whose etcd lease is gone took %v", calls)
 	}
 }
 
@@ -309,33 +309,32 @@ func TestDeadlinesAreShownOnTheReadersClock(t *testing.T) {
 	}
 }
 
-// TestALapsedLeaseIsForgotten by its store when another store has taken its
-// key.
+// TestALapsedLeaseIsForgotten by its store, which has told others that it is
+// over.
 func TestALapsedLeaseIsForgotten(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	here, there := open(t, dial(t, c), c.Prefix()), open(t, dial(t, c), c.Prefix())
+	here, there := open(t, dial(t, c), c.Prefix()), otherMachine(t, c, 0)
 	var passed atomic.Int64
-	clock := func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
-	here.domain, here.clock = newIdentity(), clock
-	there.domain, there.clock = here.domain, clock
+	here.domain = newIdentity()
+	here.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
 	left, kept := longClaim("forgotten/left", "ann"), longClaim("forgotten/kept", "ann")
 	must(t, here, left, kept)
+	longer := then(tenure.Renew, kept)
+	longer.TTL = 3 * time.Hour
+	must(t, here, longer)
 	passed.Store(int64(2 * time.Hour))
-	must(t, there, longClaim(left.Key, "bob"))
-	here.mu.Lock()
-	p := here.held[left.Key].page
-	here.mu.Unlock()
-	testenv.Eventually(t, "only the key that nobody took is remembered", func() error {
-		here.writeLapsed(t.Context(), p)
-		if _, err := here.Sweep(t.Context()); err != nil {
-			return err
-		}
+	testenv.Eventually(t, "only the other key is remembered", func() error {
+		here.writeLapsed(t.Context())
 		here.mu.Lock()
 		defer here.mu.Unlock()
-		if len(here.held) != 1 || here.held[kept.Key] == nil || len(p.members) != 1 {
+		if len(here.held) != 1 || here.held[kept.Key] == nil {
 			return fmt.Errorf("%d leases are", len(here.held))
 		}
 		return nil
 	})
+	must(t, there, longClaim(left.Key, "bob"))
+	if a := resolve(t.Context(), there, longClaim(kept.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+		t.Errorf("the lease that was renewed: %v, want held", a.Err)
+	}
 }

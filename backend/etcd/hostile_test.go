@@ -40,14 +40,6 @@ func TestAPlantedRecordTakesNoMemory(t *testing.T) {
 			t.Errorf("%s: %v, and it took %d bytes", what, err, took)
 		}
 	}
-	slots := []byte((&page{written: now}).encode())
-	for slot := uint64(0); len(slots) < most; slot++ {
-		slots = append(binary.BigEndian.AppendUint64(slots, slot), 0)
-	}
-	took, err := allocated(func() error { _, err := decodePage("p", slots); return err })
-	if !errors.Is(err, ErrDamaged) || took > most {
-		t.Errorf("a page: %v, and it took %d bytes", err, took)
-	}
 }
 
 // allocated returns how many bytes f allocates, and its error.
@@ -59,36 +51,22 @@ func allocated(f func() error) (uint64, error) {
 	return after.TotalAlloc - before.TotalAlloc, err
 }
 
-// TestValuesPlantedAroundRecordsAreNotKept: a listing has all pages in memory
-// until it ends.
-func TestValuesPlantedAroundRecordsAreNotKept(t *testing.T) {
+// TestAPlantedHeartbeatIsDamage: the error that a listing ends with is short.
+func TestAPlantedHeartbeatIsDamage(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, ctx := dial(t, c), t.Context()
-	st := open(t, client, c.Prefix())
-	long := strings.Repeat("x", 1<<20)
+	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
+	mine, long := longClaim("planted/beat", "ann"), strings.Repeat("x", 1<<20)
+	must(t, st, mine)
 	for name, value := range map[string]string{
-		st.names.page(pageID{store: 2, number: 1}): long, st.names.pages() + long: "", st.names.record(long): "",
+		st.names.heartbeat(mine.Key): long, st.names.heartbeat(long): "", st.names.record(long): "",
 	} {
 		testenv.Eventually(t, "it is planted", func() error { _, err := client.Put(ctx, name, value); return err })
 	}
-	testenv.Eventually(t, "what is kept is short", func() error {
-		around, err := st.readPages(ctx, 0)
-		if err != nil {
-			return err
-		}
-		kept := 0
-		for name, kv := range around {
-			kept += len(name) + len(kv.Value)
-		}
-		if len(around) != 1 || kept > 1024 {
-			t.Errorf("%d keys of %d bytes are kept", len(around), kept)
-		}
-		return nil
-	})
 	testenv.Eventually(t, "the damage is listed", func() error {
 		var failed error
-		for _, err := range st.List(ctx, "") {
+		for _, err := range other.List(ctx, "") {
 			failed = err
 		}
 		if !errors.Is(failed, ErrDamaged) {
@@ -96,6 +74,13 @@ func TestValuesPlantedAroundRecordsAreNotKept(t *testing.T) {
 		}
 		if len(failed.Error()) > 4096 {
 			t.Errorf("an error of %d bytes", len(failed.Error()))
+		}
+		return nil
+	})
+	testenv.Eventually(t, "nobody is granted the key", func() error {
+		a := one(ctx, other, longClaim(mine.Key, "bob"))
+		if !errors.Is(a.Err, ErrDamaged) {
+			return fmt.Errorf("a claim is answered %w", a.Err)
 		}
 		return nil
 	})
@@ -134,7 +119,8 @@ func TestManyDamagedRecordsMakeAShortError(t *testing.T) {
 	}
 }
 
-// TestAPlantedRecordUnseatsNobody: it names the page of another key.
+// TestAPlantedRecordUnseatsNobody: its heartbeat is on the etcd lease of
+// another key.
 func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
@@ -142,26 +128,21 @@ func TestAPlantedRecordUnseatsNobody(t *testing.T) {
 	st := open(t, client, c.Prefix())
 	mine := claim("seats/mine", "ann")
 	must(t, st, mine)
-	held := st.cached(mine.Key).stored
-	for n := range 2 {
-		planted := *held
-		planted.rec.Key, planted.page.number = "seats/planted", held.page.number+uint32(n)*1000
-		if _, err := client.Put(ctx, st.names.record(planted.rec.Key), planted.encode()); err != nil {
-			t.Fatal(err)
+	held := st.cached(mine.Key)
+	planted := *held.stored
+	planted.rec.Key = "seats/planted"
+	if _, err := client.Put(ctx, st.names.record(planted.rec.Key), planted.encode()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(ctx, st.names.heartbeat(planted.rec.Key), held.beat.encode(), clientv3.WithLease(held.own.id)); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the planted record is met", func() error {
+		if a := one(ctx, st, claim(planted.rec.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			return fmt.Errorf("a claim: %w", a.Err)
 		}
-		testenv.Eventually(t, "the planted record is met", func() error {
-			if a := one(ctx, st, claim(planted.rec.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
-				return fmt.Errorf("a claim: %w", a.Err)
-			}
-			return nil
-		})
-	}
-	st.mu.Lock()
-	m := st.memberOf(held)
-	st.mu.Unlock()
-	if m == nil {
-		t.Error("the lease has lost its page, and with it its renewals")
-	}
+		return nil
+	})
 	must(t, st, then(tenure.Renew, mine), then(tenure.Release, mine))
 }
 
@@ -228,7 +209,7 @@ func TestPlantedValuesHideNothing(t *testing.T) {
 	whole := st.cached(good.Key).stored.encode()
 	for _, name := range []string{
 		st.names.record("planted/../x"), st.names.record("planted/\x1b[2Jx"), st.names.record(""), st.names.record("planted/large"),
-		st.names.pages() + "x", st.names.queue("planted/good") + "x", string(st.names) + "q/x",
+		st.names.heartbeat("planted/good") + "x", st.names.queue("planted/good") + "x", string(st.names) + "q/x",
 	} {
 		value := whole
 		if strings.HasSuffix(name, "large") {
@@ -369,9 +350,9 @@ func TestNobodyKeepsADeadHoldersKey(t *testing.T) {
 		if _, err := client.KeepAlive(t.Context(), lease); err != nil {
 			t.Fatal(err)
 		}
-		dead.Close() // no page says that the lease is over
+		dead.Close() // no heartbeat says that the lease is over
 		rec, _ := grantedAt(t, next, mine.Key)
-		live, err := client.Get(t.Context(), next.names.page(pageID{dead.id, 1}))
+		live, err := client.Get(t.Context(), next.names.heartbeat(mine.Key))
 		if err != nil || len(live.Kvs) == 0 {
 			return false // the machine has stalled, and the etcd lease is over
 		}

@@ -14,49 +14,49 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestALatePageTakesNothingBack: a page write that its store gave up arrives
-// late. It does not undo renewals that were confirmed meanwhile.
-func TestALatePageTakesNothingBack(t *testing.T) {
+// TestALateRenewalTakesNothingBack: a renewal that its store gave up arrives
+// late. It does not undo the one that was confirmed meanwhile.
+func TestALateRenewalTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, w := wired(t, c)
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
-	first, second := claim("late/1", "ann"), claim("late/2", "ann")
-	must(t, st, first, second)
+	mine := claim("late/renewal", "ann")
+	must(t, st, mine)
 	w.delay(true) // the call is given up, and still in flight
-	if a := one(t.Context(), st, then(tenure.Renew, first)); !errors.Is(a.Err, store.ErrUnknown) {
+	if a := one(t.Context(), st, then(tenure.Renew, mine)); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("a renewal without an answer: %v", a.Err)
 	}
 	w.delay(false)
-	deadline := must(t, st, then(tenure.Renew, second))[0].Record.Deadline
+	deadline := must(t, st, then(tenure.Renew, mine))[0].Record.Deadline
 	w.deliver(t)
-	if rec, err := other.Get(t.Context(), second.Key); err != nil || !rec.Deadline.Equal(deadline) {
+	if rec, err := other.Get(t.Context(), mine.Key); err != nil || !rec.Deadline.Equal(deadline) {
 		t.Errorf("its renewal until %s was confirmed; now it ends at %s, %v", deadline, rec.Deadline, err)
 	}
-	must(t, st, then(tenure.Renew, first), then(tenure.Renew, second))
+	must(t, st, then(tenure.Renew, mine))
 }
 
-// TestALostRenewalIsNotTakenBack: a page write reached etcd, but its answer was
-// lost. The page is read before it is written again.
+// TestALostRenewalIsNotTakenBack: it reached etcd, but its answer was lost. The
+// store does not know of it when it renews the lease again.
 func TestALostRenewalIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, w := wired(t, c)
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
-	first, second := claim("lost/1", "ann"), claim("lost/2", "ann")
-	must(t, st, first, second)
-	must(t, st, then(tenure.Renew, first), then(tenure.Renew, second))
+	mine := claim("lost/renewal", "ann")
+	must(t, st, mine)
+	must(t, st, then(tenure.Renew, mine))
 	w.lose(true)
-	if a := one(t.Context(), st, then(tenure.Renew, first)); !errors.Is(a.Err, store.ErrUnknown) {
+	if a := one(t.Context(), st, then(tenure.Renew, mine)); !errors.Is(a.Err, store.ErrUnknown) {
 		t.Fatalf("a renewal without an answer: %v", a.Err)
 	}
 	w.lose(false)
-	before, err := other.Get(t.Context(), first.Key)
+	before, err := other.Get(t.Context(), mine.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, st, then(tenure.Renew, second))
-	if after, err := other.Get(t.Context(), first.Key); err != nil || after.Deadline.Before(before.Deadline) {
+	must(t, st, then(tenure.Renew, mine))
+	if after, err := other.Get(t.Context(), mine.Key); err != nil || after.Deadline.Before(before.Deadline) {
 		t.Errorf("it ended at %s, and now at %s, %v", before.Deadline, after.Deadline, err)
 	}
 }

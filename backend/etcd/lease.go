@@ -17,7 +17,7 @@ import (
 var errLeaseLost = errors.New("etcd: the etcd lease expired while it was in use; ask again")
 
 // etcdLease is an etcd lease that carries all leases of one store with one TTL.
-// Its pages exist as long as it does.
+// Their heartbeats exist as long as it does.
 //
 // It lasts a little longer than the TTL. The store keeps it alive only when it
 // grants or renews a lease on it. So no answer has a deadline that is later
@@ -31,7 +31,6 @@ type etcdLease struct {
 	goodUntil clock.Instant    // etcd keeps it until then
 	gone      bool
 	doubtful  bool // it may carry a lease that this store does not know of
-	pages     []*ownPage
 }
 
 // slack is how much longer an etcd lease lasts than the leases on it. Under
@@ -59,21 +58,16 @@ func (s *Store) etcdLeaseFor(seconds int64) *etcdLease {
 	return a
 }
 
-// dropLease forgets an etcd lease that is over, its pages, and the leases on
-// them. The caller holds the mutex.
+// dropLease forgets an etcd lease that is over, and the leases on it. The
+// caller holds the mutex.
 func (s *Store) dropLease(a *etcdLease) {
 	a.gone = true
 	if s.etcdLeases[a.seconds] == a {
 		delete(s.etcdLeases, a.seconds)
 	}
-	for _, p := range a.pages {
-		p.stopAlarm()
-		delete(s.pages, p.id.number)
-		for _, m := range p.members {
-			if s.held[m.key] == m {
-				delete(s.held, m.key)
-				delete(s.views, m.key)
-			}
+	for key, v := range s.held {
+		if v.own == a {
+			delete(s.held, key)
 		}
 	}
 }
@@ -177,39 +171,26 @@ func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (seconds
 // reply was lost, and whose etcd lease was not extended since.
 func (s *Store) ensureHeld(ctx context.Context, g *group) error {
 	last := &g.answers[len(g.answers)-1]
-	if last.Err != nil || !last.Record.Alive(g.now) || g.view.stored.page.store != s.id {
+	switch {
+	case last.Err != nil || !last.Record.Alive(g.now) || g.view.stored.store != s.id:
 		return nil
+	case g.view.own == nil || g.view.stored.clock != s.domain:
+		return errLeaseLost // soon the heartbeat is gone, or the deadline has passed
 	}
-	d := g.view.stored
-	s.mu.Lock()
-	p := s.pages[d.page.number]
-	if p == nil || d.clock != s.domain {
-		s.mu.Unlock()
-		return errLeaseLost // soon the page is gone, or the deadline has passed
-	}
-	// Its member may be there, because the answer to its first request is still
-	// under way. If the page is full, the next renewal writes the record on
-	// another one.
-	if p.members[short(d.rec.Grant)] == nil && len(p.members) < pageSize {
-		m := &member{page: p, key: g.key, grant: d.rec.Grant, ttl: d.rec.TTL, deadline: last.Record.Deadline}
-		p.members[short(m.grant)], s.held[g.key] = m, m
-		s.setAlarm(p)
-	}
-	s.mu.Unlock()
-	return s.extendLease(ctx, p.etcdLease, last.Record.Deadline.Sub(g.now))
+	return s.extendLease(ctx, g.view.own, last.Record.Deadline.Sub(g.now))
 }
 
 // revokeUnused revokes the etcd leases that carry nothing. Where that fails,
 // they expire.
 func (s *Store) revokeUnused() {
 	s.mu.Lock()
+	used := map[*etcdLease]bool{}
+	for _, v := range s.held {
+		used[v.own] = true
+	}
 	var unused []clientv3.LeaseID
 	for _, a := range s.etcdLeases {
-		used := a.id == 0 || a.gone || a.doubtful
-		for _, p := range a.pages {
-			used = used || len(p.members) > 0
-		}
-		if !used {
+		if a.id != 0 && !a.gone && !a.doubtful && !used[a] {
 			unused = append(unused, a.id)
 		}
 	}
@@ -221,17 +202,6 @@ func (s *Store) revokeUnused() {
 			return
 		}
 	}
-}
-
-// needed returns for how long a group's etcd lease must last.
-func (s *Store) needed(g *group) time.Duration {
-	switch g.step {
-	case looking:
-		return s.queueTTL / 2
-	case renewing:
-		return g.view.stored.rec.TTL
-	}
-	return g.next.rec.Deadline.Sub(g.now)
 }
 
 // carried reports whether a record needs an etcd lease.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestNoAnswerRestsOnADroppedEtcdLease: the store dropped it as expired, while
-// its page still exists. Nobody keeps it alive for as long as an answer
+// its heartbeat still exists. Nobody keeps it alive for as long as an answer
 // would promise.
 func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 	t.Parallel()
@@ -21,12 +21,9 @@ func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 	mine := claim("gone/held", "ann")
 	must(t, st, mine)
 	v := st.cached(mine.Key)
-	st.mu.Lock()
-	m := st.memberOf(v.stored)
-	st.mu.Unlock()
 	for name, g := range map[string]*group{
-		"a grant":   {step: writing, etcdLease: m.page.etcdLease, next: v.stored, now: v.stored.rec.Acquired},
-		"a renewal": {step: renewing, etcdLease: m.page.etcdLease, renewed: m, view: v},
+		"a grant":   {step: writing, etcdLease: v.own, lasts: mine.TTL, next: v.stored, beat: &v.beat},
+		"a renewal": {step: writing, etcdLease: v.own, lasts: mine.TTL, beat: &v.beat},
 	} {
 		if ready := st.extendAll(t.Context(), []*group{g}); len(ready) != 1 {
 			t.Errorf("%s on what lives does not go on", name)
@@ -37,7 +34,7 @@ func TestNoAnswerRestsOnADroppedEtcdLease(t *testing.T) {
 			}
 		}()
 	}
-	st.leaseLost(m.page.etcdLease)
+	st.leaseLost(v.own)
 }
 
 // TestADroppedEtcdLeaseIsNotUsedOnceGranted: it was dropped before etcd granted
@@ -52,8 +49,8 @@ func TestADroppedEtcdLeaseIsNotUsedOnceGranted(t *testing.T) {
 		t.Errorf("etcd lease %x, %v", a.id, err)
 	}
 	must(t, st, claim("gone/never", "ann"))
-	if d := st.cached("gone/never").stored; d.page.store != st.id || d.rec.State != tenure.Held {
-		t.Errorf("it is %s, on page %v", d.rec.State, d.page)
+	if v := st.cached("gone/never"); v.own == nil || v.own == a || v.stored.rec.State != tenure.Held {
+		t.Errorf("it is %s, on the etcd lease %v", v.stored.rec.State, v.own)
 	}
 }
 
@@ -80,7 +77,7 @@ func TestTTLsThatNobodyUsesAnyMoreAreForgotten(t *testing.T) {
 	must(t, st, claimFor("gone/ttl/other", "ann", 2*time.Hour))
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.etcdLeases) != 2 || len(st.pages) != 2 {
-		t.Errorf("it keeps %d etcd leases and %d pages", len(st.etcdLeases), len(st.pages))
+	if len(st.etcdLeases) != 2 || len(st.held) != 2 {
+		t.Errorf("it keeps %d etcd leases and %d keys", len(st.etcdLeases), len(st.held))
 	}
 }

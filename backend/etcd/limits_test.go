@@ -56,11 +56,15 @@ func TestBatchesFitIntoATransaction(t *testing.T) {
 	t.Run("many keys, each handed to one who waits", func(t *testing.T) {
 		t.Parallel()
 		st := open(t, client, c.Prefix()+"offers/")
-		for keys := 60; keys < 66; keys++ { // two operations for each
+		for keys := maxGroups - 1; keys < maxGroups+2; keys++ {
 			var takes, ends []tenure.Request
 			for n := range keys {
-				takes = append(takes, claim(fmt.Sprintf("offers/%d/%d", keys, n), "ann"))
-				ends = append(ends, then(tenure.Release, takes[n]))
+				takes = append(takes, longClaim(fmt.Sprintf("offers/%d/%d", keys, n), "ann"))
+				end := then(tenure.Release, takes[n])
+				if keys > maxGroups { // an operator's act has one operation more
+					end = tenure.Request{Verb: tenure.Revoke, Key: takes[n].Key, Secret: tenure.NewSecret(), Actor: "olga", Note: "test"}
+				}
+				ends = append(ends, end)
 			}
 			must(t, st, takes...)
 			fakeSuccessors(st, ends)

@@ -16,21 +16,17 @@ const DefaultPrefix = "croft/"
 // characters, so a zero byte can end one.
 //
 //	PREFIXr/KEY            the record of a key
-//	PREFIXp/STORE/NUMBER   a page: when the leases on it were renewed last
+//	PREFIXh/KEY            the heartbeat of a held key: its last renewal
 //	PREFIXq/KEY\0STORE     the queue entry of a store that waits for KEY
 //	PREFIXa/NUMBER         a notice of an operator's act: the key acted on
 type naming string
 
 func (n naming) records() string                         { return string(n) + "r/" }
 func (n naming) record(key string) string                { return string(n) + "r/" + key }
-func (n naming) pages() string                           { return string(n) + "p/" }
+func (n naming) heartbeat(key string) string             { return string(n) + "h/" + key }
 func (n naming) queue(key string) string                 { return string(n) + "q/" + key + "\x00" }
 func (n naming) entry(key string, store identity) string { return n.queue(key) + store.String() }
 func (n naming) notices() string                         { return string(n) + "a/" }
-
-func (n naming) page(p pageID) string {
-	return n.pages() + p.store.String() + "/" + strconv.FormatUint(uint64(p.number), 10)
-}
 
 // waiting returns the store of an entry in a key's queue, or 0 if the name is
 // none of an entry.
@@ -57,9 +53,3 @@ func newIdentity() identity {
 }
 
 func (i identity) String() string { return fmt.Sprintf("%016x", uint64(i)) }
-
-// pageID names a page. The zero pageID is none.
-type pageID struct {
-	store  identity
-	number uint32
-}

@@ -1,11 +1,13 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,23 +28,15 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 		return tenure.Record{}, err
 	}
 	ctx = failFast(ctx)
-	v := s.cached(key)
-	for round := 0; ; round++ {
-		if err := pause(ctx, round); err != nil {
-			return tenure.Record{}, store.Unknown(err)
-		}
-		ops, expected := s.reads(key, v)
-		resp, err := s.txn(ctx, nil, ops, nil)
-		if err == nil {
-			v, err = s.parse(key, expected, resp.Responses, resp.Header.Revision)
-		}
-		if err != nil {
-			return tenure.Record{}, store.Unknown(err)
-		}
-		if v.stored == nil || !carried(&v.stored.rec) || v.pageRead {
-			return copied(s.record(v, s.now())), nil
-		}
+	resp, err := s.txn(ctx, nil, s.reads(key), nil)
+	if err != nil {
+		return tenure.Record{}, store.Unknown(err)
 	}
+	v, err := s.parse(key, resp.Responses, resp.Header.Revision)
+	if err != nil {
+		return tenure.Record{}, store.Unknown(err)
+	}
+	return copied(s.record(v, s.now())), nil
 }
 
 // listChunk is how many records one call reads. Other users may have written
@@ -78,94 +72,79 @@ type scanned struct {
 	view view
 }
 
-// scan reads all records with a prefix, and all pages, at one revision. If etcd
-// is compacted meanwhile, the rest is read at a newer one.
+// scan reads all records with a prefix, and their heartbeats, at one revision.
+// If etcd is compacted meanwhile, the rest is read at a newer one.
 func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, error] {
 	return func(yield func(scanned, error) bool) {
-		var pages map[string]*mvccpb.KeyValue
 		from, end := s.names.record(prefix), clientv3.GetPrefixRangeEnd(s.names.record(prefix))
-		revision := int64(0)
-		for {
+		for revision := int64(0); ; {
 			if err := s.usable(ctx); err != nil {
 				yield(scanned{}, err)
 				return
 			}
-			resp, err := s.readPart(ctx, from, end, revision)
-			if err == nil && pages == nil {
-				revision = resp.Header.Revision
-				pages, err = s.readPages(ctx, revision)
-			}
+			part, beats, err := s.readPart(ctx, from, end, revision)
 			if errors.Is(err, rpctypes.ErrCompacted) {
-				revision, pages = 0, nil
+				revision = 0
 				continue
 			}
 			if err != nil {
 				yield(scanned{}, err)
 				return
 			}
-			for _, kv := range resp.Kvs {
-				e := scanned{key: string(kv.Key)[len(s.names.records()):], view: view{asOf: revision}}
-				d, err := decodeRecord(e.key, kv.Value)
-				if err == nil {
-					var found []*mvccpb.KeyValue
-					if p := pages[s.names.page(d.page)]; p != nil {
-						found = append(found, p)
-					}
-					err = s.fill(&e.view, e.key, kv, d.page, found)
+			if revision == 0 {
+				revision = part.Header.Revision
+			}
+			for i, kv := range part.Kvs {
+				e := scanned{key: s.keyOf(kv), view: view{asOf: revision}}
+				err := s.addRecord(&e.view, e.key, kv)
+				for _, beat := range beats[i].GetResponseRange().Kvs {
+					err = cmp.Or(err, s.addHeartbeat(&e.view, e.key, beat))
 				}
 				if !yield(e, err) {
 					return
 				}
 			}
-			if !resp.More {
+			if !part.More {
 				return
 			}
-			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+			from = string(part.Kvs[len(part.Kvs)-1].Key) + "\x00"
 		}
 	}
 }
 
-// readPart reads one chunk of a range at a revision.
-func (s *Store) readPart(ctx context.Context, from, end string, revision int64) (*clientv3.GetResponse, error) {
-	return repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
+func (s *Store) keyOf(record *mvccpb.KeyValue) string {
+	return string(record.Key)[len(s.names.records()):]
+}
+
+// readPart reads one chunk of records at a revision, and their heartbeats.
+func (s *Store) readPart(
+	ctx context.Context, from, end string, revision int64,
+) (part *clientv3.GetResponse, beats []*etcdserverpb.ResponseOp, err error) {
+	part, err = repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.client.Get(ctx, from,
 			clientv3.WithRange(end), clientv3.WithLimit(listChunk), clientv3.WithRev(revision))
 	})
-}
-
-// maxPageName is longer than the name of a page without its prefix.
-const maxPageName = 64
-
-// readPages reads all pages at a revision. They are in memory during a whole
-// listing. So it drops long names and values, which other users must have put
-// there.
-func (s *Store) readPages(ctx context.Context, revision int64) (map[string]*mvccpb.KeyValue, error) {
-	pages := map[string]*mvccpb.KeyValue{}
-	from, end := s.names.pages(), clientv3.GetPrefixRangeEnd(s.names.pages())
-	for {
-		resp, err := s.readPart(ctx, from, end, revision)
-		if err != nil {
-			return nil, err
-		}
-		for _, kv := range resp.Kvs {
-			if len(kv.Value) > maxPageBytes {
-				kv.Value = nil // reported as damaged
-			}
-			if len(kv.Key) <= len(s.names.pages())+maxPageName {
-				pages[string(kv.Key)] = kv
-			}
-		}
-		if !resp.More {
-			return pages, nil
-		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	if err != nil || len(part.Kvs) == 0 {
+		return part, nil, err
 	}
+	if revision == 0 {
+		revision = part.Header.Revision
+	}
+	var reads []clientv3.Op
+	for _, kv := range part.Kvs {
+		reads = append(reads, clientv3.OpGet(s.names.heartbeat(s.keyOf(kv)), clientv3.WithRev(revision)))
+	}
+	resp, err := commit(ctx, s.client, 2*s.timeout, nil, reads, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return part, resp.Responses, nil
 }
 
 // retentionOf returns how long a record outlives its end as the view shows it.
-// A page that is gone may have had a later renewal.
+// A heartbeat that is gone may have had a later renewal.
 func (s *Store) retentionOf(v *view) time.Duration {
-	if v.pageRead && v.page == nil {
+	if carried(&v.stored.rec) && v.beatMod == 0 {
 		return s.retention + s.notedFor()
 	}
 	return s.retention
@@ -173,8 +152,7 @@ func (s *Store) retentionOf(v *view) time.Duration {
 
 // Sweep drops the records that have not mattered for the retention. A record
 // that changes meanwhile stays. Damaged records stay, too. They are reported
-// after the others have been dropped. Sweep also forgets the lapsed leases of
-// this store whose keys others have taken or dropped.
+// after the others have been dropped.
 func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
@@ -184,7 +162,6 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	now := s.now()
 	var failed failures.List
 	var drops []clientv3.Op
-	own := map[*member]bool{} // that records still name
 	flush := func() error {
 		if len(drops) == 0 {
 			return nil
@@ -202,17 +179,15 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 		return nil
 	}
 	for e, err := range s.scan(ctx, "") {
-		s.mu.Lock()
-		own[s.memberOf(e.view.stored)] = true
-		s.mu.Unlock()
 		switch {
 		case errors.Is(err, ErrDamaged):
 			failed.Add(err)
 			continue
 		case err == nil && s.record(&e.view, now).Droppable(now, s.retentionOf(&e.view)):
-			name := s.names.record(e.key)
-			same := clientv3.Compare(clientv3.ModRevision(name), "=", e.view.mod)
-			drops = append(drops, clientv3.OpTxn([]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(name)}, nil))
+			record, beat := s.names.record(e.key), s.names.heartbeat(e.key)
+			same := clientv3.Compare(clientv3.ModRevision(record), "=", e.view.mod)
+			drops = append(drops, clientv3.OpTxn(
+				[]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(record), clientv3.OpDelete(beat)}, nil))
 		}
 		if err == nil && len(drops) == maxGroups {
 			err = flush()
@@ -223,14 +198,6 @@ func (s *Store) Sweep(ctx context.Context) (dropped int, err error) {
 	}
 	if err = errors.Join(flush(), failed.Err()); err != nil {
 		return dropped, store.Unknown(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, m := range s.held {
-		if m.lapsed && !own[m] {
-			s.removeMember(m)
-			delete(s.views, key)
-		}
 	}
 	return dropped, nil
 }

@@ -169,7 +169,7 @@ func TestALostReplyLeavesOneTruth(t *testing.T) {
 }
 
 // TestNothingIsLeftOfOldKeys: keys that were used once are gone after the
-// retention, and so are their pages.
+// retention, and so are their heartbeats.
 func TestNothingIsLeftOfOldKeys(t *testing.T) {
 	t.Parallel()
 	const keys = 2000
@@ -186,7 +186,7 @@ func TestNothingIsLeftOfOldKeys(t *testing.T) {
 			renewals, ends = append(renewals, then(tenure.Renew, takes[n])), append(ends, then(tenure.Release, takes[n]))
 		}
 		must(t, st, takes...)
-		must(t, st, renewals[:100]...) // makes pages
+		must(t, st, renewals[:100]...)
 		must(t, st, ends...)
 	}
 	for range tenure.HistoryLen {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -17,56 +15,30 @@ const (
 	// maxGroups is how many keys one transaction carries out. etcd takes 128
 	// operations in a transaction. A transaction within another may have as
 	// many as the outer one leaves over. A group has at most six.
-	maxGroups = 100
-	maxOps    = 128 - 8
+	maxGroups = 120
 	// maxBytes bounds the size of a transaction. etcd takes 1.5 MiB.
 	maxBytes = 1 << 20
 )
 
-// batch is the groups that one transaction carries out.
-type batch struct {
-	groups  []*group
-	bytes   int
-	renewed []*ownPage // pages to write, because leases on them are renewed
-	created []*ownPage // pages to create, if they do not exist
-}
-
-// batches packs groups into batches. The renewals on one page go together.
-func (s *Store) batches(groups []*group) (out []*batch) {
-	open := &batch{}
-	add := func(bytes int, added ...*group) {
-		n := len(open.groups) + len(added)
-		full := n > maxGroups || n+len(open.renewed)+len(open.created)+1 > maxOps || open.bytes+bytes > maxBytes
-		if len(open.groups) > 0 && full {
-			out = append(out, open)
-			open = &batch{}
-		}
-		open.groups, open.bytes = append(open.groups, added...), open.bytes+bytes
-	}
-	byPage, n := map[*ownPage][]*group{}, 0
+// batches divides groups into parts that one transaction can carry out. It
+// makes their operations.
+func (s *Store) batches(groups []*group) (out [][]*group) {
+	bytes := maxBytes
 	for _, g := range groups {
-		switch g.step {
-		case renewing:
-			byPage[g.renewed.page] = append(byPage[g.renewed.page], g)
-			continue
-		case writing:
-			s.reserve(g)
+		n := 0
+		if len(out) > 0 {
+			n = len(out[len(out)-1])
+		}
+		if g.step == writing {
 			s.writeOps(g, n%maxGroups)
-		default:
+		} else {
 			s.lookOps(g)
 		}
-		n++
-		add(g.ops.bytes+512+16*(len(s.names)+len(g.key)), g)
-		if g.creates != nil && !slices.Contains(open.created, g.creates) {
-			open.created = append(open.created, g.creates)
+		size := g.ops.bytes + 512 + 16*(len(s.names)+len(g.key))
+		if bytes += size; n == maxGroups || bytes > maxBytes {
+			out, bytes = append(out, nil), size
 		}
-	}
-	for p, renewals := range byPage {
-		add(maxPageBytes, renewals...)
-		open.renewed = append(open.renewed, p)
-	}
-	if len(open.groups) > 0 {
-		out = append(out, open)
+		out[len(out)-1] = append(out[len(out)-1], g)
 	}
 	return out
 }
@@ -76,86 +48,73 @@ type operations struct {
 	compares        []clientv3.Cmp
 	then, otherwise []clientv3.Op
 	bytes           int
-	// expected is the page that otherwise reads, or then if the group only
-	// looks. If comparesPage is set, the page must have the revision pageMod.
-	expected     pageID
-	comparesPage bool
-	pageMod      int64
-	// head is the index in then of a read of the queue, or of the offer of a
-	// freed key to next. It is -1 if there is none.
+	// head is the index in then of a read of the queue, or -1.
 	head int
+	// next are the first stores in the queue: those to whom the freed key is
+	// offered, or those that were read.
 	next successors
 }
 
 // lookOps makes the operations that read a key. A store whose callers wait for
 // the key enters the queue at the same time.
 func (s *Store) lookOps(g *group) {
-	g.ops = operations{head: -1}
-	g.ops.then, g.ops.expected = s.reads(g.key, g.view)
+	g.ops = operations{head: -1, then: s.reads(g.key)}
 	if g.enters {
 		g.ops.then = append(g.ops.then, s.enterOp(g.key, g.etcdLease))
 		g.entered = true
 	}
 }
 
-// writeOps makes the operations that write a group's record. number tells its
-// notice from those of other groups: no transaction puts one key twice.
+// writeOps makes the operations that write a group's key. They have the
+// condition that the record is unchanged, and the heartbeat of a held key.
+// number tells its notice from those of other groups: no transaction puts one
+// key twice.
 func (s *Store) writeOps(g *group, number int) {
-	o := operations{head: -1}
-	o.otherwise, o.expected = s.reads(g.key, g.view)
-	record, old := s.names.record(g.key), g.view.stored
-	o.compares = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(record), "=", g.view.mod)}
-	s.mu.Lock()
-	m := s.memberOf(old)
-	if g.next.page.store == s.id && g.creates == nil {
-		name := s.names.page(g.next.page)
-		o.compares = append(o.compares, clientv3.Compare(clientv3.CreateRevision(name), ">", 0))
+	record, beat, old := s.names.record(g.key), s.names.heartbeat(g.key), g.view.stored
+	o := operations{head: -1, otherwise: s.reads(g.key)}
+	o.compares = append(o.compares, clientv3.Compare(clientv3.ModRevision(record), "=", g.view.mod))
+	if old != nil && carried(&old.rec) {
+		o.compares = append(o.compares, clientv3.Compare(clientv3.ModRevision(beat), "=", g.view.beatMod))
 	}
-	// Meanwhile the lease may have been renewed on its page. That matters if it
-	// is over, and if it leaves the page for another.
-	leaves := !g.granted && carried(&g.next.rec) && g.next.page != old.page
-	if o.comparesPage = g.expired || leaves; o.comparesPage {
-		if o.pageMod = g.view.pageMod; !g.view.pageRead && m != nil {
-			o.pageMod = m.page.mod
-		}
-		o.compares = append(o.compares, clientv3.Compare(clientv3.ModRevision(s.names.page(old.page)), "=", o.pageMod))
+	defer func() { g.ops = o }()
+	if g.beat != nil {
+		o.then = append(o.then, s.put(g.key, g.beat, g.etcdLease))
 	}
-	if freed := !carried(&g.next.rec); freed && m != nil {
-		o.next = m.next
+	if g.next == nil {
+		return
 	}
-	s.mu.Unlock()
+	freed := !carried(&g.next.rec)
+	if freed && g.view.beatMod != 0 {
+		o.then = append(o.then, clientv3.OpDelete(beat))
+	}
 	byHand := slices.ContainsFunc(g.requests, func(r tenure.Request) bool { return r.Verb.ByHand() })
 	if byHand {
 		o.then = append(o.then, clientv3.OpPut(s.names.notices()+strconv.Itoa(number), g.key))
 	}
-	value := g.next.encode()
-	o.bytes = len(value)
-	put := clientv3.OpPut(record, value)
 	contended := g.entered || s.hub.Watches(g.key) || old != nil && (old.named != 0 || carried(&old.rec))
 	switch {
-	case !carried(&g.next.rec):
-		unnamed := []clientv3.Op{put, s.headOp(g.key)}
-		if o.head = len(o.then) + 1; o.next[0] == 0 {
-			o.then = append(o.then, unnamed...)
-			break
-		}
-		named := *g.next
-		there, offer := s.offerOps(&named, o.next)
-		o.head, o.bytes = len(o.then), 3*o.bytes
-		o.then = append(o.then, clientv3.OpTxn(there, offer, unnamed))
-	case g.granted && contended && !byHand:
-		o.then = append(o.then, put, clientv3.OpDelete(s.names.entry(g.key, s.id)))
+	case freed && g.view.next[0] != 0:
+		o.next = g.view.next
+		there, offer := s.offerOps(g.next, o.next)
+		o.compares, o.then = append(o.compares, there), append(o.then, offer...)
+		o.bytes = 2 * len(offer[0].ValueBytes())
+		o.otherwise = append(o.otherwise, s.headOp(g.key))
+		return
+	case freed:
+		o.head = len(o.then)
+		o.then = append(o.then, s.headOp(g.key))
+	case g.granted && byHand: // all who wait have to ask again
+		o.then = append(o.then, clientv3.OpDelete(s.names.queue(g.key), clientv3.WithPrefix()))
+	case g.granted && contended:
+		o.then = append(o.then, clientv3.OpDelete(s.names.entry(g.key, s.id)))
 		if old != nil && old.named != 0 && old.named != s.id { // it did not come
 			o.then = append(o.then, clientv3.OpDelete(s.names.entry(g.key, old.named)))
 		}
 		o.head = len(o.then)
 		o.then = append(o.then, s.headOp(g.key))
-	case g.granted: // others may wait, and have to ask again
-		o.then = append(o.then, put, clientv3.OpDelete(s.names.queue(g.key), clientv3.WithPrefix()))
-	default:
-		o.then = append(o.then, put)
 	}
-	g.ops = o
+	value := g.next.encode()
+	o.then, o.bytes = append(o.then, clientv3.OpPut(record, value)), len(value)
 }
 
 // headOp reads the first two entries of a queue.
@@ -167,20 +126,19 @@ func (s *Store) headOp(key string) clientv3.Op {
 // offerOps makes the operations that offer a freed key to the first store in
 // its queue. They write the record into that store's entry, too, so that it can
 // ask at once. They tell the second store that it is next.
-func (s *Store) offerOps(freed *storedRecord, next successors) (there []clientv3.Cmp, ops []clientv3.Op) {
-	key := freed.rec.Key
-	tell := func(store identity, value string) ([]clientv3.Cmp, []clientv3.Op) {
-		name := s.names.entry(key, store)
-		return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(name), ">", 0)},
-			[]clientv3.Op{clientv3.OpPut(name, value, clientv3.WithIgnoreLease())}
+func (s *Store) offerOps(freed *storedRecord, next successors) (there clientv3.Cmp, ops []clientv3.Op) {
+	tell := func(store identity, value string) (clientv3.Cmp, clientv3.Op) {
+		name := s.names.entry(freed.rec.Key, store)
+		return clientv3.Compare(clientv3.CreateRevision(name), ">", 0),
+			clientv3.OpPut(name, value, clientv3.WithIgnoreLease())
 	}
 	freed.named = next[0]
 	value := freed.encode()
-	there, ops = tell(next[0], value)
-	ops = append(ops, clientv3.OpPut(s.names.record(key), value))
+	there, first := tell(next[0], value)
+	ops = []clientv3.Op{clientv3.OpPut(s.names.record(freed.rec.Key), value), first}
 	if next[1] != 0 {
-		second, told := tell(next[1], youAreNext)
-		ops = append(ops, clientv3.OpTxn(second, told, nil))
+		there, second := tell(next[1], youAreNext)
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{there}, []clientv3.Op{second}, nil))
 	}
 	return there, ops
 }
@@ -195,7 +153,7 @@ func (s *Store) offerLater(freed *storedRecord, revision int64, next successors)
 	s.background(func(context.Context) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
 		defer cancel()
-		resp, err := s.txn(ctx, append(there, same), ops, nil)
+		resp, err := s.txn(ctx, []clientv3.Cmp{there, same}, ops, nil)
 		if err == nil && resp.Succeeded {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -204,86 +162,32 @@ func (s *Store) offerLater(freed *storedRecord, revision int64, next successors)
 	})
 }
 
-// renewOps makes the operations of a renewal. The page itself is written once
-// for all leases on it. The caller holds the page's lock.
-func (s *Store) renewOps(g *group) {
-	g.ops = operations{head: -1}
-	g.ops.otherwise, g.ops.expected = s.reads(g.key, g.view)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g.ops.compares = []clientv3.Cmp{
-		s.unchanged(g.renewed.page),
-		clientv3.Compare(clientv3.ModRevision(s.names.record(g.key)), "=", g.view.mod),
-	}
-}
-
-// send carries out a batch in one transaction and hands the answers to its
-// groups. A group that is not finished afterwards has a newer view.
-func (s *Store) send(ctx context.Context, b *batch) {
-	unlock, err := b.lockPages(ctx)
-	defer unlock()
-	if err != nil {
-		s.undo(b, false)
-		fail(b.groups, err)
-		return
-	}
-	parts := s.pageOps(b)
-	for _, g := range b.groups {
-		if g.step == renewing {
-			s.renewOps(g)
-		}
-		parts = append(parts, g.ops)
+// send carries out groups in one transaction and hands them the answers. A
+// group that is not finished afterwards has a newer view.
+func (s *Store) send(ctx context.Context, groups []*group) {
+	parts := make([]operations, len(groups))
+	for i, g := range groups {
+		parts[i] = g.ops
 	}
 	answers, revision, err := s.transact(ctx, parts)
 	switch {
-	case leaseGone(err): // of a page or of a queue entry: nothing was done
-		s.checkLeases(ctx, b)
-		s.undo(b, false)
+	case leaseGone(err): // of a heartbeat or of a queue entry: nothing was done
+		s.checkLeases(ctx, groups)
 		return
 	case err != nil:
-		s.undo(b, true)
-		fail(b.groups, err)
+		s.mu.Lock()
+		for _, g := range groups {
+			if g.etcdLease != nil { // Close must not revoke it
+				g.etcdLease.doubtful = true
+			}
+		}
+		s.mu.Unlock()
+		fail(groups, err)
 		return
 	}
-	s.mu.Lock()
-	pages := slices.Concat(b.created, b.renewed)
-	for i, p := range pages {
-		if answers[i].Succeeded {
-			p.mod = revision
-			s.setAlarm(p)
-		}
+	for i, g := range groups {
+		s.takeAnswer(g, revision, answers[i])
 	}
-	for _, g := range b.groups {
-		// The page says so, also if the record has changed and the group fails.
-		if g.step == renewing && g.renewed.page.mod == revision {
-			g.renewed.noted(g.now)
-		}
-	}
-	s.mu.Unlock()
-	for i, g := range b.groups {
-		s.takeAnswer(g, revision, answers[len(pages)+i])
-	}
-}
-
-// lockPages waits until nobody else writes the pages that a batch renews. They
-// are sorted, so two batches never wait for each other.
-func (b *batch) lockPages(ctx context.Context) (unlock func(), err error) {
-	slices.SortFunc(b.renewed, func(a, b *ownPage) int { return int(a.id.number) - int(b.id.number) })
-	locked := 0
-	unlock = func() {
-		for _, p := range b.renewed[:locked] {
-			<-p.lock
-		}
-	}
-	for _, p := range b.renewed {
-		select {
-		case p.lock <- struct{}{}:
-			locked++
-		case <-ctx.Done():
-			return unlock, wait.Ended(ctx)
-		}
-	}
-	return unlock, nil
 }
 
 // transact makes one transaction of several. It returns an answer for each.
@@ -310,42 +214,10 @@ func (s *Store) transact(ctx context.Context, parts []operations) ([]*etcdserver
 	return answers, resp.Header.Revision, nil
 }
 
-// pageOps makes the operations that create and renew the pages of a batch.
-func (s *Store) pageOps(b *batch) (parts []operations) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	for _, p := range b.created {
-		missing := clientv3.Compare(clientv3.CreateRevision(s.names.page(p.id)), "=", 0)
-		put := s.put(p, p.content(now, nil))
-		parts = append(parts, operations{compares: []clientv3.Cmp{missing}, then: []clientv3.Op{put}})
-	}
-	for _, p := range b.renewed {
-		renewed := map[uint64]time.Time{}
-		for _, g := range b.groups {
-			if g.step == renewing && g.renewed.page == p {
-				renewed[short(g.renewed.grant)] = later(g.now, g.renewed.renewed)
-			}
-		}
-		put := s.put(p, p.content(now, renewed))
-		parts = append(parts, operations{compares: []clientv3.Cmp{s.unchanged(p)}, then: []clientv3.Op{put}})
-	}
-	return parts
-}
-
-// later returns the later of two times. A renewal may be carried out after one
-// that began later, and must take nothing back from it.
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 // checkLeases finds out which etcd lease of a batch is gone.
-func (s *Store) checkLeases(ctx context.Context, b *batch) {
+func (s *Store) checkLeases(ctx context.Context, groups []*group) {
 	used := map[*etcdLease]bool{}
-	for _, g := range b.groups {
+	for _, g := range groups {
 		if g.etcdLease != nil {
 			used[g.etcdLease] = true
 		}
@@ -358,20 +230,10 @@ func (s *Store) checkLeases(ctx context.Context, b *batch) {
 	}
 }
 
-// undo gives up the members that were reserved for a batch.
-func (s *Store) undo(b *batch, unknown bool) {
-	for _, g := range b.groups {
-		if g.step == writing {
-			s.release(g, unknown)
-		}
-	}
-}
-
 // takeAnswer handles etcd's answer to a group. The group is finished, or has a
 // newer view afterwards.
 func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnResponse) {
-	switch {
-	case g.step == writing && resp.Succeeded:
+	if g.step == writing && resp.Succeeded {
 		s.readQueue(g, resp.Responses, revision)
 		s.wrote(g, revision)
 		if g.granted {
@@ -379,66 +241,52 @@ func (s *Store) takeAnswer(g *group, revision int64, resp *etcdserverpb.TxnRespo
 		}
 		s.finish(g)
 		return
-	case g.step == renewing && resp.Succeeded:
-		s.finish(g)
-		return
-	case g.step == writing:
-		s.release(g, false)
 	}
-	v, err := s.parse(g.key, g.ops.expected, resp.Responses, revision)
+	v, err := s.parse(g.key, resp.Responses, revision)
 	if err != nil {
 		fail([]*group{g}, err)
 		return
 	}
-	if !g.fresh {
-		g.firstRead = revision
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case g.step == looking || v.mod != g.view.mod || g.etcdLease == nil:
-	case g.step == writing && (!g.ops.comparesPage || v.pageMod == g.ops.pageMod), g.step == renewing && v.page == nil:
-		s.dropLease(g.etcdLease) // only its page can be missing: nothing else has changed
-	case g.step == renewing:
-		g.renewed.page.adopt(v.pageMod, v.page)
+	if old := s.held[g.key]; g.step == writing && len(resp.Responses) > 2 { // a store has left the queue
+		v.next = s.successors(g.key, resp.Responses[2])
+	} else if old != nil && v.own != nil && old.stored.rec.Grant == v.stored.rec.Grant {
+		v.next = old.next
 	}
-	s.remember(g.key, v)
-	if newer := s.views[g.key]; newer != v && newer == g.view {
+	newest := s.remember(g.key, v)
+	if newest != v && newest == g.view {
 		// It was cached before this read. So etcd was restored meanwhile.
 		delete(s.views, g.key)
-		s.remember(g.key, v)
-	} else if newer != nil {
-		// The answer may have been overtaken: this store may have released the
-		// key meanwhile.
-		v = newer
+		delete(s.held, g.key)
+		newest = s.remember(g.key, v)
 	}
-	g.view, g.fresh = v, true
+	// Otherwise a newer view means that the answer was overtaken: this store
+	// may have released the key meanwhile.
+	g.view, g.fresh = newest, true
+}
+
+// successors returns the stores that a read of a queue has found.
+func (s *Store) successors(key string, read *etcdserverpb.ResponseOp) (next successors) {
+	for n, kv := range read.GetResponseRange().Kvs {
+		next[n] = s.names.waiting(key, string(kv.Key))
+	}
+	return next
 }
 
 // readQueue finds the waiting stores in the answers to a write.
 func (s *Store) readQueue(g *group, answers []*etcdserverpb.ResponseOp, revision int64) {
-	if g.ops.head < 0 {
-		return
-	}
-	next, read := g.ops.next, answers[g.ops.head]
-	if offer := read.GetResponseTxn(); offer != nil && offer.Succeeded {
-		g.next.named = next[0]
-	} else {
-		if next = (successors{}); offer != nil {
-			read = offer.Responses[1]
-		}
-		for n, kv := range read.GetResponseRange().Kvs {
-			next[n] = s.names.waiting(g.key, string(kv.Key))
-		}
-		switch {
-		case !carried(&g.next.rec) && next[0] != 0:
-			s.offerLater(g.next, revision, next)
-		case g.member != nil:
-			g.member.next = next
+	if g.ops.head >= 0 {
+		g.ops.next = s.successors(g.key, answers[g.ops.head])
+		switch freed := !carried(&g.next.rec); {
+		case freed && g.ops.next[0] != 0:
+			s.offerLater(g.next, revision, g.ops.next)
+		case !freed:
 			s.listener.left(g.key, revision)
 		}
 	}
 	for i, req := range g.requests {
-		g.answers[i].Awaited = next[0] != 0 && next[0] != s.id && req.Verb == tenure.Release && g.answers[i].Err == nil
+		waits := g.ops.next[0] != 0 && g.ops.next[0] != s.id
+		g.answers[i].Awaited = waits && req.Verb == tenure.Release && g.answers[i].Err == nil
 	}
 }

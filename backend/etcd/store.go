@@ -43,14 +43,14 @@ type Store struct {
 	domain identity         // and then give it a name of its own
 	clocks clocks
 
-	// mu protects the fields down to lastPage, and all fields of other types
+	// mu protects the fields down to alarmAt, and all fields of other types
 	// that say so.
 	mu         sync.Mutex
-	views      map[string]*view     // the newest known views
-	held       map[string]*member   // the leases of this store, by key
+	held       map[string]*view     // the newest views of keys that this store carries
+	views      map[string]*view     // and of some others
 	etcdLeases map[int64]*etcdLease // by the seconds they last
-	pages      map[uint32]*ownPage
-	lastPage   uint32 // number of the newest page
+	alarm      *time.Timer          // runs until the first deadline of a held key
+	alarmAt    time.Time
 
 	revision atomic.Int64 // the highest revision of etcd that was seen
 
@@ -87,8 +87,7 @@ func New(client *clientv3.Client, o *Options) *Store {
 	s := &Store{
 		client: client, id: newIdentity(), names: naming(o.Prefix), retention: o.Retention,
 		clock: time.Now, domain: machineClock,
-		views: map[string]*view{}, held: map[string]*member{},
-		etcdLeases: map[int64]*etcdLease{}, pages: map[uint32]*ownPage{},
+		views: map[string]*view{}, held: map[string]*view{}, etcdLeases: map[int64]*etcdLease{},
 		timeout: requestTimeout, queueTTL: queueTTL,
 	}
 	if s.names == "" {
@@ -135,9 +134,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.mu.Lock()
 		s.closed.Store(true)
-		for _, p := range s.pages {
-			p.stopAlarm()
-		}
+		s.stopAlarm()
 		s.mu.Unlock()
 		s.sweeping.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
@@ -190,6 +187,10 @@ func (s *Store) sawRevision(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
 		clear(s.views)
+		clear(s.held)
+		for _, a := range s.etcdLeases {
+			a.doubtful = true
+		}
 		s.mu.Unlock()
 		s.listener.restart()
 		s.clocks.forget()

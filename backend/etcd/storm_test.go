@@ -90,7 +90,9 @@ func TestLaw4EveryConfirmedRenewalStays(t *testing.T) {
 							}
 							if a := one(t.Context(), by, req); a.Err == nil && req.Verb != tenure.Report {
 								mu.Lock()
-								promised = later(promised, a.Record.Deadline)
+								if a.Record.Deadline.After(promised) {
+									promised = a.Record.Deadline
+								}
 								mu.Unlock()
 							} else if a.Err != nil && !errors.Is(a.Err, store.ErrUnknown) {
 								t.Errorf("%s of %s: %v", req.Verb, mine.Key, a.Err)

@@ -13,30 +13,27 @@ import (
 // view is what this store knows of a key at one revision. It does not change
 // once it is cached.
 type view struct {
-	mod    int64         // mod_revision of the record; 0 if there is none
-	stored *storedRecord // nil if there is none
-	// pageRead says that the page that the record names was read with it, as
-	// page and pageMod. page is nil if the page is gone.
-	pageRead bool
-	page     *page
-	pageMod  int64
-	asOf     int64 // the revision at which all this was so
+	mod     int64         // mod_revision of the record; 0 if there is none
+	stored  *storedRecord // nil if there is none
+	beatMod int64         // mod_revision of the heartbeat; 0 if there is none
+	beat    heartbeat
+	own     *etcdLease // of this store, if it carries the key
+	next    successors // the queue when this store was granted the key
+	asOf    int64      // the revision at which all this was so
 }
 
-// isComplete reports whether a view has everything that the law needs.
-func (s *Store) isComplete(v *view) bool {
-	return v.stored == nil || v.stored.rec.State == tenure.Free || v.pageRead || s.isOwn(v.stored)
-}
-
-// isOfTerm reports whether a view shows the same lease as a stored record, on
-// the same page.
-func (v *view) isOfTerm(d *storedRecord) bool {
-	return v.stored != nil && carried(&v.stored.rec) && v.stored.rec.Grant == d.rec.Grant && v.stored.page == d.page
+// renewal returns when a lease was renewed last, and its deadline.
+func (v *view) renewal() (renewed, deadline time.Time) {
+	rec := &v.stored.rec
+	if rec.State == tenure.Held && v.beat.renewed.After(rec.Renewed) {
+		return v.beat.renewed, v.beat.renewed.Add(rec.TTL)
+	}
+	return rec.Renewed, rec.Deadline
 }
 
 // record returns the record for the law, with all times on this store's clock.
-// It adds the renewal on the page, and moves a deadline from another clock to
-// this one.
+// It adds the renewal of the heartbeat, and moves a deadline from another clock
+// to this one.
 func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if v.stored == nil {
 		return tenure.Record{}
@@ -45,15 +42,12 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	if rec.State == tenure.Free {
 		return rec
 	}
-	if renewed := s.renewalOf(v); rec.State == tenure.Held && renewed.After(rec.Renewed) {
-		rec.Renewed, rec.Deadline = renewed, renewed.Add(rec.TTL)
-	}
+	rec.Renewed, rec.Deadline = v.renewal()
 	reached := now
 	if d.clock != s.domain {
 		reached = s.clocks.atLeast(rec.Key, d.clock)
 	}
-	gone := v.pageRead && v.page == nil
-	switch over := gone || !reached.Before(rec.Deadline); {
+	switch over := v.beatMod == 0 || !reached.Before(rec.Deadline); {
 	case over && now.Before(rec.Deadline):
 		rec.Deadline = now // over, though not by this clock
 	case over || d.clock == s.domain: // the deadline is right as it is
@@ -65,93 +59,97 @@ func (s *Store) record(v *view, now time.Time) tenure.Record {
 	return rec
 }
 
-// renewalOf returns when a lease was renewed last according to its page.
-func (s *Store) renewalOf(v *view) (renewed time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m := s.memberOf(v.stored); m != nil {
-		renewed = m.renewed
-	}
-	// Look at an own page, too: the answer to its renewal may have been lost.
-	if v.page != nil && v.page.renewed[short(v.stored.rec.Grant)].After(renewed) {
-		renewed = v.page.renewed[short(v.stored.rec.Grant)]
-	}
-	return renewed
+// reads returns the operations that read a key: its record and its heartbeat.
+func (s *Store) reads(key string) []clientv3.Op {
+	return []clientv3.Op{clientv3.OpGet(s.names.record(key)), clientv3.OpGet(s.names.heartbeat(key))}
 }
 
-// reads returns the operations that read a key: its record, and the page that
-// the last known view names.
-func (s *Store) reads(key string, v *view) (ops []clientv3.Op, expected pageID) {
-	ops = []clientv3.Op{clientv3.OpGet(s.names.record(key))}
-	if v != nil && v.stored != nil && v.stored.rec.State != tenure.Free {
-		expected = v.stored.page
-		ops = append(ops, clientv3.OpGet(s.names.page(expected)))
-	}
-	return ops, expected
-}
-
-// parse makes a view of the answers to reads. If the record does not name the
-// expected page, the view has no page.
-func (s *Store) parse(key string, expected pageID, answers []*etcdserverpb.ResponseOp, revision int64) (*view, error) {
+// parse makes a view of the answers to reads.
+func (s *Store) parse(key string, answers []*etcdserverpb.ResponseOp, revision int64) (*view, error) {
 	v := &view{asOf: revision}
-	kvs := answers[0].GetResponseRange().Kvs
-	if len(kvs) == 0 {
-		return v, nil
+	for _, kv := range answers[0].GetResponseRange().Kvs {
+		if err := s.addRecord(v, key, kv); err != nil {
+			return nil, err
+		}
 	}
-	var pages []*mvccpb.KeyValue
-	if expected.store != 0 {
-		pages = answers[1].GetResponseRange().Kvs
+	for _, kv := range answers[1].GetResponseRange().Kvs {
+		if err := s.addHeartbeat(v, key, kv); err != nil {
+			return nil, err
+		}
 	}
-	return v, s.fill(v, key, kvs[0], expected, pages)
+	return v, nil
 }
 
-// fill fills a view with a record, and the page if the record names that one.
-func (s *Store) fill(v *view, key string, kv *mvccpb.KeyValue, expected pageID, pages []*mvccpb.KeyValue) (err error) {
-	if v.stored, err = decodeRecord(key, kv.Value); err != nil {
+func (s *Store) addRecord(v *view, key string, kv *mvccpb.KeyValue) (err error) {
+	if v.stored, err = decodeRecord(key, kv.Value); err == nil {
+		v.mod = kv.ModRevision
+		s.clocks.saw(key, v.stored.clock, v.stored.written, v.mod)
+	}
+	return err
+}
+
+// addHeartbeat adds a heartbeat to a view that has the record.
+func (s *Store) addHeartbeat(v *view, key string, kv *mvccpb.KeyValue) (err error) {
+	v.beatMod = kv.ModRevision
+	if v.stored == nil || !carried(&v.stored.rec) {
+		return nil // somebody else has put it there
+	}
+	if v.beat, err = decodeHeartbeat(key, kv.Value); err != nil {
 		return err
 	}
-	v.mod = kv.ModRevision
-	s.clocks.saw(key, v.stored.clock, v.stored.written, v.mod)
-	if v.stored.page != expected || v.stored.rec.State == tenure.Free {
+	s.clocks.saw(key, v.stored.clock, v.beat.written, v.beatMod)
+	if _, deadline := v.renewal(); v.stored.store != s.id || !v.beat.written.Before(deadline) {
 		return nil
 	}
-	v.pageRead = true
-	if len(pages) > 0 {
-		if v.page, err = decodePage(string(pages[0].Key), pages[0].Value); err != nil {
-			return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.etcdLeases {
+		if a.id == clientv3.LeaseID(kv.Lease) && a.id != 0 {
+			v.own = a
 		}
-		v.pageMod = pages[0].ModRevision
-		s.clocks.saw(key, v.stored.clock, v.page.written, v.pageMod)
 	}
 	return nil
 }
 
-// maxCached bounds the views of keys that this store does not hold.
+// maxCached bounds the views of keys that this store does not carry.
 const maxCached = 1024
 
 // cached returns the cached view of a key, or nil.
 func (s *Store) cached(key string) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.known(key)
+}
+
+// known is cached for a caller that holds the mutex.
+func (s *Store) known(key string) *view {
+	if v := s.held[key]; v != nil {
+		return v
+	}
 	return s.views[key]
 }
 
-// remember caches a view unless a newer one is there. The caller holds the
-// mutex.
-func (s *Store) remember(key string, v *view) {
-	if old := s.views[key]; old != nil && v.asOf < old.asOf {
-		return
+// remember caches a view unless a newer one is there, and returns the newest.
+// The caller holds the mutex.
+func (s *Store) remember(key string, v *view) *view {
+	old := s.known(key)
+	if old != nil && v.asOf < old.asOf {
+		return old
 	}
-	if m := s.held[key]; m != nil && s.memberOf(v.stored) != m {
-		s.removeMember(m)
+	delete(s.views, key)
+	delete(s.held, key)
+	if v.own != nil {
+		s.held[key] = v
+		_, deadline := v.renewal()
+		s.setAlarm(deadline)
+		return v
 	}
-	s.views[key] = v
 	for other := range s.views {
-		if len(s.views)-len(s.held) <= maxCached {
+		if len(s.views) < maxCached {
 			break
 		}
-		if s.held[other] == nil && other != key {
-			delete(s.views, other)
-		}
+		delete(s.views, other)
 	}
+	s.views[key] = v
+	return v
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/turns"
+	"github.com/croft-dev/croft/store"
 )
 
 // queueTTL is how long a queue entry outlives its store. The hub enters a queue
@@ -179,7 +180,7 @@ func (l *listener) hear(key string, e *clientv3.Event) {
 		s.hub.Freed(key, false)
 	case e.Type == clientv3.EventTypePut:
 		v := &view{asOf: e.Kv.ModRevision}
-		if s.fill(v, key, e.Kv, pageID{}, nil) == nil && !carried(&v.stored.rec) {
+		if s.addRecord(v, key, e.Kv) == nil && !carried(&v.stored.rec) {
 			s.mu.Lock()
 			if s.held[key] == nil { // others may write an entry, and must end no lease by that
 				s.remember(key, v)
@@ -212,25 +213,20 @@ func (s *Store) enterOp(key string, a *etcdLease) clientv3.Op {
 // may not want the key any more.
 func (l *listener) Enter(ctx context.Context, key string) (queued bool, err error) {
 	s := l.s
-	a := s.etcdLeaseFor(leaseSeconds(s.queueTTL))
-	if err := s.extendLease(ctx, a, s.queueTTL); err != nil {
+	g := &group{
+		key: key, answers: make([]store.Answer, 1),
+		enters: true, etcdLease: s.etcdLeaseFor(leaseSeconds(s.queueTTL)), lasts: s.queueTTL,
+	}
+	for _, b := range s.batches(s.extendAll(ctx, []*group{g})) {
+		s.send(ctx, b)
+	}
+	if err := g.answers[0].Err; err != nil {
 		return false, err
 	}
-	// Repeating is safe: a store has only one entry.
-	resp, err := repeated(ctx, requestTimeout, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return s.client.Txn(ctx).Then(clientv3.OpGet(s.names.record(key)), s.enterOp(key, a)).Commit()
-	})
-	if leaseGone(err) {
-		s.leaseLost(a)
+	if g.entered && (g.view.stored == nil || !carried(&g.view.stored.rec)) {
+		s.hub.Changed(key)
 	}
-	if err != nil {
-		return false, err
-	}
-	v, err := s.parse(key, pageID{}, resp.Responses, resp.Header.Revision)
-	if err != nil || v.stored == nil || !carried(&v.stored.rec) {
-		s.hub.Changed(key) // if it is damaged, the next request reports that
-	}
-	return true, nil
+	return g.entered, nil
 }
 
 // StepOut takes this store out of the queues of keys. If that fails, the

@@ -15,6 +15,7 @@ type EventKind string
 
 // The kinds of events. Package croft has the same names, and explains them.
 const (
+	Called      EventKind = "store_call"
 	Acquired    EventKind = "acquired"
 	Resumed     EventKind = "resumed"
 	Refused     EventKind = "refused"
@@ -48,6 +49,11 @@ type Event struct {
 	Failed   bool
 	Held     time.Duration
 	Err      error
+
+	Namespace string // of the keys in a call of the store
+	Count     int    // requests in it with this namespace, verb and outcome
+	Batch     int    // all requests in it
+	Took      time.Duration
 }
 
 // Outcome is how a request ended.
@@ -84,6 +90,27 @@ func OutcomeOf(err error) Outcome {
 		return OutcomeInvalid
 	}
 	return OutcomeUnknown
+}
+
+// EventsOf returns the events of one call of the store: one for each namespace,
+// verb and outcome in its batch.
+func EventsOf(b *Batch, answers []store.Answer, took time.Duration) (events []Event) {
+	counts := map[Event]int{}
+	for i, req := range b.Requests {
+		e := Event{
+			Kind: Called, Namespace: fence.Namespace(req.Key), Verb: req.Verb, Outcome: OutcomeUnknown,
+			Batch: len(b.Requests), Took: took,
+		}
+		if len(answers) == len(b.Requests) {
+			e.Outcome = OutcomeOf(answers[i].Err)
+		}
+		counts[e]++
+	}
+	for e, n := range counts {
+		e.Count = n
+		events = append(events, e)
+	}
+	return events
 }
 
 // known reports whether the store has decided the request.

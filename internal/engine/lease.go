@@ -3,8 +3,10 @@ package engine
 import (
 	"container/heap"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/renewal"
 	"github.com/croft-dev/croft/store"
@@ -63,6 +65,25 @@ func (l *Lease) Alive(now clock.Instant) bool { return l.Lost == nil && now < l.
 // Refused says why the store refused the release. It is nil if the store
 // accepted it, was not asked, or has not answered.
 func (l *Lease) Refused() *Lost { return l.outcome.Lost }
+
+var (
+	errAlive = fmt.Errorf("%w resume: the lease is alive; there is nothing to resume", fence.ErrInvalid)
+	errGave  = errors.New("its release was requested and may still take effect; acquire again")
+)
+
+// Resumable says why the lease cannot be resumed, by a loss or another error.
+// Both are nil if it can: it was lost by time, and not released.
+func (l *Lease) Resumable() (*Lost, error) {
+	switch {
+	case l.Lost == nil:
+		return nil, errAlive
+	case l.Lost.Loss != renewal.Expired && l.Lost.Loss != renewal.Unreachable:
+		return l.Lost, nil
+	case l.Given:
+		return &Lost{Loss: renewal.Released, Err: errGave}, nil
+	}
+	return nil, nil
+}
 
 // Adopted returns a lease that another process was granted. For this client it
 // is over until a call resumes it.

@@ -2,8 +2,11 @@ package renewal
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -33,6 +36,28 @@ type Policy struct {
 	MaxHold     time.Duration // end the lease so long after the grant
 	Notice      time.Duration // end the lease so long before the local deadline
 	MaxFailures int           // end the lease after so many failed renewals in a row
+}
+
+// Check reports a policy that no lease can be kept by.
+func (p Policy) Check() error {
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+		most time.Duration
+	}{
+		{"StallAfter", p.StallAfter, math.MaxInt64},
+		{"MaxHold", p.MaxHold, math.MaxInt64},
+		{"Notice", p.Notice, p.TTL / 2},
+	} {
+		if d.d < 0 || d.d > d.most {
+			return fmt.Errorf("%w %s %s: it must be between 0 and %s", fence.ErrInvalid, d.name, d.d, d.most)
+		}
+	}
+	if p.MaxFailures < 0 {
+		return fmt.Errorf("%w MaxFailures %d: it must be 1 or more, or 0 for the default of 3",
+			fence.ErrInvalid, p.MaxFailures)
+	}
+	return nil
 }
 
 // Margin is how much earlier than the store's deadline the local one is. It

@@ -1,6 +1,7 @@
 // Package wait serves calls that wait and have a context. It says why the
 // context ended, and leaves a function behind that does not look at contexts:
-// such a function runs on a goroutine of its own until it returns.
+// such a function runs on a goroutine of its own until it returns. It makes a
+// context that goes on when another ends.
 package wait
 
 import (
@@ -51,4 +52,29 @@ func For[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		var none T
 		return none, Ended(ctx)
 	}
+}
+
+// Outlasting returns a context like ctx that goes on when another context ends,
+// of which ctx may be part. Call the returned function when it is done with.
+func Outlasting(ctx, other context.Context) (context.Context, func()) {
+	if ctx.Done() == nil {
+		return ctx, func() {}
+	}
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := func() { cancel(nil) }
+	if deadline, ok := ctx.Deadline(); ok {
+		var free context.CancelFunc
+		out, free = context.WithDeadline(out, deadline)
+		stop = func() { free(); cancel(nil) }
+	}
+	end := func() {
+		if cause := context.Cause(ctx); cause != context.Cause(other) { //nolint:errorlint // the very same error
+			cancel(cause)
+		}
+	}
+	if ctx.Err() != nil {
+		end() // before the caller begins
+	}
+	unhook := context.AfterFunc(ctx, end)
+	return out, func() { unhook(); stop() }
 }

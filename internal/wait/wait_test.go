@@ -39,3 +39,29 @@ func TestForLeavesBehindAFunctionThatHangs(t *testing.T) {
 		t.Errorf("For answered %d, %v; want the result", n, err)
 	}
 }
+
+// TestOutlastingEndsWithItsOwnContextOnly: the other context is part of it.
+func TestOutlastingEndsWithItsOwnContextOnly(t *testing.T) {
+	lease, lost := context.WithCancelCause(t.Context())
+	work, cancel := context.WithCancelCause(lease)
+	out, stop := Outlasting(work, lease)
+	defer stop()
+	lost(errors.New("the lease is lost"))
+	<-work.Done()
+	later, stopLater := Outlasting(work, lease) // it had ended before
+	defer stopLater()
+	if out.Err() != nil || later.Err() != nil {
+		t.Errorf("after the end of the other context: %v and %v, want none", out.Err(), later.Err())
+	}
+	cancel(nil)
+
+	own, cancelOwn := context.WithCancelCause(t.Context())
+	why := errors.New("the caller left")
+	out, stop = Outlasting(own, lease)
+	defer stop()
+	cancelOwn(why)
+	<-out.Done()
+	if !errors.Is(context.Cause(out), why) {
+		t.Errorf("its cause is %v, want %v", context.Cause(out), why)
+	}
+}

@@ -38,8 +38,8 @@ func TestLaw4AnOvertakenRenewalTakesNothingBack(t *testing.T) {
 	answers := make([]store.Answer, 1)
 	slow := split(renew, answers)
 	slow[0].view = st.cached(mine.Key)
-	if st.decide(slow[0]); slow[0].step != renewing {
-		t.Fatalf("a renewal takes step %d", slow[0].step)
+	if st.decide(slow[0]); slow[0].next != nil || slow[0].beat == nil {
+		t.Fatalf("a renewal takes step %d, and writes the record %v", slow[0].step, slow[0].next)
 	}
 	promised := must(t, st, renew...)[0].Record.Deadline
 	for _, b := range st.batches(st.extendAll(t.Context(), slow)) {
@@ -67,7 +67,6 @@ func TestLaw4ACopyOfAnAcquireLosesNoRenewal(t *testing.T) {
 			}
 		})
 		must(t, st, mine)
-		// All pages are written again.
 		last := longClaim(mine.Key+"/last", "ann")
 		must(t, st, last)
 		must(t, st, then(tenure.Renew, beside), then(tenure.Renew, last))
@@ -77,87 +76,40 @@ func TestLaw4ACopyOfAnAcquireLosesNoRenewal(t *testing.T) {
 	}
 }
 
-// TestLaw4APageThatIsBackCounts: a neighbour has deleted a page. Another store
-// finds it gone, and is about to take a key. Meanwhile the holder's store makes
-// the page again and renews the lease on it.
-func TestLaw4APageThatIsBackCounts(t *testing.T) {
+// TestLaw4AHeartbeatThatIsBackCounts: a neighbour has deleted a heartbeat.
+// Another store finds it gone, and is about to take the key. Meanwhile the
+// holder's store writes the heartbeat again.
+func TestLaw4AHeartbeatThatIsBackCounts(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	client, w := wired(t, c)
+	client := dial(t, c)
 	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
 	mine := longClaim("back/mine", "ann")
-	w.lose(true) // so that the store does not know that the page exists
-	if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) {
-		t.Fatalf("an acquire without an answer: %v", a.Err)
-	}
-	w.lose(false)
 	must(t, st, mine)
-	testenv.Eventually(t, "the page is deleted", func() error {
-		_, err := client.Delete(t.Context(), st.names.page(pageID{st.id, 1}))
+	testenv.Eventually(t, "the heartbeat is deleted", func() error {
+		_, err := client.Delete(t.Context(), st.names.heartbeat(mine.Key))
 		return err
 	})
 	answers := make([]store.Answer, 1)
 	slow := split([]tenure.Request{longClaim(mine.Key, "bob")}, answers)
-	testenv.Eventually(t, "the page is found gone", func() error {
-		v := slow[0].view
-		ops, expected := other.reads(mine.Key, v)
-		resp, err := other.txn(t.Context(), nil, ops, nil)
-		if err != nil {
-			return err
+	testenv.Eventually(t, "the heartbeat is found gone", func() error {
+		resp, err := other.txn(t.Context(), nil, other.reads(mine.Key), nil)
+		if err == nil {
+			slow[0].view, err = other.parse(mine.Key, resp.Responses, resp.Header.Revision)
 		}
-		if v, err = other.parse(mine.Key, expected, resp.Responses, resp.Header.Revision); err == nil && !v.pageRead {
-			err = errors.New("it was not read")
-		}
-		slow[0].view = v
 		return err
 	})
 	if other.decide(slow[0]); slow[0].step != writing {
 		t.Fatalf("a claim takes step %d", slow[0].step)
 	}
-	must(t, st, longClaim("back/beside", "ann"))
-	must(t, st, then(tenure.Renew, mine))
+	resumed := then(tenure.Renew, mine)
+	resumed.Resume = true
+	must(t, st, resumed)
 	for _, b := range other.batches(other.extendAll(t.Context(), slow)) {
 		other.send(t.Context(), b)
 	}
 	if slow[0].step == finished && slow[0].answers[0].Err == nil {
 		t.Error("the key was granted to another after its lease was renewed")
-	}
-}
-
-// TestLostAnswersOverfillNoPage: the answers to many acquires are lost. Others
-// fill the page before the acquires are repeated.
-func TestLostAnswersOverfillNoPage(t *testing.T) {
-	t.Parallel()
-	c := testenv.Etcd(t)
-	client, w := wired(t, c)
-	st, other := open(t, client, c.Prefix()), open(t, dial(t, c), c.Prefix())
-	must(t, st, longClaim("overfull/first", "ann"))
-	var lost, others, renewals []tenure.Request
-	for n := range pageSize - 1 {
-		lost = append(lost, longClaim(fmt.Sprintf("overfull/lost/%d", n), "ann"))
-		others = append(others, longClaim(fmt.Sprintf("overfull/other/%d", n), "ann"))
-	}
-	w.lose(true)
-	for _, a := range st.Apply(t.Context(), lost) {
-		if !errors.Is(a.Err, store.ErrUnknown) {
-			t.Fatalf("an acquire without an answer: %v", a.Err)
-		}
-	}
-	w.lose(false)
-	must(t, st, others...)
-	must(t, st, lost...)
-	for _, req := range append(lost, others...) {
-		renewals = append(renewals, then(tenure.Renew, req))
-	}
-	for i, a := range must(t, st, renewals...) {
-		wantNoEarlierEnd(t, other, renewals[i].Key, a.Record.Deadline)
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for n, p := range st.pages {
-		if len(p.members) > pageSize {
-			t.Errorf("page %d has %d leases", n, len(p.members))
-		}
 	}
 }
 
@@ -220,7 +172,7 @@ func TestALeaseOnAForgottenEtcdLeaseIsRenewed(t *testing.T) {
 }
 
 // TestARecordStaysForTheRetentionAfterALongLease: the lease was renewed for
-// longer than the retention. Then its process died, and its page is gone.
+// longer than the retention. Then its process died, and its heartbeat is gone.
 func TestARecordStaysForTheRetentionAfterALongLease(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
