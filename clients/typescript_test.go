@@ -68,6 +68,8 @@ func TestTypeScriptHasATestForEveryRow(t *testing.T) {
 		"43": "the package has no helpers for SQL",
 		"44": "the package has no helpers for SQL",
 		"62": "Node cannot fork without starting another program",
+		"80": "no server yet", "81": "no server yet", "82": "no server yet", "83": "no server yet",
+		"84": "no server yet", "85": "no server yet", "86": "no server yet", "87": "no server yet",
 	}
 	page, err := os.ReadFile("conformance.md")
 	if err != nil {
