@@ -196,8 +196,8 @@ class Loss(Case):
             try:
                 async with self.client.lease("jobs/a", ttl=3600) as lease:
                     await lease.report("begun")
-                    await asyncio.to_thread(self.take_over, "jobs/a")
                     try:
+                        await asyncio.to_thread(self.take_over, "jobs/a")  # the loss may come in its midst
                         await asyncio.sleep(1000)
                     finally:
                         tidied.append(lease.lost)

@@ -1,7 +1,8 @@
 // Guarded writes, by croft write.
 
 import { spawn } from "node:child_process";
-import { rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
 import { CroftError, errorOf, NotStarted, Unknown } from "./errors.js";
@@ -17,16 +18,18 @@ let count = 0;
  *
  * The data goes through a file. If it went through a pipe, and this process died
  * in the middle, croft would publish the first half. The file is in the folder
- * of the lease, which croft removes if this process dies.
+ * of the lease, which croft removes if this process dies. A lease at a server has
+ * no such folder: then the file stays if this process dies.
  */
 export async function write(command: Command, grant: Grant, target: string, data: string | Uint8Array): Promise<void> {
-  const from = join(dirname(grant.leaseFile), `write-${process.pid}-${++count}`);
-  await writeFile(from, data, { mode: 0o600, flag: "wx" });
+  const own = grant.leaseFile === "" ? await mkdtemp(join(tmpdir(), "croft-write-")) : "";
+  const from = join(own || dirname(grant.leaseFile), `write-${process.pid}-${++count}`);
   try {
+    await writeFile(from, data, { mode: 0o600, flag: "wx" });
     const name = target.startsWith("-") ? `./${target}` : target;
     await run(command, ["write", "--json", "--from", from, name], grant.stamp);
   } finally {
-    await rm(from, { force: true });
+    await rm(own || from, { force: true, recursive: own !== "" });
   }
 }
 

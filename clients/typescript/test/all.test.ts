@@ -8,6 +8,8 @@ import { grants } from "./grants.js";
 import { loss } from "./loss.js";
 import { many } from "./many.js";
 import { packaging } from "./package.js";
+import { server } from "./server.js";
+import { overServer } from "./support.js";
 import { notKnown } from "./unknown.js";
 import { writes } from "./writes.js";
 
@@ -20,4 +22,7 @@ describe("leases", { concurrency: 8 }, () => {
   many();
   packaging();
   grants();
+  if (overServer) {
+    server();
+  }
 });

@@ -7,12 +7,12 @@ import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 
-import { home, lossOf, Station, until } from "./support.js";
+import { byCroftAlone, home, lossOf, Station, until } from "./support.js";
 
 const run = promisify(execFile);
 
 export function packaging(): void {
-  test("70 the secret is in a file that only the user can read, and gone at the end", async (t) => {
+  test("70 the secret is in a file that only the user can read, and gone at the end", byCroftAlone("there is no lease file"), async (t) => {
     const s = new Station(t);
     const client = s.client();
     const lease = await client.acquire("jobs/a");
@@ -31,7 +31,7 @@ export function packaging(): void {
     assert.ok(!existsSync(dirname(killed.leaseFile)));
   });
 
-  test("71 the built package installs into an empty folder and runs the example of its README", async (t) => {
+  test("71 the built package installs into an empty folder and runs the example of its README", byCroftAlone("the package is the same"), async (t) => {
     const s = new Station(t);
     const pack = ["pack", "--ignore-scripts", "--json", "--pack-destination", s.dir];
     const { stdout } = await run("npm", pack, { cwd: home });
