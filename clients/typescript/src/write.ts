@@ -33,7 +33,8 @@ export async function write(command: Command, grant: Grant, target: string, data
   }
 }
 
-function run(command: Command, args: string[], stamp: string): Promise<void> {
+/** Runs croft, which must succeed. */
+export function run(command: Command, args: string[], stamp: string): Promise<void> {
   return new Promise((resolve, reject) => {
     const child = spawn(command.program, [...command.args, ...args], {
       env: { ...command.env, CROFT_STAMP: stamp },
@@ -60,6 +61,6 @@ function refusal(answer: string, end: number | string | null): CroftError {
   try {
     return errorOf((JSON.parse(answer) as { error: unknown }).error);
   } catch {
-    return new Unknown(`croft write ended with ${end} and no answer; the write may or may not have happened`);
+    return new Unknown(`croft ended with ${end} and no answer; it may or may not have happened`);
   }
 }

@@ -11,6 +11,7 @@ import { packaging } from "./package.js";
 import { server } from "./server.js";
 import { overServer } from "./support.js";
 import { notKnown } from "./unknown.js";
+import { work } from "./work.js";
 import { writes } from "./writes.js";
 
 // Most of them wait. More at a time would only be more processes at a time.
@@ -24,5 +25,7 @@ describe("leases", { concurrency: 8 }, () => {
   grants();
   if (overServer) {
     server();
+  } else {
+    work();
   }
 });
