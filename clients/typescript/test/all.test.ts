@@ -8,6 +8,7 @@ import { grants } from "./grants.js";
 import { loss } from "./loss.js";
 import { many } from "./many.js";
 import { packaging } from "./package.js";
+import { recipes } from "./recipes.js";
 import { server } from "./server.js";
 import { overServer } from "./support.js";
 import { notKnown } from "./unknown.js";
@@ -27,5 +28,6 @@ describe("leases", { concurrency: 8 }, () => {
     server();
   } else {
     work();
+    recipes();
   }
 });
