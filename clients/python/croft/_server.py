@@ -73,6 +73,11 @@ class Problem(Exception):
         self.fault = fault  # the outcome is not unknown after all: nothing was changed
         self.theirs = code  # the code of the server
 
+    @property
+    def final(self) -> bool:
+        """Whether asking again cannot help. A server that is not there may come back."""
+        return self.code != "unknown" or (self.fault and self.theirs != "unknown")
+
 
     def error(self) -> dict[str, Any]:
         return {"code": self.code, "message": str(self)[:4096], **self.facts}
@@ -524,7 +529,7 @@ class Process:
                     early = turn > 0 and here - began < turn / 2
                     nap = 0.2 if early else 0.0 if waits else min(1.0, e.facts["remaining"])
                     turn = min(SLICE, end - here) if waits else 0.0
-                elif e.code == "unknown" and not (e.fault and wait == 0 and broken == math.inf):
+                elif not e.final and not (e.fault and wait == 0 and broken == math.inf):
                     lease.unsure = lease.unsure or not e.fault
                     broken = min(broken, began)
                     if here - broken > 3 * self._timeout:
@@ -624,7 +629,7 @@ class Process:
             try:
                 return self._server.call(f"{lease.path}/{verb}", body)
             except Problem as e:
-                if e.code != "unknown" or time.monotonic() + pause > end or (lease.lost and verb != "release"):
+                if e.final or time.monotonic() + pause > end or (lease.lost and verb != "release"):
                     raise
             time.sleep(pause)
             pause = min(1.0, 2 * pause)

@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import http.server
 import json
+import math
 import os
 import subprocess
 import threading
@@ -32,6 +33,9 @@ class Relay(http.server.ThreadingHTTPServer):
         self.answer: Callable[[str], tuple[int, str] | None] = lambda path: None
         self.lose: Callable[[str], bool] = lambda path: False
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_: object) -> None:
+        pass  # the client has given up
 
     @property
     def url(self) -> str:
@@ -78,12 +82,12 @@ class Relaying(http.server.BaseHTTPRequestHandler):
 class OverServer(Case):
     over_server = True
 
-    def relay(self) -> tuple[Relay, croft.Client]:
+    def relay(self, timeout: float = 20) -> tuple[Relay, croft.Client]:
         """A client whose calls go through a relay."""
         relay = Relay(self.store.removeprefix("http://").rstrip("/"))
         self.addCleanup(relay.server_close)
         self.addCleanup(relay.shutdown)
-        client = croft.Client(relay.url, owner="worker", timeout=2)
+        client = croft.Client(relay.url, owner="worker", timeout=timeout)
         self.addCleanup(client.close)
         return relay, client
 
@@ -134,7 +138,7 @@ class OverServer(Case):
         self.assertEqual((shown["terms"], shown["ended"]), (1, "released"))
 
     def test_81_an_acquire_without_answers_leaves_no_lease(self) -> None:
-        relay, client = self.relay()
+        relay, client = self.relay(timeout=3)
         relay.lose = lambda path: path.endswith("/acquire")
         with self.assertRaises(croft.Unknown):
             client.lease("jobs/a", ttl=3600).acquire()
@@ -149,7 +153,7 @@ class OverServer(Case):
         for name, wrong in (("ttl", "soon"), ("deadline", "tomorrow"), ("now", None), ("token", None), ("token", 0)):
             changed = json.dumps({**record, name: wrong})
             relay.answer = lambda path: (200, changed)
-            with self.subTest(changed), self.assertRaises(croft.CroftError):
+            with self.subTest(changed), self.assertRaises(croft.Unknown):
                 client.lease("jobs/a", ttl=60).acquire()
             client.close()
         for status, text in ((200, page), (404, page), (200, "[]"), (200, "{"), (302, self.store)):
@@ -169,7 +173,7 @@ class OverServer(Case):
             f.write("a-secret-token\n")
         elsewhere, _ = self.relay()
         relay.answer = lambda path: (307, elsewhere.url)
-        client = croft.Client(f"{relay.url}?token=@{self.path('token')}", timeout=0.1)
+        client = croft.Client(f"{relay.url}?token=@{self.path('token')}")
         self.addCleanup(client.close)
         with self.assertRaises(croft.Unknown):
             client.lease("jobs/a").acquire()
@@ -206,7 +210,7 @@ class OverServer(Case):
         with ann.lease("reports/a") as lease:
             self.assertEqual(lease.owner, "ann")
         with self.assertRaisesRegex(croft.Unknown, "nothing is there"):
-            ann.lease("build/a").acquire()
+            ann.lease("build/a", wait=math.inf).acquire()
         with client(f"{url}&cert={self.path('builder.pem')}&key={self.path('builder.key')}").lease("build/a") as lease:
             self.assertEqual(lease.owner, "builder")
         with self.assertRaisesRegex(croft.Unknown, "token"):

@@ -118,8 +118,10 @@ export class Caller {
       };
       request.once("socket", (socket) => {
         connected = !socket.connecting;
-        const ready = this.#url.protocol === "https:" ? "secureConnect" : "connect";
-        socket.once(ready, () => (connected = true));
+        if (socket.connecting) {
+          const ready = this.#url.protocol === "https:" ? "secureConnect" : "connect";
+          socket.once(ready, () => (connected = true));
+        }
       });
       request.once("error", fail);
       request.once("response", (response) => {

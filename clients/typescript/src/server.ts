@@ -246,12 +246,12 @@ class Process {
    * is asked once more then.
    */
   async #take(lease: Lease, body: Body, wait: number): Promise<{ sent: Instant; body: Body }> {
-    const end = seconds_() + wait;
+    const end = clock() + wait;
     let now = 0; // how long the server may wait
     let broken = Infinity; // since when it does not answer
     let pause = 0.1;
     for (;;) {
-      const began = seconds_();
+      const began = clock();
       let nap: number;
       try {
         const more = now > 0 ? { wait: duration("wait", now) } : {};
@@ -260,7 +260,7 @@ class Process {
         return now > 0 ? await this.#call(`${lease.path}/renew`, { secret: lease.secret }) : answer;
       } catch (error) {
         const p = problem(error);
-        const here = seconds_();
+        const here = clock();
         if (p.code === "held") {
           lease.unsure = false;
           broken = Infinity;
@@ -272,7 +272,7 @@ class Process {
           const early = now > 0 && here - began < now / 2;
           nap = early ? 0.2 : waits ? 0 : Math.min(1, p.remaining);
           now = waits ? Math.min(turn, end - here) : 0;
-        } else if (p.code === "unknown" && !(p.fault && wait === 0 && broken === Infinity)) {
+        } else if (!p.final && !(p.fault && wait === 0 && broken === Infinity)) {
           lease.unsure ||= !p.fault;
           broken = Math.min(broken, began);
           if (here - broken > 3 * this.#timeout) {
@@ -414,14 +414,14 @@ class Process {
 
   /** Asks again, with the same secret, while the outcome is unknown. */
   async #insist(lease: Lease, verb: string, body: Body, limit: number): Promise<{ sent: Instant; body: Body }> {
-    const end = seconds_() + limit;
+    const end = clock() + limit;
     for (let pause = 0.1; ; pause = Math.min(1, 2 * pause)) {
       try {
         return await this.#call(`${lease.path}/${verb}`, body);
       } catch (error) {
         const p = problem(error);
         const over = lease.lost !== undefined && verb !== "release";
-        if (p.code !== "unknown" || seconds_() + pause > end || over) {
+        if (p.final || clock() + pause > end || over) {
           throw p;
         }
       }
@@ -469,7 +469,7 @@ class Process {
   }
 
   #progressed(lease: Lease): void {
-    lease.progress = seconds_();
+    lease.progress = clock();
     if (lease.renewAt === Infinity) {
       lease.renewAt = lease.progress; // it was withheld
     }
@@ -564,7 +564,7 @@ class Process {
           }
           return;
         }
-        lease.renewAt = Math.min(lease.renewAt, seconds_() + lease.pause);
+        lease.renewAt = Math.min(lease.renewAt, clock() + lease.pause);
         lease.pause = Math.min(1, 2 * lease.pause);
       }
     });
@@ -574,7 +574,7 @@ class Process {
   /** Hears of operators' acts. They are only hints. */
   async #hear(): Promise<void> {
     for (let pause = 1; ; ) {
-      const began = seconds_();
+      const began = clock();
       try {
         await this.#caller?.acts((key) => this.#doubt(key));
       } catch (error) {
@@ -582,14 +582,14 @@ class Process {
           return; // the store tells nobody
         }
       }
-      pause = seconds_() - began > 30 ? 1 : Math.min(30, 2 * pause);
+      pause = clock() - began > 30 ? 1 : Math.min(30, 2 * pause);
       await sleep(pause);
     }
   }
 
   /** Renews out of turn: the key may have been given to another. */
   #doubt(key: string | undefined): void {
-    const now = seconds_();
+    const now = clock();
     for (const lease of this.#leases.values()) {
       if (lease.held && lease.lost === undefined && (key === undefined || key === lease.key)) {
         lease.renewAt = Math.min(lease.renewAt, Math.max(now, lease.doubted + 1));
@@ -700,7 +700,7 @@ function problem(error: unknown): Problem {
   return error instanceof Problem ? error : cannot(String(error));
 }
 
-function seconds_(): number {
+function clock(): number {
   return systemClock().monotonic;
 }
 

@@ -23,6 +23,11 @@ export class Problem extends Error {
     this.facts = { ...facts, code, message: message.slice(0, 4096) };
   }
 
+  /** Whether asking again cannot help. A server that is not there may come back. */
+  get final(): boolean {
+    return this.code !== "unknown" || (this.fault && this.theirs !== "unknown");
+  }
+
   get why(): string {
     return String(this.facts["why"] ?? "");
   }

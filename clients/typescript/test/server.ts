@@ -126,7 +126,7 @@ export function server(): void {
     const s = new Station(t);
     const relay = await new Relay().start(s);
     relay.lose = (path) => path.endsWith("/acquire");
-    await assert.rejects(s.client("worker", { store: relay.url, timeout: 1 }).acquire("jobs/a", { ttl: 3600 }), Unknown);
+    await assert.rejects(s.client("worker", { store: relay.url, timeout: 3 }).acquire("jobs/a", { ttl: 3600 }), Unknown);
     assert.equal(new Set(relay.bodies("acquire").map(({ secret }) => secret)).size, 1);
     await s.ended("jobs/a", "failed");
   });
@@ -172,7 +172,7 @@ export function server(): void {
     const elsewhere = await new Relay().start(s);
     relay.answer = () => [307, elsewhere.url];
     writeFileSync(s.path("token"), "a-secret-token\n");
-    const client = s.client("worker", { store: `${relay.url}?token=@${s.path("token")}`, timeout: 0.5 });
+    const client = s.client("worker", { store: `${relay.url}?token=@${s.path("token")}` });
     await assert.rejects(client.acquire("jobs/a"), Unknown);
     assert.equal(relay.seen[0]?.authorization, "Bearer a-secret-token");
     assert.deepEqual(elsewhere.seen, []);
@@ -204,7 +204,7 @@ export function server(): void {
 
     const ann = client(`${url}&token=@${s.path("anns")}`);
     assert.equal((await ann.acquire("reports/a")).owner, "ann");
-    await assert.rejects(ann.acquire("build/a"), /nothing is there/);
+    await assert.rejects(ann.acquire("build/a", { wait: Infinity }), /nothing is there/);
     const builder = client(`${url}&cert=${s.path("builder.pem")}&key=${s.path("builder.key")}`);
     assert.equal((await builder.acquire("build/a")).owner, "builder");
     await assert.rejects(client(`${url}&token=@${s.path("wrong")}`).acquire("reports/b"), /token/);
