@@ -128,10 +128,10 @@ func TestMaxHoldBoundsTheWholeOfAResumedLease(t *testing.T) {
 	})
 }
 
-// TestLaw5WhatIsOnItsWayBackIsNotResumed: a release that nobody waits for any
+// TestLaw5ALeaseOnItsWayBackIsNotResumed: a release that nobody waits for any
 // more may arrive after the renewal. Then the store would keep the key for
 // nobody.
-func TestLaw5WhatIsOnItsWayBackIsNotResumed(t *testing.T) {
+func TestLaw5ALeaseOnItsWayBackIsNotResumed(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		tap := &tap{Store: r.st}
 		c, clk := r.sleeper(tap, nil)

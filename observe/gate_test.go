@@ -128,10 +128,10 @@ func (g *gated) everything() {
 	}
 }
 
-// TestWhatAProxyObservesIsCounted: an observed write is admitted, and counted
+// TestObservedWritesAreCounted: an observed write is admitted, and counted
 // by the reason. A write without an answer of the store is counted by what
 // became of it.
-func TestWhatAProxyObservesIsCounted(t *testing.T) {
+func TestObservedWritesAreCounted(t *testing.T) {
 	m := New(nil)
 	for _, e := range []gate.Event{
 		{Kind: gate.Admitted, Key: "orders/job", Token: 2},
@@ -165,9 +165,9 @@ func TestWhatAProxyObservesIsCounted(t *testing.T) {
 	}
 }
 
-// TestWhatAProxyDoesIsCounted: the metrics count writes let in and refused,
+// TestTheActsOfAProxyAreCounted: the metrics count writes let in and refused,
 // answered and not, and closed resources.
-func TestWhatAProxyDoesIsCounted(t *testing.T) {
+func TestTheActsOfAProxyAreCounted(t *testing.T) {
 	m := New(nil)
 	g := newGated(t, m)
 	g.everything()

@@ -332,9 +332,9 @@ func TestALeaseThatIsLostBeforeItBeginsIsForgotten(t *testing.T) {
 	}
 }
 
-// TestWhatShouldNotHappenIsCountedFromZero: Prometheus sees no increase in a
+// TestFailuresAreCountedFromZero: Prometheus sees no increase in a
 // series that begins with all that an outage cost.
-func TestWhatShouldNotHappenIsCountedFromZero(t *testing.T) {
+func TestFailuresAreCountedFromZero(t *testing.T) {
 	m := New(nil)
 	m.Observe(croft.Event{Kind: croft.EventAcquired, Key: "a/b", Token: 1, TTL: time.Minute})
 	m.Observe(croft.Event{Kind: croft.EventRaised, Key: "a/b", Token: 1, Target: "out.json"})

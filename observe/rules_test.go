@@ -42,7 +42,7 @@ func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
 		"waits never fire":       {"> 30\n", "> 300\n", "long waits fire, when they go on"},
 		"takeovers are losses":   {`loss!~"closed|taken_over"`, `loss!=""`, "leases that are lost fire, takeovers and shutdowns do not"},
 		"a stale write is quiet": {`stale|repeated|wrong_key`, `repeated|wrong_key`, "refused writes fire when they go on, a single one does not"},
-		"what is taken fires":    {`resources{state="closed"}`, `resources{state="taken"}`, "a resource that stays closed fires, one that settles does not"},
+		"a taken resource fires": {`resources{state="closed"}`, `resources{state="taken"}`, "a resource that stays closed fires, one that settles does not"},
 		"any operation counts":   {`operation=~"renew|release|report", outcome`, `outcome`, "what is not a renewal, release or report is no part of the ratio"},
 		"a first one is quiet": {
 			`or (croft_fence_raises_total{outcome="collision"}`, `or (croft_fence_raises_total{outcome="none"}`,

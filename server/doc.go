@@ -26,6 +26,21 @@
 // the call that its requests are in, because others' may be in it too. Its
 // requests that still wait do not go out any more.
 //
+// # One renewal
+//
+//  1. The engine of a client sends a batch to its store, which is remote.Store.
+//     That writes it as JSON (wire.Batches), and sends it in one call.
+//  2. Server.answer finds out which identity asks (Access.Identify).
+//     Server.apply reads the batch strictly (wire.ReadBatch). admit asks the
+//     policy about each request, and writes the identity's name into it.
+//  3. batcher.apply puts the admitted requests into the queue. If no call of
+//     the store is in flight, or all hang, send takes all that wait for one
+//     call, and carry makes it.
+//  4. Each client gets its own answers (wire.Answers). A refusal has the key's
+//     record, so Problem.Err makes the law's own error again at the client.
+//  5. classify decides at the client whether a broken call was a fault: only if
+//     it never had a connection.
+//
 // # Goroutines
 //
 // net/http runs one goroutine per call. Each call of the store has a goroutine

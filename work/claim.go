@@ -42,7 +42,7 @@ func (c Claim) Check() error {
 		return fmt.Errorf("%w claim: it names no queue", fence.ErrInvalid)
 	}
 	for _, q := range c.Queues {
-		if err := CheckQueue(q); err != nil {
+		if err := checkQueue(q); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/internal/excerpt"
 )
 
 const (
@@ -237,7 +238,7 @@ func (en *engine) onEnd(e *outgoing, a Answer, now clock.Instant) {
 	// The result is too large, for example. The handler is to blame, and
 	// somebody must see it.
 	if e.req.Verb == Complete && errors.Is(a.Err, ErrInvalid) {
-		en.endAttempt(att, Request{Verb: Fail, Error: Clip(a.Err.Error())}, now)
+		en.endAttempt(att, Request{Verb: Fail, Error: excerpt.Of(a.Err.Error(), MaxError)}, now)
 		return
 	}
 	en.forget(att)

@@ -113,9 +113,9 @@ func TestAClaimThatMetAFaultHasTakenNothing(t *testing.T) {
 	}
 }
 
-// TestWhatArrivesAfterTheEndHasBegunIsGivenBack: items that arrive after the
-// shutdown has begun are released, not started.
-func TestWhatArrivesAfterTheEndHasBegunIsGivenBack(t *testing.T) {
+// TestItemsThatArriveAfterTheEndHasBegunAreGivenBack: items that arrive after
+// the shutdown has begun are released, not started.
+func TestItemsThatArriveAfterTheEndHasBegunAreGivenBack(t *testing.T) {
 	en := testEngine(t, Options{})
 	c := found[claimAction](t, en.step(0))
 	if en.step(1, drainEvent{}); en.over() {

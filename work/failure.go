@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/croft-dev/croft/internal/excerpt"
 	"github.com/croft-dev/croft/internal/final"
 )
 
@@ -51,7 +52,7 @@ func endOf(result Result, err error) Request {
 	if err == nil {
 		return Request{Verb: Complete, Result: result.Body, Effects: result.Effects}
 	}
-	end := Request{Verb: Fail, Error: Clip(err.Error())}
+	end := Request{Verb: Fail, Error: excerpt.Of(err.Error(), MaxError)}
 	var special *endError
 	switch last, isFinal := final.Of(err); {
 	case isFinal && (!errors.As(err, &special) || errors.As(last.Err, &special)): // the outer one counts

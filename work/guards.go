@@ -28,7 +28,7 @@ func expand(templates []string, queue string, id ID) []string {
 			name = strings.Join(segments, "/")
 		}
 		guards[i] = strings.NewReplacer(
-			"{id}", string(id), "{queue}", name, "{key}", KeyOf(name, id),
+			"{id}", string(id), "{queue}", name, "{key}", keyOf(name, id),
 		).Replace(template)
 	}
 	return guards

@@ -89,10 +89,10 @@ func (it Item) IsZero() bool { return it.ID == "" }
 
 // Key is the key of the item's lease, which its owner's stamps carry: queue and
 // ID.
-func (it Item) Key() string { return KeyOf(it.Queue, it.ID) }
+func (it Item) Key() string { return keyOf(it.Queue, it.ID) }
 
-// KeyOf returns the key of an item, given its queue and ID.
-func KeyOf(queue string, id ID) string { return queue + "/" + string(id) }
+// keyOf returns the key of an item, given its queue and ID.
+func keyOf(queue string, id ID) string { return queue + "/" + string(id) }
 
 // Mark is the newest grant of the item, in the form that guards keep.
 func (it Item) Mark() fence.Mark { return fence.Mark(it.Record.Stamp()) }
@@ -145,32 +145,4 @@ func (it Item) Before(other Item) bool {
 		return it.Ready.Before(other.Ready)
 	}
 	return it.ID < other.ID
-}
-
-// Past returns the part of a record's history that cannot be derived from the
-// record: all terms but the newest. It is empty for an item that was claimed
-// once. So a ledger that stores it separately stores nothing for most items.
-// [Rejoin] puts it back.
-func Past(rec tenure.Record) []tenure.Term {
-	if len(rec.History) < 2 {
-		return nil
-	}
-	return rec.History[:len(rec.History)-1]
-}
-
-// Rejoin returns rec with its history: past, as [Past] returned it, and the
-// newest term, which it derives from the record.
-func Rejoin(rec tenure.Record, past []tenure.Term) tenure.Record {
-	if rec.IsZero() {
-		return rec
-	}
-	newest := tenure.Term{
-		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
-		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note, Acquired: rec.Acquired, Ended: rec.Ended,
-	}
-	if rec.Ended != "" { // only a held lease can be given back
-		newest.State, newest.Finished = tenure.Held, rec.Deadline
-	}
-	rec.History = append(append(make([]tenure.Term, 0, len(past)+1), past...), newest)
-	return rec
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/terms"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -107,7 +108,7 @@ func (l *life) holds(was Item) {
 		}
 		bare := rec
 		bare.History = nil
-		if whole := Rejoin(bare, Past(rec)); !reflect.DeepEqual(whole, rec) {
+		if whole := terms.Join(bare, terms.Past(rec)); !reflect.DeepEqual(whole, rec) {
 			l.t.Fatalf("rejoined %+v, was %+v", whole, rec)
 		}
 		if rec.Every != 0 || !rec.Succeeded.IsZero() || !rec.HoldUntil.IsZero() || rec.Guards != nil {

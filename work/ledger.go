@@ -92,7 +92,7 @@ type Ledger interface {
 	// Stats counts items, effects and refusals by queue, ordered by name. It
 	// lists only queues that have any; with a queue named, at most that one. It
 	// does not count the refusals of a dispatcher's Take, which belong to no
-	// queue. [CheckSelected] says which queue names are refused.
+	// queue. [Query.Check] says which queue names are refused.
 	Stats(ctx context.Context, queue string) ([]Stats, error)
 
 	// Prune forgets what [Retention] no longer keeps: at most limit items with

@@ -20,7 +20,7 @@ const (
 	MaxQueue      = 256     // bytes of a queue's name
 	MaxEffectName = 128     // bytes of an effect's name or destination
 	MaxUnique     = 256     // bytes of an idempotency key
-	MaxError      = 4096    // bytes of an attempt's error; Clip shortens one
+	MaxError      = 4096    // bytes of an attempt's error; shorten a longer one
 	MaxPriority   = 1<<15 - 1
 	MaxTries      = 1000 // the highest attempt limit
 	MaxClaim      = 1000 // items of one claim, or effects of one Taking
@@ -72,9 +72,9 @@ func checkName(what, text string, most int) error {
 	return nil
 }
 
-// CheckQueue returns why a queue cannot have this name, or nil. Queue names
+// checkQueue returns why a queue cannot have this name, or nil. Queue names
 // follow the rules of lease keys, and have at most MaxQueue bytes.
-func CheckQueue(queue string) error {
+func checkQueue(queue string) error {
 	if err := checkSize("queue", len(queue), MaxQueue); err != nil {
 		return err
 	}
@@ -89,18 +89,9 @@ func checkError(text string) error {
 		return err
 	}
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%w error text: it is not valid UTF-8, or has a NUL; use work.Clip", fence.ErrInvalid)
+		return fmt.Errorf("%w error text: it is not valid UTF-8, or has a NUL; replace those bytes", fence.ErrInvalid)
 	}
 	return nil
-}
-
-// Clip shortens and cleans an error's text until a ledger accepts it.
-func Clip(text string) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
-	if len(text) > MaxError {
-		text = strings.ToValidUTF8(text[:MaxError], "")
-	}
-	return text
 }
 
 func checkDelay(what string, d time.Duration) error {

@@ -26,7 +26,7 @@ type Query struct {
 // Check returns nil if the query is valid, or an error that matches
 // fence.ErrInvalid. A ledger yields that error.
 func (q Query) Check() error {
-	if err := CheckSelected(q.Queue); err != nil {
+	if err := checkSelected(q.Queue); err != nil {
 		return err
 	}
 	if err := checkName("owner", q.Owner, tenure.MaxName); err != nil {
@@ -70,7 +70,7 @@ type EffectQuery struct {
 // Check returns nil if the query is valid, or an error that matches
 // fence.ErrInvalid.
 func (q EffectQuery) Check() error {
-	if err := CheckSelected(q.Queue); err != nil {
+	if err := checkSelected(q.Queue); err != nil {
 		return err
 	}
 	for _, s := range q.States {
@@ -109,7 +109,7 @@ type RefusalQuery struct {
 // Check returns nil if the query is valid, or an error that matches
 // fence.ErrInvalid.
 func (q RefusalQuery) Check() error {
-	if err := CheckSelected(q.Queue); err != nil {
+	if err := checkSelected(q.Queue); err != nil {
 		return err
 	}
 	if q.Item != "" {
@@ -125,13 +125,13 @@ func (q RefusalQuery) Selects(r Refusal) bool {
 	return (q.Item == "" || q.Item == r.Item) && (q.Queue == "" || q.Queue == r.Queue) && !r.At.Before(q.Since)
 }
 
-// CheckSelected is [CheckQueue] for the queue of a query, where the empty name
+// checkSelected is checkQueue for the queue of a query, where the empty name
 // means all queues.
-func CheckSelected(queue string) error {
+func checkSelected(queue string) error {
 	if queue == "" {
 		return nil
 	}
-	return CheckQueue(queue)
+	return checkQueue(queue)
 }
 
 func checkLimit(n int) error {

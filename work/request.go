@@ -96,7 +96,7 @@ type Request struct {
 	Limit     int
 	NotBefore time.Time
 	// Guards are templates of the item's Guards. {id}, {queue} and {key} stand
-	// for the item's ID, its queue, and both as in [KeyOf].
+	// for the item's ID, its queue, and both as in [Item.Key].
 	Guards []string
 
 	// Delay is the least time that the item waits after Add, Release, Replay or
@@ -134,7 +134,7 @@ type Request struct {
 // Stamp returns the stamp that an owner's request presents, given the item's
 // queue.
 func (q Request) Stamp(queue string) fence.Stamp {
-	return fence.Stamp{Key: KeyOf(queue, q.ID), Token: q.Token, Grant: q.Secret.Grant()}
+	return fence.Stamp{Key: keyOf(queue, q.ID), Token: q.Token, Grant: q.Secret.Grant()}
 }
 
 // weight is the approximate size of the request in bytes.
@@ -207,7 +207,7 @@ func (q Request) Check() error {
 }
 
 func (q Request) checkAdd() error {
-	if err := CheckQueue(q.Queue); err != nil {
+	if err := checkQueue(q.Queue); err != nil {
 		return err
 	}
 	if err := checkName("idempotency key", q.Unique, MaxUnique); err != nil {

@@ -52,23 +52,18 @@ func (r Retention) Pruning(limit int) (Retention, error) {
 	return r.Filled()
 }
 
-// Cutoff returns the pruning limit: things that ended at or before it may be
-// forgotten at now. It is the zero time if d is Never.
-func Cutoff(now time.Time, d time.Duration) time.Time {
-	if d == Never {
-		return time.Time{}
-	}
-	return now.Add(-d)
-}
+// past reports whether something that ended then has been kept for d, and may
+// be forgotten at now.
+func past(ended, now time.Time, d time.Duration) bool { return d != Never && !ended.After(now.Add(-d)) }
 
 // Forgets reports whether a filled retention lets the item be forgotten at now.
 // The ledger must also ask [Effect.Keeps] of the item's effects.
 func (r Retention) Forgets(it Item, now time.Time) bool {
 	switch it.State {
 	case Done, Cancelled:
-		return !it.Finished.After(Cutoff(now, r.Done))
+		return past(it.Finished, now, r.Done)
 	case Dead:
-		return !it.Finished.After(Cutoff(now, r.Dead))
+		return past(it.Finished, now, r.Dead)
 	}
 	return false
 }
@@ -76,3 +71,7 @@ func (r Retention) Forgets(it Item, now time.Time) bool {
 // Keeps reports whether the effect keeps its item from being forgotten, because
 // it is still pending or unknown.
 func (e Effect) Keeps() bool { return e.State == Pending || e.State == Unknown }
+
+// ForgetsRefusal reports whether a filled retention lets the refusal be
+// forgotten at now.
+func (r Retention) ForgetsRefusal(f Refusal, now time.Time) bool { return past(f.At, now, r.Refusals) }

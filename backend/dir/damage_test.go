@@ -192,9 +192,9 @@ func TestTwoLivesAreDamage(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotTheStoresIsLeftAlone: the store neither reads nor removes files
+// TestForeignFilesAreLeftAlone: the store neither reads nor removes files
 // that people and file browsers put into its folders.
-func TestWhatIsNotTheStoresIsLeftAlone(t *testing.T) {
+func TestForeignFilesAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	const key = "damage/foreign"
 	p := newFixture(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/croft-dev/croft/store"
 )
 
-// TestWhatCannotBeAStoreIsRefused: the error names the path and says how to go
+// TestUnfitPathsAreRefused: the error names the path and says how to go
 // on.
-func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
+func TestUnfitPathsAreRefused(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -158,8 +158,8 @@ func TestURLs(t *testing.T) {
 			continue
 		}
 		d, ok := st.(*Store)
-		if !ok || d.Root() != filepath.Join(root, want) {
-			t.Errorf("%s opens %T at %s", url, st, d.Root())
+		if !ok || d.reg.root != filepath.Join(root, want) {
+			t.Errorf("%s opens %T at %s", url, st, d.reg.root)
 		}
 		if want == "short" && d.tidy.retention != 90*time.Minute {
 			t.Errorf("%s: retention %s", url, d.tidy.retention)

@@ -153,9 +153,6 @@ func openURL(_ context.Context, u *url.URL) (store.Store, error) {
 	return st, nil
 }
 
-// Root is the store's directory.
-func (s *Store) Root() string { return s.reg.root }
-
 // Apply carries out requests. After a release it may tidy up in the background,
 // for a short time and rarely.
 func (s *Store) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {

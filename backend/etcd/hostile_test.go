@@ -59,9 +59,9 @@ func allocated(f func() error) (uint64, error) {
 	return after.TotalAlloc - before.TotalAlloc, err
 }
 
-// TestWhatIsPlantedAroundRecordsIsNotKept: a listing has all pages in memory
+// TestValuesPlantedAroundRecordsAreNotKept: a listing has all pages in memory
 // until it ends.
-func TestWhatIsPlantedAroundRecordsIsNotKept(t *testing.T) {
+func TestValuesPlantedAroundRecordsAreNotKept(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
 	client, ctx := dial(t, c), t.Context()

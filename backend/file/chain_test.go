@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -83,6 +85,54 @@ func TestChainConformanceOnANetworkFileSystem(t *testing.T) {
 			return f
 		})
 	}})
+}
+
+// TestAReaderThatMeetsTheFirstWriteGetsACommittedContent: the reader has seen
+// that nothing is guarded. Then the first write comes, before the file is
+// opened.
+func TestAReaderThatMeetsTheFirstWriteGetsACommittedContent(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(testenv.Memory(t), "artifact")
+	if err := os.WriteFile(path, []byte("unguarded"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer := chainOpen(t, fsys.OS{}, path)
+	first := sync.OnceFunc(func() { guardPut(t, writer, 7, "guarded") })
+	reader := chainOpen(t, &fsys.Faulty{FS: fsys.OS{}, Before: func(s fsys.Step) error {
+		if s.Op == "open" && s.Path == path {
+			first()
+		}
+		return nil
+	}}, path)
+	content, err := reader.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	if data, err := io.ReadAll(content); err != nil || string(data) != "guarded" || content.Mark.Token != 7 {
+		t.Errorf("it reads %q under token %d, %v", data, content.Mark.Token, err)
+	}
+}
+
+// TestAFileThatEndsEarlyIsNotReadAsAWhole: over a network mount a file ends
+// early when a shorter one takes its place.
+func TestAFileThatEndsEarlyIsNotReadAsAWhole(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(testenv.Memory(t), "artifact")
+	if err := os.WriteFile(path, []byte("the whole"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	content, err := chainOpen(t, fsys.OS{}, path).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	if err := os.Truncate(path, 3); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(content); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("it reads %q, %v", data, err)
+	}
 }
 
 // TestChainOfTwoMountsAndTheServersOwnDisk: two machines and the server itself

@@ -24,18 +24,36 @@ func (f *File) Open(ctx context.Context) (*guard.Content, error) {
 		return nil, err
 	}
 	defer v.leave()
-	c, err := v.chain()
+	content, err := v.openCommitted(ctx)
+	if content != nil || err != nil {
+		return content, err
+	}
+	plain, err := v.openPlain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if c != nil {
-		content, err := c.content(ctx)
-		if content != nil || err != nil {
-			c.repair(ctx)
-			return content, err
-		}
+	// The first write over a network may have come after the first look. Then
+	// the file is a copy, and may change while it is read.
+	content, err = v.openCommitted(ctx)
+	if content == nil && err == nil {
+		return plain, nil
 	}
-	return v.openPlain(ctx)
+	_ = plain.Close()
+	return content, err
+}
+
+// openCommitted opens the content that the chain of versions names. It returns
+// nil if there is no chain, or none of its versions has content.
+func (v *visit) openCommitted(ctx context.Context) (*guard.Content, error) {
+	c, err := v.chain()
+	if c == nil || err != nil {
+		return nil, err
+	}
+	content, err := c.content(ctx)
+	if content != nil || err != nil {
+		c.repair(ctx)
+	}
+	return content, err
 }
 
 // openPlain opens the artifact itself. The mark is never behind the content.
@@ -59,11 +77,27 @@ func (v *visit) openPlain(ctx context.Context) (*guard.Content, error) {
 		_ = file.Close()
 		return nil, err
 	}
-	body := struct {
-		io.Reader
-		io.Closer
-	}{io.NewSectionReader(file, 0, info.Size()), file}
+	body := &whole{io.NewSectionReader(file, 0, info.Size()), file, info.Size(), v.path}
 	return &guard.Content{ReadCloser: body, Mark: s.mark, Size: info.Size()}, nil
+}
+
+// whole reads a file that must not end early. Over a network mount it does when
+// a shorter file takes its place.
+type whole struct {
+	io.Reader
+	io.Closer
+	left int64
+	path string
+}
+
+func (r *whole) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.left -= int64(n)
+	if errors.Is(err, io.EOF) && r.left > 0 {
+		return n, fmt.Errorf("guard %s: %w: it was replaced while it was read; read it again",
+			r.path, io.ErrUnexpectedEOF)
+	}
+	return n, err
 }
 
 // Sweep removes the files that dead writes have left behind.

@@ -37,7 +37,7 @@ func (e *SidecarError) Error() string {
 }
 
 // pasted returns a path as one word of a command. A shell runs nothing in it,
-// whoever has chosen the name of the file.
+// even if a stranger has chosen the name of the file.
 func pasted(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
 
 // ErrLockNotKept means that another process was inside the guard at the same

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -9,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/test/operator"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -58,53 +57,14 @@ func ended(t *testing.T, keys <-chan string) {
 	}
 }
 
-// asked is a store that reports when its client listens to operators' acts.
-type asked struct {
-	*postgres.Store
-	listens chan struct{}
-}
-
-func (s asked) Acts(ctx context.Context) (<-chan string, error) {
-	keys, err := s.Store.Acts(ctx)
-	s.listens <- struct{}{}
-	return keys, err
-}
-
 // TestATakeoverEndsTheHoldersContext: the context ends long before the holder's
-// next renewal, which is due after a third of a minute.
+// next renewal.
 func TestATakeoverEndsTheHoldersContext(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
-	listens := make(chan struct{}, 8)
-	holder := croft.New(asked{st, listens}, &croft.Options{Owner: "ann"})
-	defer holder.Close()
 	other, _ := fresh(t, postgres.Options{Schema: name})
-	operator := croft.New(other, &croft.Options{Owner: "op"})
-	defer operator.Close()
 	must(t, st, claim("acts/other", "bob")) // the schema is made
-	l, err := holder.Acquire(t.Context(), "acts/held", &croft.LeaseOptions{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-listens:
-	case <-time.After(testenv.Patience):
-		t.Fatal("the holder does not listen")
-	}
-	start := time.Now()
-	if _, err := operator.Takeover(t.Context(), "acts/held", croft.ByHand{Note: "stuck"}); err != nil {
-		t.Fatal(err)
-	}
-	acted := time.Now()
-	select {
-	case <-l.Context().Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("the holder does not know that it was replaced")
-	}
-	t.Logf("the takeover took %v, the holder knew %v later", acted.Sub(start), time.Since(acted))
-	if err := l.Err(); !errors.Is(err, tenure.ErrNotOwned) {
-		t.Errorf("the lease ended by %v", err)
-	}
+	operator.TakesOverAtOnce(t, st, other)
 }
 
 // TestAnActIsOneNotification: this holds in a batch, too. A repeated act

@@ -5,10 +5,9 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/postgres"
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/test/operator"
 )
 
 // TestATakeoverRaisesTheFenceWithoutAUserInItsTarget: the record names the
@@ -19,7 +18,7 @@ func TestATakeoverRaisesTheFenceWithoutAUserInItsTarget(t *testing.T) {
 	p := shared(t)
 	own := schema()
 	st := postgres.New(p, &postgres.Options{Schema: own})
-	defer st.Close()
+	t.Cleanup(func() { st.Close() })
 	g, err := postgres.NewGuard(p, postgres.FenceRow{Name: "report"}, &postgres.GuardOptions{Schema: own})
 	if err != nil {
 		t.Fatal(err)
@@ -27,22 +26,7 @@ func TestATakeoverRaisesTheFenceWithoutAUserInItsTarget(t *testing.T) {
 	if u, err := url.Parse(g.Target()); err != nil || u.User != nil {
 		t.Fatalf("the target is %s, %v", g.Target(), err)
 	}
-	client := croft.New(st, nil)
-	defer client.Close()
-	lease, err := client.Acquire(t.Context(), "jobs/one", &croft.LeaseOptions{Guards: []guard.Guard{g}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken, err := client.Takeover(t.Context(), "jobs/one", croft.ByHand{Note: "the host is down"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mark, err := g.Mark(t.Context()); err != nil || mark.Token != taken.Deed.Token {
-		t.Errorf("the mark is %+v, %v; want token %d", mark, err, taken.Deed.Token)
-	}
-	if _, err := g.Raise(t.Context(), lease.Stamp()); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("the holder at the guard: %v, want stale", err)
-	}
+	operator.RaisesTheFence(t, st, g)
 }
 
 // TestAStoreOpensGuardsInItsOwnSchemaAlone: anybody may own tables in another

@@ -10,9 +10,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestWhatIsDoneIsNotRead: the reconciler's statements and people's listings
+// TestDoneItemsAreNotRead: the reconciler's statements and people's listings
 // use indexes without done items.
-func TestWhatIsDoneIsNotRead(t *testing.T) {
+func TestDoneItemsAreNotRead(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), testenv.Postgres(t).Database(t))
 	if err != nil {

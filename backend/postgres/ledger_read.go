@@ -147,7 +147,7 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 
 // Stats counts by queue. It reads all items.
 func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) {
-	if err := work.CheckSelected(queue); err != nil {
+	if err := (work.Query{Queue: queue}).Check(); err != nil {
 		return nil, err
 	}
 	now, err := l.Now(ctx)

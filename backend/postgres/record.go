@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/terms"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -86,7 +87,7 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 	if rec.History, err = clerk.Terms([]byte(past)); err != nil {
 		return tenure.Record{}, damaged(key, fmt.Errorf("its history: %w", err))
 	}
-	rec.History = append(rec.History, newest(rec))
+	rec.History = append(rec.History, terms.Newest(&rec))
 	if err := rec.Check(); err != nil {
 		return tenure.Record{}, damaged(key, err)
 	}
@@ -117,19 +118,6 @@ func (n *numbers) time(field int) time.Time {
 
 func (n *numbers) duration(field int) time.Duration {
 	return time.Duration(n.at(field)) * time.Microsecond
-}
-
-// newest returns the newest transfer, which only the record itself has. A
-// release ends it without a successor, and moves the deadline to that moment.
-func newest(rec tenure.Record) tenure.Term {
-	t := tenure.Term{
-		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
-		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note, Acquired: rec.Acquired, Ended: rec.Ended,
-	}
-	if rec.Ended != "" {
-		t.State, t.Finished = tenure.Held, rec.Deadline
-	}
-	return t
 }
 
 // damaged makes the error about a row. It must not match fence.ErrInvalid as

@@ -135,10 +135,10 @@ func mustParse(t *testing.T, raw string) *url.URL {
 	return u
 }
 
-// TestWhoWaitedForTheSchemaSeesIt: some server processes have looked for the
+// TestWaitersForTheSchemaSeeIt: some server processes have looked for the
 // schema and remember that it was missing. They do not fail after another
 // process has made it.
-func TestWhoWaitedForTheSchemaSeesIt(t *testing.T) {
+func TestWaitersForTheSchemaSeeIt(t *testing.T) {
 	t.Parallel()
 	p := shared(t)
 	for range 5 {
@@ -212,9 +212,9 @@ func TestEveryWayToSendAStatementWorks(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForTheSchemaMayLeave: one call of a client waits until it can
+// TestWaitersForTheSchemaMayLeave: one call of a client waits until it can
 // make the schema. Another call whose context ends returns meanwhile.
-func TestWhoWaitsForTheSchemaMayLeave(t *testing.T) {
+func TestWaitersForTheSchemaMayLeave(t *testing.T) {
 	t.Parallel()
 	p := shared(t)
 	tx, err := p.Begin(t.Context())

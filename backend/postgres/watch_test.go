@@ -172,9 +172,9 @@ func TestAReleaseNamesWhoHasWaitedLongest(t *testing.T) {
 	}
 }
 
-// TestWhoAsksInVainKeepsItsPosition: a client that has not waited gets the key
-// first. The named client asks in vain, and is named again.
-func TestWhoAsksInVainKeepsItsPosition(t *testing.T) {
+// TestAWaiterThatAsksInVainKeepsItsPosition: a client that has not waited gets
+// the key first. The named client asks in vain, and is named again.
+func TestAWaiterThatAsksInVainKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	st, name := fresh(t, postgres.Options{})
 	key := "watch/vain"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/terms"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -100,12 +101,12 @@ func (p *packed) answer(req *tenure.Request, now time.Time, a *store.Answer) ver
 // history reads all terms that follow, sorts them, and appends the record's
 // own.
 func (p *packed) history(rec tenure.Record) []tenure.Term {
-	var terms []tenure.Term
+	var past []tenure.Term
 	for p.rest != "" {
-		terms = append(terms, p.pastTerm())
+		past = append(past, p.pastTerm())
 	}
-	slices.SortFunc(terms, func(a, b tenure.Term) int { return cmp.Compare(a.Token, b.Token) })
-	return append(terms, newest(rec))
+	slices.SortFunc(past, func(a, b tenure.Term) int { return cmp.Compare(a.Token, b.Token) })
+	return append(past, terms.Newest(&rec))
 }
 
 // parseRecord reads a reply of read.lua: a record and, if history is set, the
@@ -129,7 +130,7 @@ func parseRecord(key, text string, history bool) (tenure.Record, error) {
 	if err == nil {
 		whole := rec
 		if !history { // check the newest term only
-			whole.History = []tenure.Term{newest(rec)}
+			whole.History = []tenure.Term{terms.Newest(&rec)}
 		}
 		err = whole.Check()
 	}

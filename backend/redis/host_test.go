@@ -4,9 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/croft-dev/croft"
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/test/operator"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 )
@@ -24,28 +23,13 @@ func TestATakeoverRaisesTheFenceBehindAPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close()
+	t.Cleanup(func() { st.Close() })
 	g, err := guard.Open(t.Context(), "redis://:hunter2@"+server.Addr+"/0#report")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.Close()
-	client := croft.New(st, nil)
-	defer client.Close()
-	lease, err := client.Acquire(t.Context(), "jobs/one", &croft.LeaseOptions{Guards: []guard.Guard{g}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken, err := client.Takeover(t.Context(), "jobs/one", croft.ByHand{Note: "the host is down"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mark, err := g.Mark(t.Context()); err != nil || mark.Token != taken.Deed.Token {
-		t.Errorf("the mark is %+v, %v; want token %d", mark, err, taken.Deed.Token)
-	}
-	if _, err := g.Raise(t.Context(), lease.Stamp()); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("the holder at the guard: %v, want stale", err)
-	}
+	t.Cleanup(func() { g.Close() })
+	operator.RaisesTheFence(t, st, g)
 }
 
 // TestAnAllowedPlaceIsEnteredByItsOwnUser checks that the operator's own user

@@ -331,15 +331,3 @@ func (p *packed) awaited() bool {
 
 // waitedAt is the offset of the byte "waited" in a record, counted from 0.
 const waitedAt = 2
-
-// newest makes the newest term from the record's fields.
-func newest(rec tenure.Record) tenure.Term {
-	t := tenure.Term{
-		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
-		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note, Acquired: rec.Acquired,
-	}
-	if rec.Ended != "" {
-		t.State, t.Finished, t.Ended = tenure.Held, rec.Deadline, rec.Ended
-	}
-	return t
-}

@@ -14,9 +14,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhatIsPackedIsRead packs and reads the smallest and largest numbers and
+// TestPackedValuesAreRead packs and reads the smallest and largest numbers and
 // texts.
-func TestWhatIsPackedIsRead(t *testing.T) {
+func TestPackedValuesAreRead(t *testing.T) {
 	t.Parallel()
 	texts := []string{"", "a", strings.Repeat("b", 31), strings.Repeat("c", 256), strings.Repeat("d", 1<<16-1), "\x00\xff"}
 	numbers := []int64{0, 1, 255, 1 << 32, int64(fence.MaxToken), -1}

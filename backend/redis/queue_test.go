@@ -146,10 +146,10 @@ func TestAReleaseWakesWhoseTurnItIs(t *testing.T) {
 	bob.wakes("cat has been named and is not in the queue any more")
 }
 
-// TestWhoeverIsOvertakenKeepsItsPosition has a store that was not in the queue
+// TestAnOvertakenWaiterKeepsItsPosition has a store that was not in the queue
 // ask first. The overtaken waiter is named again the next time. If it does not
 // come, the next one is.
-func TestWhoeverIsOvertakenKeepsItsPosition(t *testing.T) {
+func TestAnOvertakenWaiterKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	ann := waits(t, server, "queue/overtaken", "ann")
@@ -188,9 +188,9 @@ func drained(all ...*waiter) {
 	}
 }
 
-// TestOneWhoIsNamedAndDoesNotComeStallsNobody stops the named waiter, or cuts
+// TestANamedWaiterThatDoesNotComeStallsNobody stops the named waiter, or cuts
 // its connection. The next is woken after a moment.
-func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
+func TestANamedWaiterThatDoesNotComeStallsNobody(t *testing.T) {
 	t.Parallel()
 	for name, goes := range map[string]func(w *waiter){
 		"stopped": func(*waiter) {}, // it does not ask when it is woken
@@ -221,9 +221,9 @@ func TestOneWhoIsNamedAndDoesNotComeStallsNobody(t *testing.T) {
 	}
 }
 
-// TestWhatIsHandedOnInABatchWakesNobody has a client release a key and grant it
+// TestAKeyHandedOnInABatchWakesNobody has a client release a key and grant it
 // to its own next caller in one batch. The key was never free for others.
-func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
+func TestAKeyHandedOnInABatchWakesNobody(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	client := dial(t, server)
@@ -243,9 +243,9 @@ func TestWhatIsHandedOnInABatchWakesNobody(t *testing.T) {
 	bob.wakes("it is his turn")
 }
 
-// TestWhoeverWaitsNoMoreLeavesTheQueue checks that waiters that have left, or
+// TestWaitersThatStopLeaveTheQueue checks that waiters that have left, or
 // whose store was closed, are not named.
-func TestWhoeverWaitsNoMoreLeavesTheQueue(t *testing.T) {
+func TestWaitersThatStopLeaveTheQueue(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)
 	client := dial(t, server)

@@ -80,10 +80,10 @@ func TestNothingLooksForActsWhileNobodyListens(t *testing.T) {
 	}
 }
 
-// TestActsAreToldToThoseWhoBeganBesideAWaiter checks that a new listener hears
-// of an act in a version of the file that the waiter's polling has already
-// seen.
-func TestActsAreToldToThoseWhoBeganBesideAWaiter(t *testing.T) {
+// TestActsAreToldToListenersThatBeganBesideAWaiter checks that a new listener
+// hears of an act in a version of the file that the waiter's polling has
+// already seen.
+func TestActsAreToldToListenersThatBeganBesideAWaiter(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
 	st := open(t, file, nil)

@@ -111,10 +111,10 @@ func TestAStoreWithoutTransactionsIsCaught(t *testing.T) {
 	}
 }
 
-// TestWhatCouldNotBeCommittedIsUnknown checks a failed commit: all callers that
+// TestAFailedCommitIsUnknown checks a failed commit: all callers that
 // shared the transaction get an unknown outcome. Nothing of it is in the file,
 // and asking again is safe.
-func TestWhatCouldNotBeCommittedIsUnknown(t *testing.T) {
+func TestAFailedCommitIsUnknown(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
 	failing := open(t, file, &Options{begin: sqlBegin, commit: "SELECT json('{')"})

@@ -22,10 +22,10 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhatIsConfirmedAgainIsFlushedAgain kills a process before its flush. Its
-// transaction stays in the log, where others find it. A caller that asks again
-// gets its answer only after the log is on the disk.
-func TestWhatIsConfirmedAgainIsFlushedAgain(t *testing.T) {
+// TestAnAnswerConfirmedAgainIsFlushedAgain kills a process before its flush.
+// Its transaction stays in the log, where others find it. A caller that asks
+// again gets its answer only after the log is on the disk.
+func TestAnAnswerConfirmedAgainIsFlushedAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
 	st := open(t, file, nil)

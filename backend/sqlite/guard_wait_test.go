@@ -101,9 +101,9 @@ func TestATransactionThatReadFirstIsToldToBeginAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsRolledBackHasNotMovedTheMark checks that a rollback undoes the
+// TestARollbackUndoesTheMark checks that a rollback undoes the
 // mark, and the tables that were made for it.
-func TestWhatIsRolledBackHasNotMovedTheMark(t *testing.T) {
+func TestARollbackUndoesTheMark(t *testing.T) {
 	t.Parallel()
 	db := application(t, "&_pragma=journal_mode(wal)")
 	g := guardIn(t, db, FenceRow{Name: "report"}, nil)

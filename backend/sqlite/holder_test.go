@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -9,61 +8,14 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/sqlite"
+	"github.com/croft-dev/croft/internal/test/operator"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// listened is a store that says when its client has begun to listen.
-type listened struct {
-	*sqlite.Store
-	begun chan struct{}
-}
-
-func (l listened) Acts(ctx context.Context) (<-chan string, error) {
-	keys, err := l.Store.Acts(ctx)
-	l.begun <- struct{}{}
-	return keys, err
-}
-
-// TestAHolderLearnsOfATakeoverAtOnce checks that the holder need not wait for
-// its next renewal.
-func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
-	t.Parallel()
+// opener returns a function that opens handles on one new file.
+func opener(t *testing.T) func() *sqlite.Store {
 	path := filepath.Join(t.TempDir(), "croft.db")
-	client := func(owner string) (*croft.Client, <-chan struct{}) {
-		st, err := sqlite.Open(t.Context(), path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := listened{st, make(chan struct{}, 8)}
-		c := croft.New(l, &croft.Options{Owner: owner})
-		t.Cleanup(func() { _ = c.Close(); _ = st.Close() })
-		return c, l.begun
-	}
-	holder, listens := client("ann")
-	operator, _ := client("operator")
-	l, err := holder.Acquire(t.Context(), "jobs/one", &croft.LeaseOptions{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-listens
-	start := time.Now()
-	if _, err := operator.Takeover(t.Context(), "jobs/one", croft.ByHand{Note: "stuck"}); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-l.Done():
-		t.Logf("the holder knew %s after the operator began", time.Since(start))
-	case <-time.After(10 * time.Second): // the next renewal is due after 20
-		t.Error("the holder was not told")
-	}
-}
-
-// TestManyHoldersLearnOfActsAtOnce has an operator clear many keys in one
-// batch.
-func TestManyHoldersLearnOfActsAtOnce(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "croft.db")
-	open := func() *sqlite.Store {
+	return func() *sqlite.Store {
 		st, err := sqlite.Open(t.Context(), path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +23,22 @@ func TestManyHoldersLearnOfActsAtOnce(t *testing.T) {
 		t.Cleanup(func() { _ = st.Close() })
 		return st
 	}
-	held := listened{open(), make(chan struct{}, 8)}
+}
+
+// TestAHolderLearnsOfATakeoverAtOnce checks that the holder need not wait for
+// its next renewal.
+func TestAHolderLearnsOfATakeoverAtOnce(t *testing.T) {
+	t.Parallel()
+	open := opener(t)
+	operator.TakesOverAtOnce(t, open(), open())
+}
+
+// TestManyHoldersLearnOfActsAtOnce has an operator clear many keys in one
+// batch.
+func TestManyHoldersLearnOfActsAtOnce(t *testing.T) {
+	t.Parallel()
+	open := opener(t)
+	held, begun := operator.Listened(open())
 	holder := croft.New(held, &croft.Options{Owner: "ann"})
 	t.Cleanup(func() { _ = holder.Close() })
 	var leases []*croft.Lease
@@ -87,7 +54,7 @@ func TestManyHoldersLearnOfActsAtOnce(t *testing.T) {
 			Verb: tenure.Revoke, Key: key, Secret: tenure.NewSecret(), Actor: "operator", Note: "a test",
 		})
 	}
-	<-held.begun
+	<-begun
 	for _, a := range open().Apply(t.Context(), acts) {
 		if a.Err != nil {
 			t.Fatal(a.Err)

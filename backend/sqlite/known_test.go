@@ -9,9 +9,9 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// TestWhatOthersHaveChangedIsSeen checks that a store forgets the records of
+// TestChangesByOthersAreSeen checks that a store forgets the records of
 // its last transaction when another connection has written.
-func TestWhatOthersHaveChangedIsSeen(t *testing.T) {
+func TestChangesByOthersAreSeen(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(memoryDir(t), "croft.db")
 	st, other := open(t, file, nil), open(t, file, nil)
@@ -36,9 +36,9 @@ func TestWhatOthersHaveChangedIsSeen(t *testing.T) {
 	}
 }
 
-// TestWhatIsAnsweredIsTheCallers checks that a caller may change a record that
-// it got, without changing the store's own.
-func TestWhatIsAnsweredIsTheCallers(t *testing.T) {
+// TestAnAnsweredRecordIsTheCallers checks that a caller may change a record
+// that it got, without changing the store's own.
+func TestAnAnsweredRecordIsTheCallers(t *testing.T) {
 	t.Parallel()
 	st := open(t, filepath.Join(memoryDir(t), "croft.db"), nil)
 	defer st.Close()

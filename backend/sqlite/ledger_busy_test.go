@@ -12,10 +12,10 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestManyWhoWaitForTheFileAreAnsweredTogether locks the file. Callers that ask
-// at the same time wait once, together, not one after the other. None of their
-// requests takes effect later.
-func TestManyWhoWaitForTheFileAreAnsweredTogether(t *testing.T) {
+// TestCallersThatWaitForTheFileAreAnsweredTogether locks the file. Callers that
+// ask at the same time wait once, together, not one after the other. None of
+// their requests takes effect later.
+func TestCallersThatWaitForTheFileAreAnsweredTogether(t *testing.T) {
 	t.Parallel()
 	const callers, wait = 160, 500 * time.Millisecond
 	file := filepath.Join(memoryDir(t), "croft.db")

@@ -13,9 +13,9 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// TestWhatIsFinishedIsNotRead checks that frequent statements find their rows
+// TestFinishedItemsAreNotRead checks that frequent statements find their rows
 // by an index, however many items are kept.
-func TestWhatIsFinishedIsNotRead(t *testing.T) {
+func TestFinishedItemsAreNotRead(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})
 	if err != nil {
@@ -54,10 +54,10 @@ func TestWhatIsFinishedIsNotRead(t *testing.T) {
 // throughIDs matches a plan that reads all items.
 var throughIDs = regexp.MustCompile(`autoindex_croft_item_1 \(id[<>]|SCAN croft_item`)
 
-// TestWhatIsDoneIsNotListedThrough checks that listings of open items use
+// TestDoneItemsAreNotListedThrough checks that listings of open items use
 // indexes without done items. People ask for them, and the reconciler does in
 // every pass.
-func TestWhatIsDoneIsNotListedThrough(t *testing.T) {
+func TestDoneItemsAreNotListedThrough(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), &Options{LockWait: testenv.Patience})
 	if err != nil {

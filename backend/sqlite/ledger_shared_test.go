@@ -23,10 +23,10 @@ func additions(n int, queue string) []work.Request {
 	return all
 }
 
-// TestWhoMakesATransactionForOthersGetsItsOwn fills a transaction with earlier
+// TestACallerThatCommitsForOthersGetsItsOwn fills a transaction with earlier
 // requests. The caller that has the turn must go on until its own are done:
 // nobody else may come to make the next transaction.
-func TestWhoMakesATransactionForOthersGetsItsOwn(t *testing.T) {
+func TestACallerThatCommitsForOthersGetsItsOwn(t *testing.T) {
 	t.Parallel()
 	l, err := OpenLedger(t.Context(), filepath.Join(memoryDir(t), "work.db"), nil)
 	must(t, err)
@@ -65,10 +65,10 @@ func heldBy(t *testing.T, file string) (release func()) {
 	}
 }
 
-// TestWhatALedgerWritesToAFileThatIsGoneIsUnknown moves the file away while the
+// TestAWriteToALedgersLostFileIsUnknown moves the file away while the
 // ledger waits for the lock. Its connection may be just opening the file, or
 // have had it open for long.
-func TestWhatALedgerWritesToAFileThatIsGoneIsUnknown(t *testing.T) {
+func TestAWriteToALedgersLostFileIsUnknown(t *testing.T) {
 	t.Parallel()
 	for _, opened := range []bool{false, true} {
 		file := filepath.Join(memoryDir(t), "work.db")

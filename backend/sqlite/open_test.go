@@ -26,9 +26,9 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// TestWhatCannotBeAStoreIsRefused checks that errors name the path and say what
+// TestUnfitFilesAreRefused checks that errors name the path and say what
 // to do, and that nothing is made or changed.
-func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
+func TestUnfitFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/terms"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -113,27 +114,13 @@ func unpackHead(key string, raw []byte) (kept, error) {
 			rec.Guards[i] = u.word()
 		}
 	}
-	rec.History = []tenure.Term{newest(rec)}
+	rec.History = []tenure.Term{terms.Newest(rec)}
 	k.past = past{words: u.words, count: u.count(longestPast)}
 	if u.err != nil {
 		return kept{}, u.err
 	}
 	k.past.terms = u.raw[u.at:]
 	return k, k.past.check()
-}
-
-// newest makes the newest transfer from the record's fields. If Ended is set,
-// the holder has released the key, and the deadline is the time of the release.
-// All other ends come with the next transfer.
-func newest(rec *tenure.Record) tenure.Term {
-	t := tenure.Term{
-		Token: rec.Token, Grant: rec.Grant, Owner: rec.Owner, Instance: rec.Instance, State: rec.State,
-		Cause: rec.Cause, Actor: rec.Actor, Note: rec.Note, Acquired: rec.Acquired, Ended: rec.Ended,
-	}
-	if rec.Ended != "" {
-		t.State, t.Finished = tenure.Held, rec.Deadline
-	}
-	return t
 }
 
 // check makes sure that the number of transfers is right, and that each is long

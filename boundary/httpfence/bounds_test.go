@@ -100,9 +100,9 @@ func TestAnOpenedResourceIsForgotten(t *testing.T) {
 	send(t, "PUT", serve(t, two), newer, "").want(t, "another gate", 200, "")
 }
 
-// TestWhateverTheReasonTheRecordSaysThatItIsClosed: without that record an
-// operator could not open it.
-func TestWhateverTheReasonTheRecordSaysThatItIsClosed(t *testing.T) {
+// TestTheRecordSaysThatAResourceIsClosedWhateverTheReason: without that record
+// an operator could not open it.
+func TestTheRecordSaysThatAResourceIsClosedWhateverTheReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	_, front := w.proxy(t, "one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -148,9 +148,9 @@ func TestTheWaitForATurnIsNotTheClients(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease: the rest of a write waits
+// TestTheRestOfAWriteDoesNotLeaveAfterTheLease: the rest of a write waits
 // until the service takes more, as it does when the proxy is stopped.
-func TestWhatIsLeftOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
+func TestTheRestOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Log("there a piece goes on once it is under way: docs/boundary-http.md")

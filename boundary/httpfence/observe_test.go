@@ -101,8 +101,8 @@ func TestAProxyThatObservesRefusesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatAProxyObservesIsOnRecord: with the owner, and apart from refusals.
-func TestWhatAProxyObservesIsOnRecord(t *testing.T) {
+// TestObservedWritesAreOnRecord: with the owner, and apart from refusals.
+func TestObservedWritesAreOnRecord(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	var h heard

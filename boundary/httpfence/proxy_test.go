@@ -353,9 +353,9 @@ func TestAForwardWithoutAnAnswerClosesTheResource(t *testing.T) {
 	}
 }
 
-// TestWhatWasNotSentMayComeAgain: a service that is down has seen nothing. So
+// TestAnUnsentWriteMayComeAgain: a service that is down has seen nothing. So
 // the resource stays open, and the number is free.
-func TestWhatWasNotSentMayComeAgain(t *testing.T) {
+func TestAnUnsentWriteMayComeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	var seen journal

@@ -11,6 +11,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/internal/excerpt"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -262,16 +263,12 @@ func (s *resourceState) tell(ctx context.Context) {
 // legible turns any text into a valid marker. The reason for a failure may
 // contain text of others.
 func legible(text string) string {
-	text = strings.Map(func(c rune) rune {
+	return excerpt.Of(strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {
 			return ' '
 		}
 		return c
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > tenure.MaxText {
-		text = strings.ToValidUTF8(text[:tenure.MaxText], "")
-	}
-	return text
+	}, strings.ToValidUTF8(text, "?")), tenure.MaxText)
 }
 
 // releaseIdle gives the lease of a resource back that was unused for as long as

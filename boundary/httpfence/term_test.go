@@ -179,9 +179,9 @@ func TestARaisedMarkIsNotTakenForAForgottenGate(t *testing.T) {
 	send(t, "PUT", serve(t, w.gate(t, "two", recording)), newer, "").want(t, "after the store has forgotten", 503, "unknown")
 }
 
-// TestWhatAGateServedIsRecordedLater: this happens if the record could not be
+// TestAServedResourceIsRecordedLater: this happens if the record could not be
 // made at first.
-func TestWhatAGateServedIsRecordedLater(t *testing.T) {
+func TestAServedResourceIsRecordedLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	var down atomic.Bool
@@ -327,9 +327,9 @@ func TestAWriteWaitsForTheOperator(t *testing.T) {
 	(<-done).want(t, "the write that waited", 200, "")
 }
 
-// TestWhatIsIdleIsGivenBack: the gate gives the lease back, at once for another
-// gate, and frees the memory.
-func TestWhatIsIdleIsGivenBack(t *testing.T) {
+// TestAnIdleResourceIsGivenBack: the gate gives the lease back, at once for
+// another gate, and frees the memory.
+func TestAnIdleResourceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	left := make(chan struct{}, 1)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,10 +24,7 @@ import (
 // content. thaw lets it go on to its end, and returns its exit code and output.
 func (s *station) frozenWrite(content string, args ...string) (thaw func() (int, string)) {
 	s.t.Helper()
-	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), append([]string{"write"}, args...)...)
-	c.Dir = s.dir
-	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "CROFT_STORE="+filepath.Join(s.dir, "store"))
-	c.Env = append(c.Env, s.env...)
+	c := s.command(append([]string{"write"}, args...)...)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	in, err := c.StdinPipe()

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -77,30 +76,11 @@ type proxyProcess struct {
 
 func (s *station) proxy(name, upstream string, args ...string) *proxyProcess {
 	s.t.Helper()
-	out, err := os.Create(filepath.Join(s.dir, name+".out"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer out.Close()
-	args = append([]string{"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}", "--listen", "127.0.0.1:0", "--ttl", ttl, "--leases", "none"}, args...)
-	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
-	c.Dir = s.dir
-	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
-	c.Env = append(c.Env, s.env...)
-	c.Stdout, c.Stderr = out, os.Stderr
-	if err := c.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	})
-	var first struct{ Address string }
-	line, _, _ := strings.Cut(s.read(name+".out"), "\n")
-	if err := json.Unmarshal([]byte(line), &first); err != nil {
-		s.t.Fatalf("%s: %v", line, err)
-	}
-	return &proxyProcess{c, "http://" + first.Address + "/r/1"}
+	c, address := s.listening(name, append([]string{
+		"proxy", "--json", "--owner", name, "--upstream", upstream, "--resource", "/r/{id}",
+		"--listen", "127.0.0.1:0", "--ttl", ttl, "--leases", "none",
+	}, args...)...)
+	return &proxyProcess{c, "http://" + address + "/r/1"}
 }
 
 // put writes under a stamp. Its error is a refusal or a failure.

@@ -59,15 +59,21 @@ func newStation(t *testing.T) *station {
 	return s
 }
 
+// command is a croft on the station's store. It has not been started.
+func (s *station) command(args ...string) *exec.Cmd {
+	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
+	c.Dir = s.dir
+	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
+	c.Env = append(c.Env, s.env...)
+	return c
+}
+
 // croft starts a croft process in a session of its own, so that a walk over its
 // tree can stop all of it.
 func (s *station) croft(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	s.t.Helper()
 	var out bytes.Buffer
-	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
-	c.Dir = s.dir
-	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
-	c.Env = append(c.Env, s.env...)
+	c := s.command(args...)
 	c.Stdout, c.Stderr = &out, &out
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {
@@ -75,6 +81,32 @@ func (s *station) croft(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	}
 	s.t.Cleanup(func() { _ = c.Process.Kill() })
 	return c, &out
+}
+
+// listening starts a croft that others call, and returns its address, which it
+// prints first.
+func (s *station) listening(name string, args ...string) (*exec.Cmd, string) {
+	s.t.Helper()
+	out, err := os.Create(filepath.Join(s.dir, name+".out"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	c := s.command(args...)
+	c.Stdout, c.Stderr = out, os.Stderr
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	var first struct{ Address string }
+	line, _, _ := strings.Cut(s.read(name+".out"), "\n")
+	if err := json.Unmarshal([]byte(line), &first); err != nil {
+		s.t.Fatalf("%s: %v", line, err)
+	}
+	return c, first.Address
 }
 
 // script writes an executable shell script.

@@ -3,13 +3,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -24,29 +21,7 @@ import (
 // address.
 func (s *station) serve(name string, args ...string) (*exec.Cmd, string) {
 	s.t.Helper()
-	out, err := os.Create(filepath.Join(s.dir, name+".out"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer out.Close()
-	c := exec.Command(filepath.Join(s.dir, "bin", "croft"), append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, args...)...)
-	c.Dir = s.dir
-	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10", "PATH="+s.path, "CROFT_STORE="+filepath.Join(s.dir, "store"))
-	c.Env = append(c.Env, s.env...)
-	c.Stdout, c.Stderr = out, os.Stderr
-	if err := c.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	})
-	var first struct{ Address string }
-	line, _, _ := strings.Cut(s.read(name+".out"), "\n")
-	if err := json.Unmarshal([]byte(line), &first); err != nil {
-		s.t.Fatalf("%s: %v", line, err)
-	}
-	return c, first.Address
+	return s.listening(name, append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, args...)...)
 }
 
 // TestALeaseOutlivesTheServersThatAreKilled: two servers stand on one store.

@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,10 +37,8 @@ func TestAWaitOnATerminalSaysForWhomItWaits(t *testing.T) {
 			}
 			s.must(0, "acquire", "job", "--owner", "ada@one", "--ttl", "1h", "--out", "lease")
 			screen, terminal := openTerminal(t)
-			c := exec.Command(filepath.Join(s.dir, "bin", "croft"), args...)
-			c.Dir, c.Stderr = s.dir, terminal
-			c.Env = append(os.Environ(), "TERM=xterm", "GORACE=atexit_sleep_ms=10", "PATH="+s.path,
-				"CROFT_STORE="+filepath.Join(s.dir, "store"))
+			c := s.command(args...)
+			c.Stderr, c.Env = terminal, append(c.Env, "TERM=xterm")
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/terms"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 )
@@ -169,7 +170,7 @@ func Row(it work.Item) (Item, error) {
 		Micro(rec.Deadline), &ttl
 	row.Progress, row.ProgressAt, row.Terms = rec.Progress, Micro(rec.ProgressAt), rec.Terms
 	var past []term
-	for _, t := range work.Past(rec) {
+	for _, t := range terms.Past(rec) {
 		past = append(past, term{
 			Token: int64(t.Token), Grant: string(t.Grant), Owner: t.Owner, Instance: t.Instance,
 			State: string(t.State), Cause: string(t.Cause),
@@ -215,13 +216,13 @@ func (row Item) Read() (work.Item, *DamagedError) {
 		TTL: time.Duration(*row.TTL) * time.Microsecond, Progress: row.Progress,
 		ProgressAt: Time(row.ProgressAt), Terms: row.Terms,
 	}
-	var terms []tenure.Term
+	var past []tenure.Term
 	if len(row.Past) > 0 && string(row.Past) != "null" {
-		if terms, err = Terms(row.Past); err != nil {
+		if past, err = Terms(row.Past); err != nil {
 			return it, damaged(it, fmt.Errorf("its past: %w", err))
 		}
 	}
-	it.Record = work.Rejoin(rec, terms)
+	it.Record = terms.Join(rec, past)
 	if err := it.Record.Check(); err != nil {
 		return it, damaged(it, err)
 	}

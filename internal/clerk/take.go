@@ -62,4 +62,9 @@ func From(t time.Time) int64 {
 
 // Cut is the pruning limit in microseconds: rows that ended at or before it may
 // go. It is earlier than all times if d is Never.
-func Cut(now time.Time, d time.Duration) int64 { return From(work.Cutoff(now, d)) }
+func Cut(now time.Time, d time.Duration) int64 {
+	if d == work.Never {
+		return ever
+	}
+	return now.Add(-d).UnixMicro()
+}

@@ -24,7 +24,7 @@ func TestReadingTheSystemClockAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatTheWallClockGainsIsTimeAsleep(t *testing.T) {
+func TestTimeThatTheWallClockGainsIsTimeAsleep(t *testing.T) {
 	const s = time.Second
 	cases := []struct {
 		name            string

@@ -189,9 +189,9 @@ func TestWithoutTheFenceTheSleepersResultReplacesTheNewer(t *testing.T) {
 	}
 }
 
-// TestWhatIsBrokenIsCaught breaks one law at a time. The steps that test this
-// law must fail; the others do not matter.
-func TestWhatIsBrokenIsCaught(t *testing.T) {
+// TestTheDrillCatchesBrokenParts breaks one law at a time. The steps that test
+// this law must fail; the others do not matter.
+func TestTheDrillCatchesBrokenParts(t *testing.T) {
 	for way, want := range map[string][]string{
 		"lenient":  {"pause/stale-renew", "pause/stale-release", "operator/stale-renew", "cutoff/stale-renew"},
 		"generous": {"pause/expiry", "crash/expiry", "cutoff/expiry", "messages/held", "rush/rush"},

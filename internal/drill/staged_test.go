@@ -118,8 +118,9 @@ func TestWithoutTheFenceTheStaleHTTPWriteReplacesTheNewer(t *testing.T) {
 	}
 }
 
-// TestWhatIsBrokenIsCaughtInStages breaks one law, guard or meter at a time.
-func TestWhatIsBrokenIsCaughtInStages(t *testing.T) {
+// TestTheStagedDrillCatchesBrokenParts breaks one law, guard or meter at a
+// time.
+func TestTheStagedDrillCatchesBrokenParts(t *testing.T) {
 	for way, want := range map[string]string{
 		"lenient":  "stale-release/stale-release",
 		"generous": "expiry/expiry",

@@ -49,6 +49,18 @@
 // operator's act, unless another copy may have been granted. All other calls go
 // on: the store may only be starting again.
 //
+// # Hints
+//
+// A call that must wait asks for hints about its key (Ready.Watch). A hint is
+// never believed: it only makes the call ask earlier. The first client that
+// asks gets the key. If other clients waited for the key when this one released
+// it, within the last second, the call asks for hints before it asks for the
+// key. Then its first request enters the store's queue.
+//
+// An operator's act is a hint to the holder, on stores that announce acts. The
+// engine then renews the lease on that key out of turn. The store refuses, and
+// the lease ends.
+//
 // # Batches
 //
 // While a batch is in flight, new requests gather in the pipeline and form the

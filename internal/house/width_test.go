@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -21,27 +22,36 @@ const (
 )
 
 // commentMarks begin a comment line, by the ending of a file's name.
-var commentMarks = map[string]string{".go": "//", ".sql": "--", ".lua": "--"}
+var commentMarks = map[string][]string{
+	".go": {"//"}, ".sql": {"--"}, ".lua": {"--"}, ".py": {"#"}, ".ts": {"//", "/*", "*"},
+}
+
+// isComment reports whether a line of a file begins with a comment.
+func isComment(file, line string) bool {
+	line = strings.TrimSpace(line)
+	return slices.ContainsFunc(commentMarks[filepath.Ext(file)], func(mark string) bool {
+		return strings.HasPrefix(line, mark)
+	})
+}
 
 // wideLines reports comments that end after column 80, and code that ends after
-// column 120. A line with a URL may be as long as it needs to be. Tests may
+// column 120. A line with a URL may be as long as it needs to be. Go tests may
 // have wide code, because tables are easier to compare on one line.
 func wideLines(top string) ([]string, error) {
 	var found []string
 	err := written(top, func(name string, text []byte) error {
-		mark := commentMarks[filepath.Ext(name)]
 		number := 0
 		for line := range strings.Lines(string(text)) {
 			number++
 			line = strings.TrimRight(line, "\r\n")
 			wide := utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
-			isComment := strings.HasPrefix(strings.TrimSpace(line), mark)
+			comment := isComment(name, line)
 			switch {
 			case strings.Contains(line, "http"):
-			case isComment && strings.HasPrefix(strings.TrimSpace(line), "//go:"):
-			case isComment && wide > commentWidth:
+			case comment && strings.HasPrefix(strings.TrimSpace(line), "//go:"):
+			case comment && wide > commentWidth:
 				found = append(found, fmt.Sprintf("%s:%d: a comment of %d columns; wrap it at %d", name, number, wide, commentWidth))
-			case !isComment && wide > codeWidth && !strings.HasSuffix(name, "_test.go"):
+			case !comment && wide > codeWidth && !strings.HasSuffix(name, "_test.go"):
 				found = append(found, fmt.Sprintf("%s:%d: code of %d columns; break it at %d", name, number, wide, codeWidth))
 			}
 		}
@@ -164,21 +174,21 @@ func exportedDocs(file *ast.File) []*ast.CommentGroup {
 	return kept
 }
 
-// written calls do for each Go, SQL and Lua file below top that was written by
-// hand, with its name from the top. It leaves out testdata, and folders whose
-// name begins with a dot.
+// written calls do for each file below top that has source code written by
+// hand, with its name from the top. It leaves out testdata, packages of npm,
+// and folders whose name begins with a dot.
 func written(top string, do func(name string, text []byte) error) error {
 	return filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			if file != top && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
+			if file != top && (d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".")) {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if commentMarks[filepath.Ext(file)] == "" {
+		if commentMarks[filepath.Ext(file)] == nil {
 			return nil
 		}
 		text, err := os.ReadFile(file)
@@ -223,6 +233,13 @@ func TestPlantedLinesAreCaught(t *testing.T) {
 		"w_test.go":         {"package a\n\ntype desk struct{}\n", `w_test.go:3: the name "desk"`},
 		"x.go":              {"package a\n\nvar inlined, replaced, drainLine = 1, 2, 3\n", ""},
 		"proof/s/s.go":      {"// Package s is one that waits.\npackage s\n", ""},
+		"clients/a.py":      {"# " + wide + "\n", "clients/a.py:1: a comment"},
+		"clients/b.py":      {"x = '" + wide + wide + "'\n", "clients/b.py:1: code"},
+		"clients/test_c.py": {"x = '" + wide + wide + "'\n", "clients/test_c.py:1: code"},
+		"clients/d.ts":      {"/**\n * " + wide + "\n */\n", "clients/d.ts:2: a comment"},
+		"clients/e.ts":      {"class E {\n  #x = '" + wide + "';\n}\n", ""},
+		"clients/f.ts":      {"const x = '" + wide + wide + "';\n", "clients/f.ts:1: code"},
+		"node_modules/g.ts": {"// " + wide + "\n", ""},
 		"backend/t/t.sql":   {"SELECT '" + wide + wide + "'\n", "backend/t/t.sql:1: code"},
 		"backend/u/u_x.lua": {"return '" + wide + wide + "'\n", "backend/u/u_x.lua:1: code"},
 	} {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/croft-dev/croft/internal/excerpt"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -63,9 +64,4 @@ func printable(s string) string {
 	}, strings.ToValidUTF8(s, ""))
 }
 
-func clip(s string) string {
-	if len(s) <= tenure.MaxName {
-		return s
-	}
-	return strings.ToValidUTF8(s[:tenure.MaxName], "")
-}
+func clip(s string) string { return excerpt.Of(s, tenure.MaxName) }

@@ -96,7 +96,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		}
 		return by[name]
 	}
-	err := l.look(ctx, work.CheckSelected(queue), func(b *shared) {
+	err := l.look(ctx, work.Query{Queue: queue}.Check(), func(b *shared) {
 		now := tenure.Time(b.now())
 		for _, it := range b.items {
 			of(it.Queue).Count(it, now)
@@ -140,7 +140,7 @@ func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.P
 			}
 		}
 		b.refusals = slices.DeleteFunc(b.refusals, func(f work.Refusal) bool {
-			gone := pruned.Refusals < limit && !f.At.After(work.Cutoff(now, r.Refusals))
+			gone := pruned.Refusals < limit && r.ForgetsRefusal(f, now)
 			if gone {
 				pruned.Refusals++
 			}

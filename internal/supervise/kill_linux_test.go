@@ -101,7 +101,7 @@ func TestKillLetsNobodyActOnTheDeathOfANeighbour(t *testing.T) {
 	}
 }
 
-func TestWhatTheCommandLeavesBehindIsAliveUntilKill(t *testing.T) {
+func TestProcessesLeftBehindAreAliveUntilKill(t *testing.T) {
 	y := newNoteDir(t)
 	c := start(t, fmt.Sprintf(`sh -c '%s%s' & %s sh -c '%s%s'; exit 3`,
 		y.sign("background"), forever, as("daemon"), y.sign("daemon"), forever))

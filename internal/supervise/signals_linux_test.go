@@ -61,7 +61,7 @@ func TestSignalsToACallerWithACommandAsideAreItsOwn(t *testing.T) {
 // posix_spawn, as make does, ignores signal 32 from birth.
 const ordinary = 1<<31 - 1
 
-func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
+func TestSignalsThatNohupIgnoresStayIgnored(t *testing.T) {
 	y := newNoteDir(t)
 	script := fmt.Sprintf("grep SigIgn /proc/self/status; %s read x; exit 0", y.sign("main"))
 	c := newCaller(t, script)

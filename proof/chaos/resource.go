@@ -3,11 +3,10 @@ package chaos
 import (
 	"context"
 	"embed"
-	"path"
-	"strings"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/statements"
 )
 
 // resource is the guarded data of one key. Its content is the name of the last
@@ -32,14 +31,8 @@ type resource interface {
 // made.
 type opener func(ctx context.Context, site, key string) (resource, error)
 
-//go:embed sql
-var sqlFiles embed.FS
+//go:embed resource.sql
+var files embed.FS
 
-// statement reads an SQL statement from its file. Arguments are written as $1.
-func statement(name string) string {
-	text, err := sqlFiles.ReadFile(path.Join("sql", name+".sql"))
-	if err != nil {
-		panic(err)
-	}
-	return strings.TrimSpace(string(text))
-}
+// queries are the SQL statements, by name. Arguments are written as $1.
+var queries = statements.MustLoad(files, "*.sql")

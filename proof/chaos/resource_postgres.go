@@ -40,7 +40,7 @@ func openTable(ctx context.Context, site, key string) (resource, error) {
 func (p *postgresResource) guard() guard.Guard { return p.g }
 
 func (p *postgresResource) read(ctx context.Context) (holds string, err error) {
-	err = p.pool.QueryRow(ctx, statement("read"), p.key).Scan(&holds)
+	err = p.pool.QueryRow(ctx, queries.Must("read"), p.key).Scan(&holds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
 	}
@@ -60,16 +60,16 @@ func (p *postgresResource) transact(ctx context.Context, update string, admit fu
 		if err := admit(tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, statement("write"), p.key, update); err != nil {
+		if _, err := tx.Exec(ctx, queries.Must("write"), p.key, update); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, statement("apply"), p.key, update)
+		_, err := tx.Exec(ctx, queries.Must("apply"), p.key, update)
 		return err
 	})
 }
 
 func (p *postgresResource) applied(ctx context.Context) ([]string, bool, error) {
-	rows, err := p.pool.Query(ctx, statement("applied"), p.key)
+	rows, err := p.pool.Query(ctx, queries.Must("applied"), p.key)
 	if err != nil {
 		return nil, true, err
 	}

@@ -45,7 +45,7 @@ func numbered(statement string) string { return strings.ReplaceAll(statement, "$
 func (p *sqliteResource) guard() guard.Guard { return p.g }
 
 func (p *sqliteResource) read(ctx context.Context) (holds string, err error) {
-	err = p.db.QueryRowContext(ctx, numbered(statement("read")), p.key).Scan(&holds)
+	err = p.db.QueryRowContext(ctx, numbered(queries.Must("read")), p.key).Scan(&holds)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -69,17 +69,17 @@ func (p *sqliteResource) transact(ctx context.Context, update string, admit func
 	if err := admit(tx); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, numbered(statement("write")), p.key, update); err != nil {
+	if _, err := tx.ExecContext(ctx, numbered(queries.Must("write")), p.key, update); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, numbered(statement("apply")), p.key, update); err != nil {
+	if _, err := tx.ExecContext(ctx, numbered(queries.Must("apply")), p.key, update); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
 func (p *sqliteResource) applied(ctx context.Context) ([]string, bool, error) {
-	rows, err := p.db.QueryContext(ctx, numbered(statement("applied")), p.key)
+	rows, err := p.db.QueryContext(ctx, numbered(queries.Must("applied")), p.key)
 	if err != nil {
 		return nil, true, err
 	}

@@ -23,7 +23,7 @@ func testbedSQLite(ctx context.Context, s *stand) (*testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := db.ExecContext(ctx, statement("make_sqlite")); err != nil {
+	if _, err := db.ExecContext(ctx, queries.Must("make_sqlite")); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	store := "sqlite://" + filepath.ToSlash(filepath.Join(folder, "leases.db"))

@@ -21,7 +21,7 @@ func testbedPostgres(ctx context.Context, s *stand) (*testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = conn.Exec(ctx, statement("make_postgres"))
+	_, err = conn.Exec(ctx, queries.Must("make_postgres"))
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return nil, err
 	}

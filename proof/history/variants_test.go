@@ -293,45 +293,45 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		want   Law
 	}{
 		"two stores that are taken for one": {func() []store.Store { return []store.Store{mem.New(nil), mem.New(nil)} }, Register},
-		"one that forgets everything now and then": {one(func(base *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+		"a store that forgets everything now and then": {one(func(base *mem.Store, req tenure.Request, a store.Answer) store.Answer {
 			if req.Verb == tenure.Renew && rand.IntN(10) == 0 {
 				base.Wipe()
 			}
 			return a
 		}), Register},
-		"one that says no and does it all the same": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+		"a store that says no and does it all the same": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
 			if req.Verb == tenure.Release && a.Err == nil {
 				a.Err = &tenure.NotOwnedError{Record: a.Record, Grant: req.Secret.Grant(), Now: a.Now, Why: tenure.WhyUnknown}
 			}
 			return a
 		}), Register},
-		"one that says yes and does nothing": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+		"a store that says yes and does nothing": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
 			if req.Verb == tenure.Renew {
 				a.Err = nil
 			}
 			return a
 		}), Register},
-		"one that numbers grants with less than they have": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+		"a store that numbers grants with less than they have": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
 			// This number depends on the grant alone, but does not rise with
 			// time.
 			a.Record.Token -= fence.Token(len(req.Secret)) + fence.Token(req.Secret.Grant()[0]) - 'f'
 			a.Record.Token = a.Record.Token / 10_000_000 * 10_000_000
 			return a
 		}), Tokens},
-		"one that reserves a key and grants it to others": {one(func(base *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+		"a store that reserves a key and grants it to others": {one(func(base *mem.Store, req tenure.Request, a store.Answer) store.Answer {
 			if req.Verb == tenure.Acquire && a.Record.State == tenure.Reserved && a.Err != nil {
 				req.Owner = a.Record.Owner
 				return base.Apply(context.Background(), []tenure.Request{req})[0]
 			}
 			return a
 		}), Register},
-		"one that numbers what operators do with the token before": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
+		"a store that numbers operators' acts with the token before": {one(func(_ *mem.Store, req tenure.Request, a store.Answer) store.Answer {
 			if n := len(a.Record.History); req.Verb.ByHand() && a.Err == nil && n > 1 {
 				a.Record.Token = a.Record.History[n-2].Token
 			}
 			return a
 		}), Tokens},
-		"one that cannot say": {one(func(_ *mem.Store, _ tenure.Request, a store.Answer) store.Answer {
+		"a store that cannot say": {one(func(_ *mem.Store, _ tenure.Request, a store.Answer) store.Answer {
 			if a.Err == nil && rand.IntN(4) == 0 {
 				return store.Answer{Err: store.Unknown(never)}
 			}

@@ -53,9 +53,9 @@ func TestEnvironment(t *testing.T) {
 		"a command of a worker":           {postgres, func(s *environmentScene) { s.look(worker) }},
 		"a command of a dispatcher":       {postgres, func(s *environmentScene) { s.look(effect) }},
 		"another user":                    {redis, (*environmentScene).become},
-		"what a killed run leaves":        {redis, func(s *environmentScene) { s.remain(run) }},
-		"what a killed worker leaves":     {postgres, func(s *environmentScene) { s.remain(worker) }},
-		"what a killed dispatcher leaves": {postgres, func(s *environmentScene) { s.remain(effect) }},
+		"files of a killed run":           {redis, func(s *environmentScene) { s.remain(run) }},
+		"files of a killed worker":        {postgres, func(s *environmentScene) { s.remain(worker) }},
+		"files of a killed dispatcher":    {postgres, func(s *environmentScene) { s.remain(effect) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

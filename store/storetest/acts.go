@@ -13,7 +13,7 @@ import (
 func announcements() []check {
 	return []check{
 		{"an operator's act is announced to every handle", actsAreAnnounced},
-		{"what owners do is not announced as an operator's act", onlyActsAreAnnounced},
+		{"an owner's request is not announced as an operator's act", onlyActsAreAnnounced},
 		{"announcements end with their context", actsEnd},
 	}
 }

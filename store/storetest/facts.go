@@ -14,7 +14,7 @@ func facts() []check {
 		{"every field is kept as it was given", everyField},
 		{"fields of the greatest length are kept", greatestFields},
 		{"texts of every kind are kept", oddTexts},
-		{"what is given out is the receiver's own", noAliasing},
+		{"a record that is given out is the receiver's own", noAliasing},
 		{"nothing is remembered of an unknown key", unknownKey},
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func handles() []check {
 	return []check{
-		{"what one client does, another sees at once", seenAtOnce},
+		{"a change by one client is seen by another at once", seenAtOnce},
 		{"a renewal by one client is seen by another, and counts", renewalSeen},
 		{"leases outlive the client that took them", outliveClose},
 		{"closing twice, and asking what is closed", closedStore},

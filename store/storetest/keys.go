@@ -14,7 +14,7 @@ func keys() []check {
 		{"keys with every odd character are distinct keys", oddKeys},
 		{"keys that are almost the same are distinct keys", similarKeys},
 		{"the longest keys", longestKeys},
-		{"what is not a key is refused everywhere", notKeys},
+		{"malformed keys are refused everywhere", notKeys},
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 
 func retention() []check {
 	return []check{
-		{"what has not mattered for a retention is dropped", quietIsDropped},
-		{"what still matters is kept", keptWhileItMatters},
+		{"records that have not mattered for a retention are dropped", quietIsDropped},
+		{"records that still matter are kept", keptWhileItMatters},
 		{"nothing is dropped before its time", notDroppedEarly},
 		{"sweeping takes nothing from a new holder", sweepingWhileAcquiring},
 		{"a client that stood still during a sweep takes nothing from a new holder", sweptWhileStill},

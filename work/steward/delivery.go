@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/excerpt"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -80,7 +81,7 @@ func settlement(e work.Effect, err error, stamp fence.Stamp, deliveries int) wor
 		known, delay = v.outcome, v.delay
 	}
 	if err != nil {
-		s.Error = work.Clip(err.Error())
+		s.Error = excerpt.Of(err.Error(), work.MaxError)
 	}
 	last := e.Attempts >= deliveries
 	switch {

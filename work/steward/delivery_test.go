@@ -23,9 +23,9 @@ func effect(attempts int) work.Effect {
 	return work.Effect{EffectID: work.EffectID{Item: work.NewID(), Name: "mail/customer ✓"}, Queue: "q", To: "mail", Token: 7, Attempts: attempts, Body: []byte(`{"a":1}`)}
 }
 
-// TestWhatBecomesOfADelivery: only the outcome of the delivery and the number
-// of attempts decide.
-func TestWhatBecomesOfADelivery(t *testing.T) {
+// TestADeliveryIsJudgedByItsOutcomeAndAttempts: only the outcome of the
+// delivery and the number of attempts decide.
+func TestADeliveryIsJudgedByItsOutcomeAndAttempts(t *testing.T) {
 	boom := errors.New("boom")
 	for _, c := range []struct {
 		name     string
@@ -176,10 +176,10 @@ func TestAnAnswerIsTakenForWhatItSays(t *testing.T) {
 	}
 }
 
-// TestWhatNeverLeftIsNotDelivered: without a connection the effect is not
-// delivered. Without an answer the outcome is unknown. Neither error contains
-// the password.
-func TestWhatNeverLeftIsNotDelivered(t *testing.T) {
+// TestAnEffectThatNeverLeftIsNotDelivered: without a connection the effect is
+// not delivered. Without an answer the outcome is unknown. Neither error
+// contains the password.
+func TestAnEffectThatNeverLeftIsNotDelivered(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

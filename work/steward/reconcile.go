@@ -322,7 +322,7 @@ func prunable(ctx context.Context, l work.Ledger, now time.Time, f ReconcileOpti
 		if err != nil {
 			return n, err
 		}
-		if n.Refusals < f.PruneLimit && !refusal.At.After(work.Cutoff(now, retention.Refusals)) {
+		if n.Refusals < f.PruneLimit && retention.ForgetsRefusal(refusal, now) {
 			n.Refusals++
 		}
 	}

@@ -117,7 +117,7 @@ func claiming() []check {
 				h = next
 			}
 		}},
-		{"what runs or is finished is not claimed", func(t *trial) {
+		{"running and finished items are not claimed", func(t *trial) {
 			t.running("q")
 			done := t.running("done")
 			t.must(done.by(work.Complete))

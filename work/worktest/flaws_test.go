@@ -456,7 +456,7 @@ func (l limitless) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, 
 type lenient struct{ *ledger.Ledger }
 
 func (l lenient) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, error] {
-	if errors.Is(work.CheckSelected(q.Queue), work.ErrInvalid) {
+	if errors.Is(work.Query{Queue: q.Queue}.Check(), work.ErrInvalid) {
 		return func(func(work.Item, error) bool) {}
 	}
 	return l.Ledger.List(ctx, q)

@@ -12,7 +12,7 @@ import (
 
 func outbox() []check {
 	return []check{
-		{"what is due is taken, oldest first, and unknown from then on", func(t *trial) {
+		{"due effects are taken, oldest first, and unknown from then on", func(t *trial) {
 			for range 3 {
 				t.emits("q", "a", "b")
 				if t.Advance != nil {

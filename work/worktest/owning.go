@@ -90,7 +90,7 @@ func owning() []check {
 				}
 			}
 		}},
-		{"what has been given back is over", func(t *trial) {
+		{"an item that was given back is over for its owner", func(t *trial) {
 			for _, end := range []work.Verb{work.Complete, work.Fail, work.Release} {
 				h := t.running("over/" + string(end))
 				t.must(h.by(end))

@@ -70,7 +70,7 @@ func refusals() []check {
 				}
 			}
 		}},
-		{"what is no stale write is no refusal", func(t *trial) {
+		{"only stale writes are refusals", func(t *trial) {
 			h := t.running("q")
 			t.must(h.by(work.Complete))
 			t.must(h.by(work.Complete))               // repeated

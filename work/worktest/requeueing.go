@@ -22,7 +22,7 @@ func requeueing() []check {
 				t.Fatalf("requeued twice")
 			}
 		}},
-		{"who is alive is left alone", func(t *trial) {
+		{"an item whose owner is alive is left alone", func(t *trial) {
 			h := t.running("q")
 			if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrState) {
 				t.Fatalf("requeue of a living item: %v", a.Err)
@@ -48,7 +48,7 @@ func requeueing() []check {
 				t.Fatalf("a reconciler that was overtaken left %d refusals", n)
 			}
 		}},
-		{"what was given back is left alone", func(t *trial) {
+		{"an item that was given back is left alone", func(t *trial) {
 			h := t.lapsed("q")
 			t.must(h.by(work.Complete))
 			if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrState) {

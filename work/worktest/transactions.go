@@ -19,7 +19,7 @@ func transactions() []check {
 		}}
 	}
 	return []check{
-		in("what is committed counts", func(t *trial) {
+		in("a committed transaction counts", func(t *trial) {
 			add := added("q")
 			c := claimOf("q")
 			var h held
@@ -45,7 +45,7 @@ func transactions() []check {
 				t.Fatalf("after the commit it is %s with %d effects", it.State, len(t.effectsOf(add.ID)))
 			}
 		}),
-		in("what is rolled back has not happened", func(t *trial) {
+		in("a rolled back transaction has not happened", func(t *trial) {
 			h, add := t.running("q"), added("other")
 			before := t.known(h.ID)
 			done := h.by(work.Complete)

@@ -10,7 +10,7 @@ import (
 
 func waking() []check {
 	return []check{
-		{"who waits for a queue is woken by what becomes ready there", func(t *trial) {
+		{"a worker that waits is woken by an item that becomes ready", func(t *trial) {
 			for name, act := range map[string]func(h held){
 				"add":      func(h held) { t.must(added(h.Queue)) },
 				"release":  func(h held) { t.must(h.by(work.Release)) },
@@ -25,7 +25,7 @@ func waking() []check {
 				t.woken(work.Wanted{Queues: []string{"elsewhere", h.Queue}}, name, func() { act(h) })
 			}
 		}},
-		{"who waits for effects is woken by a completion", func(t *trial) {
+		{"a dispatcher that waits is woken by a completion", func(t *trial) {
 			h := t.running("q")
 			req := h.by(work.Complete)
 			req.Effects = []work.Emission{{Name: "x"}}

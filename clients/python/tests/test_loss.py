@@ -197,7 +197,7 @@ class Loss(Case):
                 async with self.client.lease("jobs/a", ttl=3600) as lease:
                     await lease.report("begun")
                     try:
-                        await asyncio.to_thread(self.take_over, "jobs/a")  # the loss may come in its midst
+                        await asyncio.to_thread(self.take_over, "jobs/a")
                         await asyncio.sleep(1000)
                     finally:
                         tidied.append(lease.lost)

@@ -20,7 +20,8 @@ class NotKnown(Case):
 
     @by_croft_alone("row 51: the two programs of the transport are of one package")
     def test_51_another_protocol(self) -> None:
-        client = self.fake("""echo '{"event": "hello", "protocol": 2, "version": "v9", "pid": 1}'; exec cat >/dev/null\n""")
+        hello = """{"event": "hello", "protocol": 2, "version": "v9", "pid": 1}"""
+        client = self.fake(f"echo '{hello}'; exec cat >/dev/null\n")
         with self.assertRaisesRegex(croft.Incompatible, "v9"):
             client.lease("jobs/a").acquire()
 

@@ -250,7 +250,8 @@ class Sqlite(Rows):
             "", "croft1", f"croft2:5:{grant}:0:a", f"croft1:0:{grant}:0:a", f"croft1:{2**53}:{grant}:0:a",
             f"croft1:05:{grant}:0:a", f"croft1:5:{grant[1:]}:0:a", f"croft1:5:{grant.upper()}:0:a",
             f"croft1:5:{grant}:-1:a", f"croft1:5:{grant}:{2**64}:a", f"croft1:5:{grant}:0:a//b",
-            f"croft1:5:{grant}:0:a\ud800", f"croft1:5:{grant}:0:a b", f"croft1:5:{grant}:0:%61", f"croft1:5:{grant}:0:%ff", f"croft1:5:{grant}:0:a:b",
+            f"croft1:5:{grant}:0:a\ud800", f"croft1:5:{grant}:0:a b", f"croft1:5:{grant}:0:%61",
+            f"croft1:5:{grant}:0:%ff", f"croft1:5:{grant}:0:a:b",
             f"croft1:{int((time.time() + 2 * 365 * 86400) * 1e6)}:{grant}:0:a",
         ):
             with self.assertRaises(croft.Invalid, msg=stamp):

@@ -17,7 +17,9 @@ import { write } from "./write.js";
 export interface ClientOptions {
   /** The store's directory or URL. By default croft finds it. */
   store?: string;
-  /** The owner in records and refusals. Default: CROFT_OWNER, else user@host. */
+  /**
+   * The owner in records and refusals. Default: CROFT_OWNER, else user@host.
+   */
   owner?: string;
   /** The program. Default: CROFT_BIN, else croft. */
   croft?: string;
@@ -75,9 +77,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Acquires the lease on a key. The caller gives it back, or lets "await using"
-   * do so. It rejects with Held if it is not this caller's turn, and with the
-   * reason of options.signal if that fires first.
+   * Acquires the lease on a key. The caller gives it back, or lets "await
+   * using" do so. It rejects with Held if it is not this caller's turn, and
+   * with the reason of options.signal if that fires first.
    */
   async acquire(key: string, options: LeaseOptions = {}): Promise<Lease> {
     const { signal } = options;
@@ -98,11 +100,12 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Holds the lease on a key while work runs. It gives the lease back as success
-   * if work returns, and as failure if work throws.
+   * Holds the lease on a key while work runs. It gives the lease back as
+   * success if work returns, and as failure if work throws.
    *
    * If the lease is lost, lease.signal fires. When work has ended, withLease
-   * rejects with the LeaseLost, also if work returned: its result may not count.
+   * rejects with the LeaseLost, also if work returned: its result may not
+   * count.
    */
   async withLease<T>(key: string, options: LeaseOptions, work: (lease: Lease) => T | Promise<T>): Promise<T> {
     const lease = await this.acquire(key, options);

@@ -3,8 +3,8 @@
 /**
  * A moment on the monotonic clock and on the wall clock, in seconds.
  *
- * Nobody sets the monotonic clock back, but it may stand still while the machine
- * sleeps. The wall clock goes on then.
+ * Nobody sets the monotonic clock back, but it may stand still while the
+ * machine sleeps. The wall clock goes on then.
  */
 export interface Instant {
   readonly monotonic: number;

@@ -7,7 +7,9 @@ export type Facts = Readonly<Record<string, unknown>>;
 export class CroftError extends Error {
   /** The code that croft prints under --json, such as "held". */
   readonly code: string = "unknown";
-  /** Details: which there are depends on the error. Durations are in seconds. */
+  /**
+   * Details: which there are depends on the error. Durations are in seconds.
+   */
   readonly facts: Facts;
 
   constructor(message: string, facts: Facts = {}, options?: ErrorOptions) {
@@ -48,8 +50,8 @@ export class LeaseLost extends CroftError {
   /**
    * Why it has ended: "superseded", "expired", "taken_over", "released",
    * "unreachable", "stalled" or "held_too_long". It is "gone" if the process of
-   * croft has ended, and "silent" if that process did not answer until the local
-   * deadline.
+   * croft has ended, and "silent" if that process did not answer until the
+   * local deadline.
    */
   readonly loss: string;
 

@@ -25,7 +25,9 @@ export class Grant {
   /** How long the open question may stay open, on the keeper's own clock. */
   patientUntil: number | undefined;
 
-  #confirmed: { readonly sent: Instant; readonly remaining: number; readonly deadline: Instant } | undefined;
+  #confirmed:
+    | { readonly sent: Instant; readonly remaining: number; readonly deadline: Instant }
+    | undefined;
 
   constructor(
     readonly transport: Transport,

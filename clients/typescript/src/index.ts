@@ -9,9 +9,9 @@
  *       await lease.write("out/today.json", data);
  *     });
  *
- * A lease says who may try. A guarded resource says whose writes still count: it
- * checks the stamp (lease.stamp) that travels with every write. Renewal lives in
- * a process of croft, so nothing that this program does can starve it.
+ * A lease says who may try. A guarded resource says whose writes still count:
+ * it checks the stamp (lease.stamp) that travels with every write. Renewal
+ * lives in a process of croft, so nothing that this program does can starve it.
  *
  * @module
  */

@@ -91,8 +91,8 @@ export class Lease implements AsyncDisposable {
    * Returns if the lease is alive, and rejects with LeaseLost if it is over.
    *
    * It first reads the messages that croft has sent meanwhile. It asks croft if
-   * the local deadline has passed, which happens after this process stood still.
-   * It rejects with Unknown if there is no answer.
+   * the local deadline has passed, which happens after this process stood
+   * still. It rejects with Unknown if there is no answer.
    */
   async check(): Promise<void> {
     await messagesRead();
@@ -130,8 +130,8 @@ export class Lease implements AsyncDisposable {
 
   /**
    * Replaces a guarded file or object, if no newer owner has been there. It
-   * rejects with Stale if one has, and with LeaseLost if the store says that the
-   * lease is over.
+   * rejects with Stale if one has, and with LeaseLost if the store says that
+   * the lease is over.
    */
   async write(target: string, data: string | Uint8Array): Promise<void> {
     await this.check();
@@ -159,9 +159,9 @@ export class Lease implements AsyncDisposable {
    * Gives the lease back at the end of an "await using" block, unless that has
    * been done. It rejects with the loss, unless a method has done so before.
    *
-   * JavaScript does not say whether the block has thrown. So a lease with every,
-   * once or hold is given back as failed: success must be said, with release.
-   * All others are released.
+   * JavaScript does not say whether the block has thrown. So a lease with
+   * every, once or hold is given back as failed: success must be said, with
+   * release. All others are released.
    */
   async [Symbol.asyncDispose](): Promise<void> {
     const grant = this.#grant;

@@ -13,7 +13,9 @@ export interface LeaseOptions {
   every?: number;
   /** The work is done once for all. */
   once?: boolean;
-  /** After success the key stays taken until this long after it was acquired. */
+  /**
+   * After success the key stays taken until this long after it was acquired.
+   */
   hold?: number;
   /** The lease is lost if report or save are not called for so long. */
   stallAfter?: number;
@@ -37,8 +39,8 @@ export interface Terms {
 }
 
 /**
- * Makes the members of the message acquire. Croft judges their values. Here only
- * those are refused that JSON would change on their way.
+ * Makes the members of the message acquire. Croft judges their values. Here
+ * only those are refused that JSON would change on their way.
  */
 export function termsOf(key: string, options: LeaseOptions): Terms {
   if (typeof key !== "string" || /\p{Surrogate}/u.test(key)) {

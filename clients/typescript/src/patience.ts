@@ -9,8 +9,8 @@ const slice = 1; // seconds
  * awake, or until the signal fires. Meanwhile the process does not end.
  *
  * It waits in slices. So a time in which the event loop was blocked, or the
- * process stopped, counts as one slice. The answer that has arrived meanwhile is
- * read before the next slice ends.
+ * process stopped, counts as one slice. The answer that has arrived meanwhile
+ * is read before the next slice ends.
  */
 export function answered<T>(answer: Promise<T>, seconds: number, signal?: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {

@@ -23,8 +23,9 @@ export interface Transport {
   readonly alive: boolean;
 
   /**
-   * Sends a request. The promise rejects with the error of the reply. It rejects
-   * with LeaseLost if the other side is gone, or for an acquire with Unknown.
+   * Sends a request. The promise rejects with the error of the reply. It
+   * rejects with LeaseLost if the other side is gone, or for an acquire with
+   * Unknown.
    */
   ask(what: string, lease: string, members?: Message): Promise<Reply>;
 

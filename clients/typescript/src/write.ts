@@ -16,10 +16,10 @@ let count = 0;
 /**
  * Replaces the content of a target.
  *
- * The data goes through a file. If it went through a pipe, and this process died
- * in the middle, croft would publish the first half. The file is in the folder
- * of the lease, which croft removes if this process dies. A lease at a server has
- * no such folder: then the file stays if this process dies.
+ * The data goes through a file. If it went through a pipe, and this process
+ * died in the middle, croft would publish the first half. The file is in the
+ * folder of the lease, which croft removes if this process dies. A lease at a
+ * server has no such folder: then the file stays if this process dies.
  */
 export async function write(command: Command, grant: Grant, target: string, data: string | Uint8Array): Promise<void> {
   const own = grant.leaseFile === "" ? await mkdtemp(join(tmpdir(), "croft-write-")) : "";

@@ -32,8 +32,8 @@ export const home = fileURLToPath(new URL("../../", import.meta.url));
 export const patience = 60_000;
 
 /**
- * For leases that must end while a test waits, but not while it looks: on a busy
- * machine a process can stand still for seconds.
+ * For leases that must end while a test waits, but not while it looks: on a
+ * busy machine a process can stand still for seconds.
  */
 export const ttl = 10;
 
@@ -231,7 +231,9 @@ export class Station {
     return pathToFileURL(path).href;
   }
 
-  /** Starts a node that runs a program with this package, in a group of its own. */
+  /**
+   * Starts a node that runs a program with this package, in a group of its own.
+   */
   node(text: string): Program {
     const child = spawn(process.execPath, [fileURLToPath(this.module(text))], {
       cwd: this.dir,

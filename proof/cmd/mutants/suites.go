@@ -43,7 +43,7 @@ var suites = []suite{
 
 // tests matches the names of tests that run broken variants, each in a subtest.
 // Such a test logs `caught by "the check": what it said`.
-const tests = `IsCaught|AreCaught|IsBrokenIsCaught|RejectsBroken|RejectsForgetful|CatchesBroken|` +
+const tests = `IsCaught|AreCaught|RejectsBroken|RejectsForgetful|CatchesBroken|` +
 	`Broken(Twins|Guards|Stores)AreFound`
 
 // event is one line of go test -json.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/excerpt"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -125,7 +126,7 @@ func (a *app) fenced(
 		failed = fmt.Errorf("item %s is given back: %w", it.ID, err)
 		back = append(back, work.Request{
 			Verb: work.Release, ID: it.ID, Token: it.Record.Token, Secret: claim.Secret,
-			Delay: work.UnfencedDelay, Error: work.Clip(err.Error()),
+			Delay: work.UnfencedDelay, Error: excerpt.Of(err.Error(), work.MaxError),
 		})
 	}
 	if len(back) > 0 {

@@ -37,7 +37,7 @@ and reserved if it is kept for a named owner.`,
 			}
 			if len(args) > 0 {
 				q.Queue = args[0]
-				if err := work.CheckQueue(q.Queue); err != nil {
+				if err := checkQueue(q.Queue); err != nil {
 					return err
 				}
 			}

@@ -138,3 +138,11 @@ func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request)
 		}
 	}
 }
+
+// checkQueue returns why a queue cannot have this name, or nil.
+func checkQueue(name string) error {
+	if name == "" { // a query takes it for all queues
+		return cli.Invalid("queue: its name is empty")
+	}
+	return work.Query{Queue: name}.Check()
+}

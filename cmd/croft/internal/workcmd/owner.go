@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/internal/excerpt"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -179,7 +180,7 @@ time (1s, 2s, 4s … 1h). It is dead when its attempts are used up, or with
 		Args:              cli.Takes("[LEASE]"),
 		ValidArgsFunction: cli.CompleteLease,
 		RunE: func(c *cobra.Command, args []string) error {
-			req.Error = work.Clip(req.Error)
+			req.Error = excerpt.Of(req.Error, work.MaxError)
 			return a.byClaim(c.Context(), args, req, func(answer work.Answer) string {
 				if answer.Item.State == work.Dead {
 					return fmt.Sprintf("%s: dead after %d of %d attempts", answer.Item.ID, answer.Item.Attempts,

@@ -52,10 +52,8 @@ given.`,
   croft work reconcile --queue thumbnails --json`,
 		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.Queue != "" {
-				if err := work.CheckQueue(o.Queue); err != nil {
-					return err
-				}
+			if err := (work.Query{Queue: o.Queue}).Check(); err != nil {
+				return err
 			}
 			var err error
 			if o.Raise, err = a.AllowRaise(raise); err != nil {

@@ -146,7 +146,7 @@ With --json croft prints every event as one object per line. Exit codes with
 }
 
 func (o *workRunOptions) check(queue string) error {
-	if err := work.CheckQueue(queue); err != nil {
+	if err := checkQueue(queue); err != nil {
 		return err
 	}
 	if o.worker.Slots < 1 || o.worker.Slots > work.MaxClaim {

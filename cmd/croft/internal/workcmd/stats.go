@@ -50,7 +50,7 @@ worker that is alive and does not advance.`,
 			queue := ""
 			if len(args) > 0 {
 				queue = args[0]
-				if err := work.CheckQueue(queue); err != nil {
+				if err := checkQueue(queue); err != nil {
 					return err
 				}
 			}

@@ -1,1 +1,0 @@
-SELECT id FROM chaos_applied WHERE key = $1 ORDER BY number

@@ -1,1 +1,0 @@
-INSERT INTO chaos_applied (key, id) VALUES ($1, $2)

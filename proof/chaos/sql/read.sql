@@ -1,1 +1,0 @@
-SELECT holds FROM chaos_state WHERE key = $1

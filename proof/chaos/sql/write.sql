@@ -1,1 +1,0 @@
-INSERT INTO chaos_state (key, holds) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET holds = excluded.holds
