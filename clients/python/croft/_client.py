@@ -41,7 +41,12 @@ from .errors import CroftError, Forked, Invalid, LeaseLost, Unknown, error_of
 LATE = 0.5  # the keeper stood still if it wakes so much later than it wanted
 LONGEST_SLEEP = 1.0  # a wall clock that went on during a sleep of the machine is noticed by then
 LONGEST_PATIENCE = 5.0  # with the answer to a question
-SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_server.py")
+HERE = os.path.dirname(os.path.abspath(__file__))
+HELPER = (
+    "import sys, types; croft = sys.modules['croft'] = types.ModuleType('croft'); croft.__path__ = [sys.argv[1]]; "
+    "from croft._server import main; main(float(sys.argv[2]))"
+)
+"""Runs _server.py without the rest of the package, which takes longer to load."""
 
 
 class Client:
@@ -273,7 +278,7 @@ class Client:
             raise CroftError("there is no Python to start beside this program; hold the leases with the program "
                              'croft: Client(transport="croft")')
         # Isolated, and without the packages of this program.
-        return [sys.executable, "-I", "-S", SERVER, str(self._seconds)]
+        return [sys.executable, "-I", "-S", "-c", HELPER, HERE, str(self._seconds)]
 
     def _heard(self, message: Message) -> None:
         with self._lock:

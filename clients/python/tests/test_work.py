@@ -93,8 +93,10 @@ class Work(Case):
         with open(self.path("worker.py"), "w") as f:
             f.write(example.group(1))
         id = self.add('{"text": "a b c"}')
-        process = subprocess.Popen([sys.executable, "worker.py"], cwd=self.dir, stderr=subprocess.DEVNULL, text=True, env={
-            **os.environ, "CROFT_STORE": self.ledger, "CROFT_BIN": PROGRAM, "PYTHONPATH": os.path.dirname(HERE)})
+        process = subprocess.Popen(
+            [sys.executable, "worker.py"], cwd=self.dir, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, "CROFT_STORE": self.ledger, "CROFT_BIN": PROGRAM,
+                 "PYTHONPATH": os.path.dirname(HERE)})
         self.addCleanup(end, process)
         until("the result", lambda: self.item(id)["state"] == "done")
         process.send_signal(signal.SIGTERM)

@@ -13,6 +13,12 @@ const maxFile = 4 << 20;
 const tokenAge = 60; // seconds for which a token is used before its file is read again
 const silence = 60; // a quiet stream says something every 15 seconds
 
+/** An answer, and the moment before its request was sent. */
+export interface Answer {
+  readonly sent: Instant;
+  readonly body: Body;
+}
+
 /** Makes calls. */
 export class Caller {
   readonly #url: URL;
@@ -46,7 +52,7 @@ export class Caller {
   }
 
   /** Posts a request. The server may wait so many seconds before it answers. */
-  async call(path: string, body: Body, wait = 0): Promise<{ sent: Instant; body: Body }> {
+  async call(path: string, body: Body, wait = 0): Promise<Answer> {
     const first = this.#exchange(path, body, wait);
     try {
       return await first.answer;
@@ -67,7 +73,10 @@ export class Caller {
     }
   }
 
-  /** Tells of operators' acts until the stream ends. Undefined says that it begins. */
+  /**
+   * Tells of operators' acts until the stream ends. Undefined says that it
+   * begins.
+   */
   acts(heard: (key: string | undefined) => void): Promise<void> {
     return new Promise((resolve, reject) => {
       const request = this.#request("/v1/acts", "GET", silence);
@@ -106,7 +115,7 @@ export class Caller {
     const text = Buffer.from(JSON.stringify(body));
     let request: http.ClientRequest | undefined;
     let connected = false;
-    const answer = new Promise<{ sent: Instant; body: Body }>((resolve, reject) => {
+    const answer = new Promise<Answer>((resolve, reject) => {
       // Before the request is sent: see "Authority" in docs/protocol.md.
       const sent = systemClock();
       const limit = this.#timeout + wait;

@@ -66,8 +66,8 @@ export class Client implements AsyncDisposable {
     if ((transport !== "server" && transport !== "croft") || (transport === "server" && !isServer)) {
       throw new Invalid('transport: it is "croft", or "server" for a store at https://... or http://...');
     }
-    this.#holder =
-      transport === "server" ? helper(env, timeout) : { ...this.#command, args: [...this.#command.args, "hold", "--multi"] };
+    const hold = { ...this.#command, args: [...this.#command.args, "hold", "--multi"] };
+    this.#holder = transport === "server" ? helper(env, timeout) : hold;
     this.#host = {
       keeper: new Keeper(clock, (transport) => this.#abandon(transport)),
       clock,
@@ -206,7 +206,7 @@ function isAbort(error: unknown): boolean {
   return error instanceof LeaseLost || (error instanceof Error && error.name === "AbortError");
 }
 
-/** The command that holds leases at a server: this Node, without its options. */
+// The command that holds leases at a server: this Node, without its options.
 function helper(env: NodeJS.ProcessEnv, timeout: number): Command {
   const path = fileURLToPath(new URL("./server.js", import.meta.url));
   return {

@@ -1,9 +1,10 @@
 // Holds leases at a croft server for its parent process.
 //
-// This program speaks the protocol of croft hold --multi (docs/protocol.md), and
-// uses the HTTP API of croft serve (docs/server.md). A Client with the URL of a
-// server starts it in place of croft. So renewal lives in another process here,
-// too: a blocked event loop or a long garbage collection cannot starve it.
+// This program speaks the protocol of croft hold --multi (docs/protocol.md),
+// and uses the HTTP API of croft serve (docs/server.md). A Client with the URL
+// of a server starts it in place of croft. So renewal lives in another process
+// here, too: a blocked event loop or a long garbage collection cannot starve
+// it.
 //
 // Its own event loop waits for no call. So it answers verify at once, and
 // notices a deadline while a call hangs. Calls about one lease go out one after
@@ -15,25 +16,18 @@
 import { randomBytes } from "node:crypto";
 import { hostname, userInfo } from "node:os";
 
+import { Asker } from "./asker.js";
 import { Caller } from "./call.js";
-import { type Instant, plus, systemClock, until } from "./clock.js";
-import { cannot, type Body, duration, Problem, problemOf, readRecord, seconds } from "./wire.js";
+import { type Instant, systemClock, until } from "./clock.js";
+import { clock, Lease, never, type Request } from "./held.js";
+import { type Body, cannot, duration, problem, Problem, problemOf, seconds, sleep } from "./wire.js";
 
 const protocol = 1;
 const maxLine = 64 << 10;
 const maxOutput = 8 << 20; // bytes that wait for a parent that does not read
 const maxLeases = 1000;
 const maxJobs = 64; // requests about one lease that wait for the server
-const turn = 5; // seconds: one call waits so long for a key; then the parent may have given up
 const endTime = 20; // seconds, for giving everything back
-const never: Instant = { monotonic: -Infinity, wall: -Infinity };
-
-/** A message of the parent, or of nobody if its id is 0. */
-interface Request {
-  readonly what: string;
-  readonly id: number;
-  readonly members: Body;
-}
 
 const members: Record<string, readonly string[]> = {
   acquire: ["key", "ttl", "wait", "every", "once", "hold", "stall_after", "max_hold", "above", "guards"],
@@ -51,64 +45,12 @@ const done: Record<string, string> = {
   checkpoint: "saved",
 };
 
-/** A lease, or an acquire that is under way. */
-class Lease {
-  readonly secret = randomBytes(16).toString("hex");
-  readonly path: string;
-  readonly jobs: Request[] = [];
-  busy = false; // a call about it is under way
-  abandoned = false; // the parent has given the acquire up
-  unsure = false; // the key may have been granted
-  held = false;
-  ending = false;
-  lost: Problem | undefined;
-  token = 0;
-  ttl = 0;
-  deadline = never;
-  renewAt = Infinity;
-  pause = 0.1; // before a renewal is sent again
-  doubted = -Infinity;
-  failed = false; // the last renewal is not confirmed
-  progress = 0;
-  holdEnd = Infinity;
-  stallAfter = Infinity;
-  maxHold = Infinity;
-
-  constructor(
-    readonly name: string,
-    readonly key: string,
-    readonly acquire: Request,
-  ) {
-    this.path = `/v1/leases/${encodeURIComponent(key)}`;
-  }
-
-  /**
-   * Moves the local deadline. It lies a tenth of the TTL before the store's, and
-   * is counted from the moment before the request was sent.
-   */
-  confirm(sent: Instant, record: Body, now: unknown): void {
-    const { ttl, left } = readRecord(record, now);
-    const deadline = plus(sent, left - ttl / 10);
-    if (deadline.monotonic > this.deadline.monotonic) {
-      this.deadline = deadline;
-      this.ttl = ttl;
-    }
-  }
-
-  renewed(sent: Instant): void {
-    this.failed = false;
-    this.pause = 0.1;
-    const now = systemClock();
-    this.renewAt = Math.min(sent.monotonic + this.ttl / 3, now.monotonic + Math.max(0.05, until(this.deadline, now) / 2));
-  }
-}
-
 /** Everything about the leases of one parent. */
 class Process {
   readonly #timeout: number;
   readonly #leases = new Map<string, Lease>();
   readonly #parent = process.ppid;
-  #caller: Caller | undefined;
+  #asker: Asker | undefined;
   #timer: NodeJS.Timeout | undefined;
   #exit: number | undefined; // the exit code, once the end has begun
   #hears = false;
@@ -126,7 +68,8 @@ class Process {
     process.stdout.on("error", () => this.#end(1));
     this.#say("hello", 0, "", { protocol, version: "for Node", pid: process.pid });
     try {
-      this.#caller = new Caller(process.env["CROFT_STORE"] ?? "", this.#timeout);
+      const caller = new Caller(process.env["CROFT_STORE"] ?? "", this.#timeout);
+      this.#asker = new Asker(caller, this.#timeout, () => this.#leases.size);
     } catch (error) {
       this.#say("error", 0, "", { error: problem(error).facts });
       this.#end(2);
@@ -134,7 +77,12 @@ class Process {
     }
     process.stdin.on("data", (chunk: Buffer) => this.#read(chunk));
     process.stdin.on("error", () => this.#end(0));
-    process.stdin.on("end", () => (this.#rest.length > 0 ? this.#torn("it ended in the middle of a line") : this.#end(0)));
+    process.stdin.on("end", () => {
+      if (this.#rest.length > 0) {
+        this.#torn("it ended in the middle of a line");
+      }
+      this.#end(0);
+    });
     this.#look();
   }
 
@@ -235,60 +183,10 @@ class Process {
       this.#hears = true;
       void this.#hear();
     }
-    this.#take(lease, { ...body, secret: lease.secret }, wait).then(
+    this.#asking.take(lease, { ...body, secret: lease.secret }, wait).then(
       (took) => this.#took(lease, took.sent, took.body),
       (error) => this.#refusedAcquire(lease, problem(error)),
     );
-  }
-
-  /**
-   * Takes a key. An answer that comes after a wait gives little authority, so it
-   * is asked once more then.
-   */
-  async #take(lease: Lease, body: Body, wait: number): Promise<{ sent: Instant; body: Body }> {
-    const end = clock() + wait;
-    let now = 0; // how long the server may wait
-    let broken = Infinity; // since when it does not answer
-    let pause = 0.1;
-    for (;;) {
-      const began = clock();
-      let nap: number;
-      try {
-        const more = now > 0 ? { wait: duration("wait", now) } : {};
-        const answer = await this.#call(`${lease.path}/acquire`, { ...body, ...more }, now);
-        lease.unsure = true;
-        return now > 0 ? await this.#call(`${lease.path}/renew`, { secret: lease.secret }) : answer;
-      } catch (error) {
-        const p = problem(error);
-        const here = clock();
-        if (p.code === "held") {
-          lease.unsure = false;
-          broken = Infinity;
-          pause = 0.1;
-          const waits = p.why === "held" || p.why === "reserved";
-          if (here >= end || !(waits || p.remaining <= end - here)) {
-            throw p;
-          }
-          const early = now > 0 && here - began < now / 2;
-          nap = early ? 0.2 : waits ? 0 : Math.min(1, p.remaining);
-          now = waits ? Math.min(turn, end - here) : 0;
-        } else if (!p.final && !(p.fault && wait === 0 && broken === Infinity)) {
-          lease.unsure ||= !p.fault;
-          broken = Math.min(broken, began);
-          if (here - broken > 3 * this.#timeout) {
-            throw p;
-          }
-          nap = pause;
-          pause = Math.min(1, 2 * pause);
-        } else {
-          throw p;
-        }
-      }
-      if (lease.abandoned) {
-        throw new Problem("cancelled", "the acquire was given up before the key was granted");
-      }
-      await sleep(nap);
-    }
   }
 
   #took(lease: Lease, sent: Instant, record: Body): void {
@@ -329,7 +227,7 @@ class Process {
     lease.busy = false;
     if (lease.unsure) {
       this.#tidying++;
-      this.#release(lease, true)
+      this.#asking.release(lease, true)
         .catch(() => {})
         .finally(() => {
           this.#tidying--;
@@ -392,41 +290,10 @@ class Process {
       return;
     }
     lease.busy = true;
-    this.#ask(lease, request).then(
+    this.#asking.ask(lease, request).then(
       ({ sent, body }) => this.#asked(lease, request, sent, body),
       (error) => this.#asked(lease, request, never, problem(error)),
     );
-  }
-
-  #ask(lease: Lease, request: Request): Promise<{ sent: Instant; body: Body }> {
-    const { what, members: m } = request;
-    if (what === "release" || what === "fail") {
-      // The success of a lease that is lost does not count.
-      return this.#release(lease, what === "fail" || lease.lost !== undefined);
-    }
-    const body = what === "report" ? { progress: m["marker"] } : m;
-    return this.#insist(lease, what, { secret: lease.secret, ...body }, 3 * this.#timeout);
-  }
-
-  #release(lease: Lease, failed: boolean): Promise<{ sent: Instant; body: Body }> {
-    return this.#insist(lease, "release", { secret: lease.secret, failed }, 2 + 0.05 * this.#leases.size);
-  }
-
-  /** Asks again, with the same secret, while the outcome is unknown. */
-  async #insist(lease: Lease, verb: string, body: Body, limit: number): Promise<{ sent: Instant; body: Body }> {
-    const end = clock() + limit;
-    for (let pause = 0.1; ; pause = Math.min(1, 2 * pause)) {
-      try {
-        return await this.#call(`${lease.path}/${verb}`, body);
-      } catch (error) {
-        const p = problem(error);
-        const over = lease.lost !== undefined && verb !== "release";
-        if (p.final || clock() + pause > end || over) {
-          throw p;
-        }
-      }
-      await sleep(pause);
-    }
   }
 
   #asked(lease: Lease, request: Request, sent: Instant, result: Body | Problem): void {
@@ -533,7 +400,7 @@ class Process {
     let sent = never;
     let answers: unknown[] = [];
     try {
-      const answer = await this.#call("/v1/apply", { requests });
+      const answer = await this.#asking.caller.call("/v1/apply", { requests });
       sent = answer.sent;
       if (Array.isArray(answer.body["answers"])) {
         answers = answer.body["answers"] as unknown[];
@@ -576,7 +443,7 @@ class Process {
     for (let pause = 1; ; ) {
       const began = clock();
       try {
-        await this.#caller?.acts((key) => this.#doubt(key));
+        await this.#asking.caller.acts((key) => this.#doubt(key));
       } catch (error) {
         if (problem(error).theirs === "unsupported") {
           return; // the store tells nobody
@@ -662,8 +529,8 @@ class Process {
     this.#next(lease);
   }
 
-  #call(path: string, body: Body, wait = 0): Promise<{ sent: Instant; body: Body }> {
-    return (this.#caller as Caller).call(path, body, wait);
+  get #asking(): Asker {
+    return this.#asker as Asker; // there is one before there are requests
   }
 
   // The output.
@@ -694,18 +561,6 @@ class Process {
 function leave(code: number): void {
   setTimeout(() => process.exit(code), 1000).unref();
   process.stdout.write("", () => process.exit(code));
-}
-
-function problem(error: unknown): Problem {
-  return error instanceof Problem ? error : cannot(String(error));
-}
-
-function clock(): number {
-  return systemClock().monotonic;
-}
-
-function sleep(seconds: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 }
 
 /** The owner in records, as croft names it. */

@@ -5,7 +5,7 @@ export type Body = Readonly<Record<string, unknown>>;
 
 const maxSeconds = 2 * 366 * 86400;
 
-/** A request that was not carried out. Its code and facts are those of croft. */
+/** A request that was not carried out. Code and facts are those of croft. */
 export class Problem extends Error {
   readonly facts: Record<string, unknown>;
   /** The outcome is not unknown after all: nothing was changed. */
@@ -23,7 +23,9 @@ export class Problem extends Error {
     this.facts = { ...facts, code, message: message.slice(0, 4096) };
   }
 
-  /** Whether asking again cannot help. A server that is not there may come back. */
+  /**
+   * Whether asking again cannot help. A server that is not there may come back.
+   */
   get final(): boolean {
     return this.code !== "unknown" || (this.fault && this.theirs !== "unknown");
   }
@@ -128,4 +130,13 @@ export function seconds(name: string, value: unknown): number {
 /** Writes a number of seconds for Go. */
 export function duration(name: string, value: unknown): string {
   return `${BigInt(Math.round(seconds(name, value) * 1e9))}ns`;
+}
+
+/** The problem that an error is. */
+export function problem(error: unknown): Problem {
+  return error instanceof Problem ? error : cannot(String(error));
+}
+
+export function sleep(seconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 }

@@ -21,14 +21,15 @@ const output = 3; // the file descriptor that takes the result then
 const finalCode = 65; // exit codes that croft work run understands
 const notNowCode = 75;
 
-// Standard output is the result for croft. Here it is for people, from the first
-// import on: all that the program and its children print goes to standard error.
+// Standard output is the result for croft. Here it is for people, from the
+// first import on: all that the program and its children print goes to standard
+// error.
 const shell = ["/bin/sh", "-c", `export ${variable}="$0"; exec "$@" ${output}>&1 1>&2`];
 
 /** Thrown by a worker: trying again would not help. The item is dead. */
 export class Final extends Error {}
 
-/** Thrown by a worker: the item is given back, and the attempt does not count. */
+/** Thrown by a worker: the item is given back. The attempt does not count. */
 export class NotNow extends Error {}
 
 /** What a worker gives: bytes, a text, nothing, or else JSON. */
@@ -98,7 +99,7 @@ export class Job {
     await this.#croft(["work", "report", "--json", "--", marker]);
   }
 
-  /** Saves a checkpoint of at most 1 MiB for the next attempt. It is progress, too. */
+  /** Saves at most 1 MiB for the next attempt. It is progress, too. */
   async save(checkpoint: string | Uint8Array): Promise<void> {
     await this.#croft(["work", "checkpoint", "--json"], checkpoint);
   }
@@ -128,7 +129,8 @@ export class Job {
    * croft must not take the half that a pipe holds for all of it.
    */
   async #croft(flags: string[], content?: string | Uint8Array, args: string[] = []): Promise<void> {
-    const command = { program: process.env["CROFT_BIN"] || "croft", args: [], env: { ...process.env, CROFT_CONFIRM: "" } };
+    const env = { ...process.env, CROFT_CONFIRM: "" };
+    const command = { program: process.env["CROFT_BIN"] || "croft", args: [], env };
     if (content === undefined) {
       await run(command, flags, this.stamp);
       return;
@@ -153,8 +155,8 @@ export class Worker {
   ) {}
 
   /**
-   * Works on the queue until it is interrupted. It does not return: this process
-   * ends with the exit code of croft work run.
+   * Works on the queue until it is interrupted. It does not return: this
+   * process ends with the exit code of croft work run.
    */
   run(options: WorkOptions = {}): Promise<never> {
     return process.env["CROFT_ITEM"] && process.env[variable] ? this.#attempt() : this.#supervise(options);
@@ -180,10 +182,11 @@ export class Worker {
     }
     const program = options.croft ?? (process.env["CROFT_BIN"] || "croft");
     const again = [process.execPath, ...process.execArgv, ...process.argv.slice(1)];
+    const store = options.store === undefined ? {} : { CROFT_STORE: options.store };
     // In a session of its own, so that an interrupt from the terminal reaches
     // it once: from here.
     const child = spawn(program, ["work", "run", ...flags, this.queue, "--", ...shell, this.queue, ...again], {
-      env: { ...process.env, CROFT_BIN: program, ...(options.store === undefined ? {} : { CROFT_STORE: options.store }) },
+      env: { ...process.env, CROFT_BIN: program, ...store },
       stdio: "inherit",
       detached: true,
     });
@@ -201,7 +204,8 @@ export class Worker {
     const queue = process.env[variable];
     delete process.env[variable]; // another program that this one starts is no worker
     let code: number | undefined;
-    // A result comes from a return alone, not from an exit in the midst of work.
+    // A result comes from a return alone, not from an exit in the midst of
+    // work.
     process.on("exit", () => {
       if (code === undefined) {
         console.error("the worker ended this process before it returned");
@@ -235,7 +239,8 @@ export class Worker {
  *     });
  *     await pages.run();
  *
- * If it throws, the item is tried again later, unless it throws Final or NotNow.
+ * If it throws, the item is tried again later, unless it throws Final or
+ * NotNow.
  */
 export function worker(queue: string, work: (job: Job) => Result | Promise<Result>): Worker {
   return new Worker(queue, work);

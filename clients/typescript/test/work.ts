@@ -84,7 +84,8 @@ export function work(): void {
   test("90 the example of the README", async (t) => {
     const ledger = new Ledger(new Station(t));
     const id = await ledger.add('{"text": "a b c"}');
-    const example = /```js\n\/\/ worker\.mjs.*\nimport .*\n([^]*?)```/.exec(readFileSync(join(home, "README.md"), "utf8"))?.[1];
+    const readme = readFileSync(join(home, "README.md"), "utf8");
+    const example = /```js\n\/\/ worker\.mjs.*\nimport .*\n([^]*?)```/.exec(readme)?.[1];
     assert.ok(example);
     const program = ledger.s.node(example);
     await until("the result", async () => (await ledger.item(id)).state === "done");
@@ -199,7 +200,8 @@ export function work(): void {
   test("96 one that drains gives items back", async (t) => {
     const ledger = new Ledger(new Station(t));
     const id = await ledger.add("x");
-    const program = ledger.start(`${noting} await new Promise((resolve) => setTimeout(resolve, 1_000_000));`, "{ drain: 0.1 }");
+    const waits = "await new Promise((resolve) => setTimeout(resolve, 1_000_000));";
+    const program = ledger.start(`${noting} ${waits}`, "{ drain: 0.1 }");
     await ledger.pid();
     program.child.kill("SIGTERM");
     await program.code();

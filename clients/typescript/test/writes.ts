@@ -12,6 +12,8 @@ import { test } from "node:test";
 import { header, Invalid, type Lease, LeaseLost, Stale } from "../src/index.js";
 import { byCroftAlone, overServer, proceed, Program, program, Station, stop } from "./support.js";
 
+const apart = byCroftAlone("the guard looks at the stamp alone");
+
 export function writes(): void {
   test("40 a guarded file takes the write of the owner, and refuses that of a stale one", async (t) => {
     const s = new Station(t);
@@ -85,7 +87,7 @@ export function writes(): void {
     assert.deepEqual(bodies, ["first", "second"]);
   });
 
-  test("45 a target or a mark that cannot be is refused", byCroftAlone("the guard looks at the stamp alone"), async (t) => {
+  test("45 a target or a mark that cannot be is refused", apart, async (t) => {
     const s = new Station(t);
     const lease = await s.client().acquire("jobs/a");
     await assert.rejects(lease.write("nonsense://x", "x"), Invalid);
