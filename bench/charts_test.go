@@ -69,6 +69,9 @@ func TestThePageAndItsChartsShowTheSameNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !strings.Contains(string(page), aboutCharts) {
+		t.Errorf("the page does not say which tables have charts: %s", aboutCharts)
+	}
 	heading := regexp.MustCompile(`\| to the (?:floor|first) \|`)
 	charts := 0
 	for _, section := range strings.Split(string(page), "\n## ")[1:] {

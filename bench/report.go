@@ -204,6 +204,12 @@ func (r *report) writeJSON(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
+// aboutCharts stands at the top of the page.
+const aboutCharts = "- in the charts a tick marks 1.00×; hatched bars are there for scale, and a cut\n" +
+	"  bar is longer than its chart\n" +
+	"- only tables with ratios to the floor or to the first have a chart; hand-offs,\n" +
+	"  kept leases and others have none\n"
+
 // writePage writes the page for people, and its charts.
 func (r *report) writePage(path string) error {
 	var page strings.Builder
@@ -233,8 +239,7 @@ func (r *report) writePage(path string) error {
 	p("- the floor is the least that a lock needs: the same number of round trips with\n" +
 		"  the same kind of statement, at the same durability\n")
 	p("- round trips and commands are counted on the wire; CPU time is the client's and\n  the server's\n")
-	p("- in the charts a tick marks 1.00×; hatched bars are there for scale, and a cut\n" +
-		"  bar is longer than its chart\n")
+	p(aboutCharts)
 	for _, t := range r.Tables {
 		p("\n## %s\n\n%s\n\n", t.Title, t.What)
 		if link := t.link(); link != "" {

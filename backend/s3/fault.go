@@ -29,6 +29,11 @@ const (
 func faultOf(err error) fault {
 	status, code := answerOf(err)
 	switch {
+	case noCredentials(err): // the status is that of whatever hands out credentials
+		if status == http.StatusTooManyRequests || status >= 500 {
+			return slow
+		}
+		return refused
 	case status == http.StatusPreconditionFailed:
 		return overtaken
 	case status == http.StatusNotFound && (code == "NoSuchKey" || code == "NotFound"):
@@ -37,23 +42,27 @@ func faultOf(err error) fault {
 		return busy
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, code == "SlowDown":
 		return slow
-	case status == 0 && prevented(err):
-		return refused
 	case status == 0, status >= 500 && status != http.StatusNotImplemented, code == "RequestTimeout":
 		return unsure
 	}
 	return refused
 }
 
-// prevented reports whether the error happened before the request was sent.
-func prevented(err error) bool {
-	var signing interface{ SigningError() }
-	return errors.As(err, &signing) || noCredentials(err)
-}
-
+// noCredentials reports whether the SDK found no credentials, and so sent the
+// bucket no request. Text from a service proves nothing: the SDK's own words
+// stand before any answer.
 func noCredentials(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "get credentials") || strings.Contains(text, "retrieve credentials")
+	var call *smithy.OperationError // the bucket's; those of credentials are inside it
+	if !errors.As(err, &call) {
+		return false
+	}
+	for err := call.Err; err != nil; err = errors.Unwrap(err) {
+		text := err.Error()
+		if strings.HasPrefix(text, "get credentials: ") || strings.HasPrefix(text, "failed to retrieve credentials: ") {
+			return true
+		}
+	}
+	return false
 }
 
 // answerOf returns the status and the code of the service's answer. The status
@@ -102,6 +111,9 @@ func (b *bucket) explain(err error) error {
 	status, code := answerOf(err)
 	where := b.where()
 	switch {
+	case noCredentials(err):
+		return fmt.Errorf("%w: no credentials for %s were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"+
+			" name a profile with ?profile=, or run where a role is attached: %w", ErrDenied, where, err)
 	case code == "RequestTimeTooSkewed":
 		off := ""
 		if date, ok := dateOf(err); ok {
@@ -129,9 +141,6 @@ func (b *bucket) explain(err error) error {
 		return fmt.Errorf("%w: %s; allow s3:GetObject, s3:PutObject and s3:DeleteObject on the objects and"+
 			" s3:ListBucket on the bucket (without the last, a missing object looks like a forbidden one): %w",
 			ErrDenied, where, err)
-	case status == 0 && prevented(err):
-		return fmt.Errorf("%w: no credentials for %s were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"+
-			" name a profile with ?profile=, or run where a role is attached: %w", ErrDenied, where, err)
 	case faultOf(err) == slow:
 		return fmt.Errorf("%s asks for fewer requests; use a longer TTL or fewer keys at a time: %w", where, err)
 	case status == 0:

@@ -15,6 +15,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
@@ -106,7 +107,10 @@ func (a address) connect(ctx context.Context) (*awss3.Client, func(), error) {
 		// For a server that hangs. Callers with less patience use the context.
 		t.ResponseHeaderTimeout = 30 * time.Second
 	})
-	options := []func(*config.LoadOptions) error{config.WithHTTPClient(transport)}
+	options := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(transport),
+		config.WithLogger(logging.Nop{}), // the usual one writes to this program's standard error
+	}
 	if a.region != "" {
 		options = append(options, config.WithRegion(a.region))
 	}

@@ -3,12 +3,15 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // recording is a page whose ```console blocks show commands and what they
@@ -86,12 +89,48 @@ func alike(s string) string {
 	return s
 }
 
+const firstMinutes = "../../docs/first-ten-minutes.md"
+
+// TestTheFirstTenMinutesBeginWithAnInstallation: the command of the page makes
+// a croft that runs.
+func TestTheFirstTenMinutesBeginWithAnInstallation(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it links a croft")
+	}
+	page, err := os.ReadFile(firstMinutes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Install it\n")
+	_, block, found := strings.Cut(section, "\n```sh\n")
+	block, _, closed := strings.Cut(block, "```\n")
+	if !found || !closed {
+		t.Fatal("the page has no block that installs croft")
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		testenv.Missing(t, "there is no go command to install croft with: %v", err)
+	}
+	bin := t.TempDir()
+	c := exec.Command("sh", "-ec", block)
+	c.Dir = filepath.Join("..", "..")
+	// Built as testenv.BuildPlain does, Go's build cache has most packages.
+	c.Env = append(os.Environ(), "GOBIN="+bin, "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false '-ldflags=-s -w'")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%s%v: %s", block, err, out)
+	}
+	out, err := exec.Command(filepath.Join(bin, "croft"), "--version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "croft ") {
+		t.Errorf("the installed croft prints %q: %v", out, err)
+	}
+}
+
 // TestTheFirstTenMinutesAreAsThePageShows: set UPDATE_SCRIPTS to record them
 // again.
 func TestTheFirstTenMinutesAreAsThePageShows(t *testing.T) {
 	t.Parallel()
-	const path, mark = "../../docs/first-ten-minutes.md", "@@ command"
-	page, err := os.ReadFile(path)
+	const mark = "@@ command"
+	page, err := os.ReadFile(firstMinutes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +165,7 @@ func TestTheFirstTenMinutesAreAsThePageShows(t *testing.T) {
 		if os.Getenv("UPDATE_SCRIPTS") == "" {
 			ts.Fatalf("the page does not show what happens")
 		}
-		ts.Check(os.WriteFile(path, []byte(r.with(printed)), 0o600))
+		ts.Check(os.WriteFile(firstMinutes, []byte(r.with(printed)), 0o600))
 	}
 	testscript.Run(t, p)
 }

@@ -168,6 +168,7 @@ func (a *app) highest(ctx context.Context, key string) (fence.Token, error) {
 		return 0, err
 	}
 	defer end()
+	defer a.AskOnTerminal()()
 	st := client.Store()
 	now, err := st.Now(ctx)
 	if err != nil {

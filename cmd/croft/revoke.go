@@ -50,10 +50,13 @@ func (a *app) revoke(ctx context.Context, key string, create bool, h croft.ByHan
 		return err
 	}
 	defer end()
+	stop := a.AskOnTerminal()
+	defer stop()
 	if err := a.mustKnow(ctx, client, key, create); err != nil {
 		return err
 	}
 	t, err := client.Revoke(ctx, key, h)
+	stop()
 	if t == nil {
 		return err
 	}

@@ -77,6 +77,7 @@ func (a *app) record(ctx context.Context, key string) (rec tenure.Record, now ti
 		return rec, now, err
 	}
 	defer st.Close()
+	defer a.AskOnTerminal()()
 	if rec, err = st.Get(ctx, key); err != nil {
 		return rec, now, store.Unknown(err)
 	}

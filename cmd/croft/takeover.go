@@ -111,11 +111,14 @@ func (a *app) takeover(ctx context.Context, key, to string, create bool, h croft
 		return err
 	}
 	defer end()
+	stop := a.AskOnTerminal()
+	defer stop()
 	if err := a.mustKnow(ctx, client, key, create); err != nil {
 		return err
 	}
 	if to != "" {
 		t, err := client.Reserve(ctx, key, to, h)
+		stop()
 		if t == nil {
 			return err
 		}
@@ -123,6 +126,7 @@ func (a *app) takeover(ctx context.Context, key, to string, create bool, h croft
 			fmt.Sprintf("reserved %s for %s for %s", cli.Word(key), cli.Word(t.Record.Owner), t.Record.TTL))
 	}
 	t, err := client.Takeover(ctx, key, h)
+	stop()
 	if t == nil {
 		return err
 	}

@@ -4,7 +4,9 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,22 +38,8 @@ func TestAWaitOnATerminalSaysForWhomItWaits(t *testing.T) {
 				args, end = slices.Concat(args, []string{ledger}), slices.Concat(end, []string{ledger})
 			}
 			s.must(0, "acquire", "job", "--owner", "ada@one", "--ttl", "1h", "--out", "lease")
-			screen, terminal := openTerminal(t)
-			c := s.command(args...)
-			c.Stderr, c.Env = terminal, append(c.Env, "TERM=xterm")
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Process.Kill() })
-			_ = terminal.Close()
-			var shown strings.Builder
-			for buf := make([]byte, 4096); !strings.Contains(shown.String(), "waiting for "+test.shown); {
-				n, err := screen.Read(buf)
-				if err != nil {
-					t.Fatalf("shown %q: %v", shown.String(), err)
-				}
-				shown.Write(buf[:n])
-			}
+			c, screen := s.onTerminal(args...)
+			shows(t, screen, "waiting for "+test.shown)
 			s.must(0, end...)
 			last := ""
 			for buf := make([]byte, 4096); ; { // it ends with the last process on the terminal
@@ -69,6 +57,78 @@ func TestAWaitOnATerminalSaysForWhomItWaits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestATerminalShowsThatTheStoreDoesNotAnswer: and why it is asked again. The
+// stores are one that never answers, and one that refuses connections.
+func TestATerminalShowsThatTheStoreDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, test := range map[string]struct {
+		store string
+		args  []string
+		shown []string
+	}{
+		"opening": {
+			"postgres://ann@" + silent.Addr().String() + "/db",
+			[]string{"ls", "--timeout", "1h"},
+			[]string{"waiting for the store's answer: "},
+		},
+		"one try": {
+			"redis://" + silent.Addr().String() + "/0",
+			[]string{"acquire", "job", "--timeout", "1h"},
+			[]string{"waiting for the store's answer: "},
+		},
+		"a wait": {
+			"redis://ann:hunter22@127.0.0.1:1/0",
+			[]string{"run", "job", "--wait", "1h", "--", "true"},
+			[]string{"no answer about job yet: redis: dial tcp", "waiting for job: ", "; no answer from the store for "},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStation(t)
+			_, screen := s.onTerminal(append([]string{"--store", test.store}, test.args...)...)
+			for _, text := range test.shown {
+				if all := shows(t, screen, text); strings.Contains(all, "hunter22") {
+					t.Errorf("the terminal shows the password: %q", all)
+				}
+			}
+		})
+	}
+}
+
+// onTerminal starts a croft whose standard error is a terminal.
+func (s *station) onTerminal(args ...string) (c *exec.Cmd, screen *os.File) {
+	s.t.Helper()
+	screen, terminal := openTerminal(s.t)
+	c = s.command(args...)
+	c.Stderr, c.Env = terminal, append(c.Env, "TERM=xterm")
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	_ = terminal.Close()
+	return c, screen
+}
+
+// shows reads the screen until it has shown a text, and returns what it has
+// read.
+func shows(t *testing.T, screen *os.File, text string) string {
+	t.Helper()
+	var shown strings.Builder
+	for buf := make([]byte, 4096); !strings.Contains(shown.String(), text); {
+		n, err := screen.Read(buf)
+		if err != nil {
+			t.Fatalf("the screen shows %q, want %q: %v", shown.String(), text, err)
+		}
+		shown.Write(buf[:n])
+	}
+	return shown.String()
 }
 
 // openTerminal makes a pseudo-terminal.

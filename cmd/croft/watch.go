@@ -86,6 +86,9 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		return err
 	}
 	defer st.Close()
+	if _, err := a.Now(ctx, st); err != nil {
+		return err
+	}
 	seen, err := a.look(ctx, st, prefix)
 	if err != nil {
 		return err
@@ -165,7 +168,7 @@ func (w *watchLines) end()            {}
 func (a *app) look(ctx context.Context, st store.Store, prefix string) (snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, cli.ListTimeout)
 	defer cancel()
-	now, err := a.Now(ctx, st)
+	now, err := a.QuietNow(ctx, st) // a line would spoil the page
 	if err != nil {
 		return snapshot{}, err
 	}

@@ -16,20 +16,21 @@ import (
 // stamp of its lease.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
+	work := func(_ context.Context, lease *croft.Lease) {
+		fmt.Println("leading under", lease.Stamp().Key)
+		stop() // here, the program ends
+	}
 	st := mem.New(nil) // in earnest, a store that the candidates share
-	lock := clientgo.NewLock(st, "controllers/web", "web-7d9f", nil)
+	podName := "web-7d9f"
+	lock := clientgo.NewLock(st, "controllers/web", podName, nil)
 	defer lock.Close()
 
-	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+	config := leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: lock.Leading(func(ctx context.Context, lease *croft.Lease) {
-				fmt.Println("leading under", lease.Stamp().Key)
-				stop() // here, the program ends
-			}),
-			OnStoppedLeading: func() {},
-		},
-	})
+	}
+	config.Callbacks.OnStartedLeading = lock.Leading(work)
+	config.Callbacks.OnStoppedLeading = func() {}
+	leaderelection.RunOrDie(ctx, config)
 	// Output: leading under controllers/web
 }

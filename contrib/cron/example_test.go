@@ -18,17 +18,18 @@ func Example() {
 	client := croft.New(mem.New(nil), nil) // in earnest, a store that the machines share
 	defer client.Close()
 
-	daily := &croftcron.Options{Lease: &croft.LeaseOptions{Every: 24 * time.Hour}}
-	job := croftcron.Job(ctx, client, "reports/daily", daily, func(_ context.Context, lease *croft.Lease) error {
+	work := func(_ context.Context, lease *croft.Lease) error {
 		fmt.Println("publishing under", lease.Stamp().Key)
 		return nil
-	})
+	}
 	c := cron.New()
-	if _, err := c.AddJob("0 6 * * *", job); err != nil {
+	daily := &croftcron.Options{Lease: &croft.LeaseOptions{Every: 24 * time.Hour}}
+	id, err := c.AddJob("0 6 * * *", croftcron.Job(ctx, client, "daily", daily, work))
+	if err != nil {
 		panic(err)
 	}
 	c.Start()
 	defer c.Stop()
-	job.Run() // as cron does at six
-	// Output: publishing under reports/daily
+	c.Entry(id).Job.Run() // as cron does at six
+	// Output: publishing under daily
 }

@@ -11,7 +11,7 @@ import (
 // allows. Each case below breaks it once.
 var sound = map[string]string{
 	"croft.go":                    imports("croft", "context", module+"/store", module+"/guard", module+"/tenure", module+"/internal/clock"),
-	"croft_test.go":               imports("croft", "testing", "pgregory.net/rapid", module+"/backend/mem"),
+	"croft_test.go":               imports("croft", "testing", "pgregory.net/rapid", module+"/backend/mem") + "var _ = Program(t, \"spin\", \"spin\")\n",
 	"tenure/law.go":               imports("tenure", "time", module+"/fence"),
 	"fence/mark.go":               imports("fence", "errors"),
 	"store/store.go":              imports("store", module+"/tenure", module+"/internal/registry"),
@@ -30,11 +30,18 @@ var sound = map[string]string{
 	".tools/types.go":             "not even Go",
 	"go.mod":                      "module " + module + "\n",
 	"bench/go.mod":                "module " + module + "/bench\n",
-	".github/dependabot.yml":      "updates:\n  - directories:\n      - /\n      - /bench\n",
-	".github/workflows/a.yml":     readOnly + "steps:\n  - uses: a/b@fbc6f3992d24b796d5a048ff273f7fcc4a7b6c09 # v5\n",
+	".github/dependabot.yml":      bot + "  - package-ecosystem: npm\n    directory: /ts\n",
+	"docs/supply-chain.md":        "`a/b`, `debian:12`, `spin`, `rpm`, `tsc`\n",
+	".github/workflows/a.yml":     readOnly + "steps:\n  - uses: a/b@fbc6f3992d24b796d5a048ff273f7fcc4a7b6c09 # v5\n  - run: apt-get install -qy rpm && make test\n",
+	"Dockerfile":                  "FROM --platform=x debian:12 AS files\nFROM scratch\n",
+	"ts/package-lock.json":        "{\"packages\": {\"node_modules/tsc\": {}}}",
 	"README.md":                   "Make sure to\n\n```\n$ " + commands[0] + "\n$ make test\n```\n\nor `make quick`.\n",
 	"Makefile":                    ".PHONY: test\ntest: lint ## all\n\tgo test ./...\nquick:\n",
 }
+
+// bot is the beginning of Dependabot's settings.
+const bot = "updates:\n  - directories:\n      - /\n      - /bench\n  - package-ecosystem: github-actions\n    directory: /\n" +
+	"  - package-ecosystem: docker\n    directory: /\n"
 
 func imports(name string, paths ...string) string {
 	var b strings.Builder
@@ -79,7 +86,11 @@ func broken(t *testing.T, top string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found = append(found, loose...)
+	unlisted, err := unlistedSupply(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found = append(append(found, loose...), unlisted...)
 	for _, law := range goLaws {
 		found = append(found, law(tree)...)
 	}
@@ -133,7 +144,7 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"a README without its second command", "README.md", commands[0], "does not give the command: make test"},
 		{"a README that names no target", "README.md", sound["README.md"] + "`make coffee`", "names `make coffee`"},
 		{"a workflow that runs no target", ".github/workflows/tea.yml", readOnly + "steps:\n  - run: make tea\n", "tea.yml runs `make tea`"},
-		{"an action by its tag", ".github/workflows/tea.yml", readOnly + "  - uses: actions/checkout@v5\n", "uses actions/checkout@v5; name the commit"},
+		{"an action by its tag", ".github/workflows/tea.yml", readOnly + "  - uses: a/b@v5\n", "uses a/b@v5; name the commit"},
 		{"an action by a short commit", ".github/workflows/tea.yml", readOnly + "    uses: a/b@fbc6f39 # v5\n", "uses a/b@fbc6f39; name the commit"},
 		{"an action by its tag in quotes", ".github/workflows/tea.yml", readOnly + "  - \"uses\": 'a/b@v5'\n", "uses 'a/b@v5'; name the commit"},
 		{"an action by its tag in braces", ".github/workflows/tea.yml", readOnly + "  - {name: tea, uses: a/b@v5}\n", "uses a/b@v5}; name the commit"},
@@ -146,6 +157,14 @@ func TestEveryBreachIsCaught(t *testing.T) {
 		{"an expression in a script", ".github/workflows/tea.yml", readOnly + "  - run: echo ${{ github.head_ref }}\n", "tea.yml writes ${{ github }} into a script"},
 		{"an expression in a script of several lines", ".github/workflows/tea.yml", readOnly + "  - run: |\n      echo '${{ github.head_ref }}'\n", "tea.yml writes ${{ github }} into a script"},
 		{"a module that Dependabot does not watch", "tools/tea/go.mod", "module tea\n", "the Go module in /tools/tea is not in"},
+		{"npm packages that Dependabot does not watch", ".github/dependabot.yml", bot, "/ts has parts for which .github/dependabot.yml has no entry: npm"},
+		{"an image that Dependabot does not watch", "attic/Dockerfile", "FROM debian:12\n", "/attic has parts for which .github/dependabot.yml has no entry: docker"},
+		{"a Debian package that nobody lists", "croft_test.go", imports("croft", "testing") + "var _ = Program(t, \"gcc\", \"cc\")\n", "croft_test.go takes cc, which"},
+		{"a Debian library that nobody lists", "croft_test.go", imports("croft", "testing") + "var _ = testenv.Package(t, \"venv\", nil)\n", "croft_test.go takes venv, which"},
+		{"a Debian package of a workflow that nobody lists", ".github/workflows/tea.yml", readOnly + "  - run: apt-get install -qy rpm tea && true\n", "tea.yml takes tea, which"},
+		{"an image that nobody lists", ".github/workflows/tea.yml", readOnly + "      image: tea:1\n", "tea.yml takes tea:1, which"},
+		{"an action that nobody lists", ".github/workflows/tea.yml", readOnly + "  - uses: t/ea@fbc6f3992d24b796d5a048ff273f7fcc4a7b6c09 # v5\n", "tea.yml takes t/ea, which"},
+		{"an npm package that nobody lists", "ts/package-lock.json", "{\"node_modules/@tea/pot\": {}}", "takes @tea/pot, which"},
 		{"a README that names no target in a block", "README.md", sound["README.md"] + "```\nmake coffee\n```", "names `make coffee`"},
 	}
 	for _, c := range cases {

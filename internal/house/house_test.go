@@ -38,6 +38,7 @@ func TestTheRepositoryKeepsItsLaws(t *testing.T) {
 	})
 	for name, law := range map[string]func(string) ([]string, error){
 		"lines fit the page":                    wideLines,
+		"all parts of others are listed":        unlistedSupply,
 		"exported documentation names an actor": exportedRiddles,
 		"a name has one meaning":                retiredNames,
 	} {

@@ -135,9 +135,7 @@ sh -c 'tr "\0" "\n" </proc/$$/environ; croft ls >/dev/null && echo reached' >>se
 // become has a command become another user, who may read neither the lease nor
 // the password.
 func (s *environmentScene) become() {
-	if os.Geteuid() != 0 {
-		testenv.Missing(s.T, "this test needs root, to act as two users")
-	}
+	testenv.NeedRoot(s.T)
 	if err := os.Chmod(filepath.Dir(s.croft), 0o755); err != nil {
 		s.Fatal(err)
 	}

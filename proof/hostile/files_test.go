@@ -30,12 +30,7 @@ const (
 // TestFiles attacks the directory store and the guarded file.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("this test needs root, to act as two users, and CI must run it")
-		}
-		t.Skip("NOT TESTED: needs root, to act as two users")
-	}
+	testenv.NeedRoot(t)
 	croft := built(t)
 	for name, attack := range map[string]func(*fileScene){
 		"a pipe for a record":             func(s *fileScene) { s.record(`mkfifo -m 666 "$1"`) },
@@ -99,11 +94,13 @@ func (s *fileScene) attack(script string, args ...string) {
 	}
 }
 
-// racing runs the attacker's script again and again until it is told to end.
+// racing runs the attacker's script again and again until it is told to end, or
+// this process ends.
 func (s *fileScene) racing(script string, args ...string) (end func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
-	racer := s.attacker(ctx, "while :; do "+script+"; done 2>/dev/null", args...)
+	here := fmt.Sprintf("test -d /proc/%d", os.Getpid())
+	racer := s.attacker(ctx, "while "+here+"; do "+script+"; done 2>/dev/null", args...)
 	s.must(racer.Start())
 	return func() {
 		cancel()

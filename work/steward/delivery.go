@@ -18,7 +18,7 @@ const DefaultDeliveries = 20
 //
 // Deliver returns nil if the receiver has the effect. After any error it is
 // unknown whether the receiver has it, unless Deliver says more with
-// [Undelivered], [RetryAfter] or [Refused]. The dispatcher sends an unknown
+// [Undelivered], [UndeliveredFor] or [Refused]. The dispatcher sends an unknown
 // effect again, under the same Idempotency-Key, unless it may be sent only
 // once.
 type Deliverer interface {
@@ -31,12 +31,17 @@ type Func func(ctx context.Context, e work.Effect) error
 // Deliver calls the function.
 func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, e) }
 
+// Undelivered, UndeliveredFor and Refused make the error that Deliver returns
+// to say what it knows. They do so without an error, too, if err is nil: the
+// effect then counts as not delivered, and its Error says that there was no
+// reason.
+
 // Undelivered wraps an error of Deliver to say that the receiver certainly does
 // not have the effect. It may be sent again.
 func Undelivered(err error) error { return verdict(err, notDelivered, 0) }
 
-// RetryAfter is Undelivered, and says how long to wait before the next attempt.
-func RetryAfter(err error, d time.Duration) error { return verdict(err, notDelivered, d) }
+// UndeliveredFor is Undelivered, and the next attempt waits for at least d.
+func UndeliveredFor(err error, d time.Duration) error { return verdict(err, notDelivered, d) }
 
 // Refused wraps an error of Deliver to say that the receiver does not have the
 // effect and never will. It is not sent again.
@@ -62,10 +67,12 @@ func (e *verdictError) Unwrap() error { return e.error }
 
 func verdict(err error, o outcome, d time.Duration) error {
 	if err == nil {
-		return nil
+		err = errNoReason
 	}
 	return &verdictError{err, o, min(max(d, 0), work.MaxDelay)}
 }
+
+var errNoReason = errors.New("the deliverer gave no reason")
 
 // settlement decides what becomes of an effect after a delivery. It is a pure
 // function of the effect as it was taken, the error of Deliver, and how often

@@ -166,7 +166,7 @@ func judge(host string, resp *http.Response, said []byte) error {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly,
 		code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return RetryAfter(err, time.Duration(min(max(seconds, 0), 24*3600))*time.Second)
+		return UndeliveredFor(err, time.Duration(min(max(seconds, 0), 24*3600))*time.Second)
 	case code/100 == 3, code/100 == 4:
 		return Refused(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,9 @@ type App struct {
 	// Examining is set by doctor. Its errors then do not advise to run doctor.
 	Examining bool
 
-	config configOnce
+	config  configOnce
+	silence silence
+	bar     atomic.Pointer[progress] // on the terminal now, or nil
 }
 
 // The groups of the help text.

@@ -60,6 +60,7 @@ func (a *App) ByDeed(
 		return deed, tenure.Record{}, err
 	}
 	defer end()
+	defer a.AskOnTerminal()()
 	rec, err := act(client, deed)
 	return deed, rec, err
 }

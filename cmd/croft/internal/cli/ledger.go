@@ -69,6 +69,7 @@ func (a *App) LedgerOf(ctx context.Context, name string) (work.Ledger, error) {
 // OpenLedger opens a ledger. It gives up in time, even if the system call does
 // not return.
 func (a *App) OpenLedger(ctx context.Context, name string) (work.Ledger, error) {
+	defer a.AskOnTerminal()()
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
 	return within(ctx, name, work.Open)

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/croft-dev/croft"
@@ -141,6 +140,7 @@ func (a *App) Open(ctx context.Context) (store.Store, error) {
 	if defaulted && !a.Quiet {
 		fmt.Fprintf(a.Stderr, "croft: this machine only: %s\n", name)
 	}
+	defer a.AskOnTerminal()()
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
 	return OpenWithin(ctx, name)
@@ -173,11 +173,17 @@ func within[T any](ctx context.Context, name string, open func(context.Context, 
 	}
 }
 
-// Now asks for the store's time, the first question of a listing. A listing may
-// take long, but a store that does not answer is told within --timeout. The
-// time alone proves nothing, because etcd's store has it from this machine. So
-// Now reads a record first.
+// Now is QuietNow, and shows on a terminal if the store does not answer.
 func (a *App) Now(ctx context.Context, st store.Store) (time.Time, error) {
+	defer a.AskOnTerminal()()
+	return a.QuietNow(ctx, st)
+}
+
+// QuietNow asks for the store's time, the first question of a listing. A
+// listing may take long, but a store that does not answer is told within
+// --timeout. The time alone proves nothing, because etcd's store has it from
+// this machine. So QuietNow reads a record first.
+func (a *App) QuietNow(ctx context.Context, st store.Store) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
 	if _, err := st.Get(ctx, drillKeys+"none"); err != nil {
@@ -234,31 +240,6 @@ func (a *App) ObservedClient(ctx context.Context, observe func(croft.Event)) (c 
 		_ = c.Close()
 		_ = st.Close()
 	}, nil
-}
-
-// tellRetries returns an observer that also says on a terminal why croft asks
-// the store again. It says each reason once.
-func (a *App) tellRetries(observe func(croft.Event)) func(croft.Event) {
-	if _, isTerminal := TerminalWidth(a.Stderr); !isTerminal || a.JSON {
-		return observe
-	}
-	var mu sync.Mutex
-	told := ""
-	return func(e croft.Event) {
-		if observe != nil {
-			observe(e)
-		}
-		if e.Kind != croft.EventUnknown || e.Err == nil {
-			return
-		}
-		why := Lines(a.Redact(e.Err.Error()))
-		mu.Lock()
-		defer mu.Unlock()
-		if why != told {
-			told = why
-			fmt.Fprintf(a.Stderr, "croft: no answer about %s yet: %s\n", Word(e.Key), why)
-		}
-	}
 }
 
 // Actor returns the name of the acting user, for commands without a client.

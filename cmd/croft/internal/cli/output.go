@@ -208,6 +208,7 @@ var plainWords = strings.NewReplacer(
 func (a *App) Redact(message string) string {
 	var tries []string
 	for _, try := range strings.Split(plainWords.Replace(message), "\n\t") {
+		try = strings.TrimPrefix(try, "hostname resolving error: ") // pgx says it in the first try alone
 		if last := len(tries) - 1; last > 0 && strings.HasPrefix(try, tries[last]) {
 			tries = tries[:last] // the last try may have advice behind it
 		}

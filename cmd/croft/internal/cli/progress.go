@@ -8,9 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/croft-dev/croft"
-	"github.com/croft-dev/croft/tenure"
 )
 
 // A progress bar appears after progressAfter, and moves every progressEvery.
@@ -23,8 +20,8 @@ const (
 // or for things that take long to count. stop removes it.
 //
 // One goroutine, run, draws the bar and alone uses shown. The reader tells it
-// through read how much it has read. stop closes end, and waits until run has
-// closed ended.
+// through read how much it has read. Messages for the place of the bar go
+// through said. stop closes end, and waits until run has closed ended.
 type progress struct {
 	r     io.Reader
 	w     io.Writer
@@ -35,6 +32,7 @@ type progress struct {
 	began time.Time
 
 	read  atomic.Int64
+	said  chan string
 	shown int // columns of the last line
 	end   chan struct{}
 	ended chan struct{}
@@ -60,55 +58,37 @@ func (a *App) CountOnTerminal(unit string) (count, stop func()) {
 	return func() { p.read.Add(1) }, stop
 }
 
-// WaitOnTerminal shows on standard error, where Progress would show a bar, that
-// croft waits for a key or a queue, who holds it, and for how long it has
-// waited. holder asks the store once. stop removes the line. It may be called
-// twice.
-func (a *App) WaitOnTerminal(key string, most time.Duration, holder func() tenure.Record) (stop func()) {
-	if most <= 0 {
-		return func() {}
-	}
-	var held atomic.Pointer[tenure.Record]
-	p, stop := a.startProgress(&progress{text: func(after time.Duration) string {
-		return waitLine(key, held.Load(), after, most)
-	}})
-	if p != nil {
-		go func() {
-			rec := holder()
-			held.Store(&rec)
-		}()
-	}
-	return stop
-}
-
-// waitLine is the line of WaitOnTerminal. The holder is nil while it is not
-// known.
-func waitLine(key string, holder *tenure.Record, after, most time.Duration) string {
-	line := "croft: waiting for " + Word(key)
-	if holder != nil && holder.State == tenure.Held {
-		line += ", held by " + Word(holder.Owner)
-	}
-	line += ": " + after.Truncate(time.Second).String()
-	if most != croft.Forever {
-		line += " of " + most.String()
-	}
-	return line
-}
-
 // startProgress draws a bar until stop is called. It returns nil if nobody
-// would see the bar.
+// would see the bar, or if there is one already.
 func (a *App) startProgress(p *progress) (started *progress, stop func()) {
 	width, isTerminal := TerminalWidth(a.Stderr)
 	if !isTerminal || a.JSON || os.Getenv("TERM") == "dumb" {
 		return nil, func() {}
 	}
 	p.w, p.width, p.began = a.Stderr, width, time.Now()
-	p.end, p.ended = make(chan struct{}), make(chan struct{})
+	p.said, p.end, p.ended = make(chan string), make(chan struct{}), make(chan struct{})
+	if !a.bar.CompareAndSwap(nil, p) {
+		return nil, func() {}
+	}
 	go p.run()
 	return p, sync.OnceFunc(func() {
 		close(p.end)
 		<-p.ended
+		a.bar.Store(nil)
 	})
+}
+
+// sayAbove writes a message of whole lines to standard error. A bar moves below
+// it.
+func (a *App) sayAbove(message string) {
+	if p := a.bar.Load(); p != nil {
+		select {
+		case p.said <- message:
+			return
+		case <-p.ended:
+		}
+	}
+	fmt.Fprint(a.Stderr, message)
 }
 
 // sizeOf is the size of a regular file, or 0.
@@ -140,6 +120,9 @@ func (p *progress) run() {
 		case <-p.end:
 			p.show("")
 			return
+		case message := <-p.said:
+			p.show("")
+			fmt.Fprint(p.w, message)
 		case <-wait.C:
 			p.show(p.line(time.Since(p.began)))
 			wait.Reset(progressEvery)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -44,13 +45,57 @@ func TestTheProgressLineSaysHowMuchIsCounted(t *testing.T) {
 func TestTheLineOfAWaitNamesTheHolder(t *testing.T) {
 	held := &tenure.Record{State: tenure.Held, Owner: "ada@one"}
 	for want, got := range map[string]string{
-		"croft: waiting for job: 1s of 5m0s":                             waitLine("job", nil, 1700*time.Millisecond, 5*time.Minute),
-		"croft: waiting for job: 1s":                                     waitLine("job", &tenure.Record{}, time.Second, croft.Forever),
-		"croft: waiting for \"my job\", held by ada@one: 2m0s of 1h0m0s": waitLine("my job", held, 2*time.Minute, time.Hour),
+		"croft: waiting for job: 1s of 5m0s":                                  waitLine("job", nil, 1700*time.Millisecond, 5*time.Minute, 0),
+		"croft: waiting for job: 1s":                                          waitLine("job", &tenure.Record{}, time.Second, croft.Forever, 0),
+		"croft: waiting for \"my job\", held by ada@one: 2m0s of 1h0m0s":      waitLine("my job", held, 2*time.Minute, time.Hour, 0),
+		"croft: waiting for job: 9s of 1m0s; no answer from the store for 7s": waitLine("job", nil, 9*time.Second, time.Minute, 6500*time.Millisecond),
+		"croft: waiting for the store's answer: 3s":                           askLine(2500 * time.Millisecond),
+		"": askLine(0),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestAStoreIsSilentFromItsLastAnswerOn: whether it refuses or grants, it has
+// answered.
+func TestAStoreIsSilentFromItsLastAnswerOn(t *testing.T) {
+	a := &App{Stderr: &bytes.Buffer{}}
+	silent := croft.Event{Kind: croft.EventCall, Outcome: croft.OutcomeUnknown, Took: time.Minute}
+	for _, e := range []croft.Event{{Kind: croft.EventCall, Outcome: croft.OutcomeHeld}, {Kind: croft.EventCall, Outcome: croft.OutcomeOK}} {
+		if got := a.silence.lasts(); got != 0 {
+			t.Errorf("silent for %s before any call", got)
+		}
+		a.heard(silent)
+		a.heard(croft.Event{Kind: croft.EventUnknown, Err: errors.New("refused")})
+		silent.Took = time.Second
+		a.heard(silent) // the first call counts
+		if got := a.silence.lasts(); got < time.Minute/2 {
+			t.Errorf("silent for %s, the first call took a minute", got)
+		}
+		silent.Took = time.Minute
+		a.heard(e)
+	}
+	if got := a.silence.lasts(); got != 0 {
+		t.Errorf("silent for %s after an answer", got)
+	}
+}
+
+// TestAMessageStandsAboveTheBar: it replaces the bar, which comes again below.
+func TestAMessageStandsAboveTheBar(t *testing.T) {
+	var out bytes.Buffer
+	a := &App{Stderr: &out}
+	p := &progress{w: &out, width: 80, said: make(chan string), end: make(chan struct{}), ended: make(chan struct{})}
+	p.show("waiting")
+	a.bar.Store(p)
+	go p.run()
+	a.sayAbove("why\n")
+	close(p.end)
+	<-p.ended
+	a.sayAbove("the end\n") // the bar is gone
+	if want := "\rwaiting\r\r       \rwhy\nthe end\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
 

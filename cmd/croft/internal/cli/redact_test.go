@@ -46,6 +46,10 @@ func TestTriesOfAClientLibraryStandOnOneLine(t *testing.T) {
 	if want := "failed to connect to `user=u`: 127.0.0.1:1: refused; is it up?"; said != want {
 		t.Errorf("it says %q, want %q", said, want)
 	}
+	said = (&App{}).Redact("failed to connect to `user=u`:\n\thostname resolving error: lookup db: no such host\n\tlookup db: no such host; is it up?")
+	if want := "failed to connect to `user=u`: lookup db: no such host; is it up?"; said != want {
+		t.Errorf("it says %q, want %q", said, want)
+	}
 }
 
 // TestNoMessageSpeaksOfContexts: only Go programmers know them.

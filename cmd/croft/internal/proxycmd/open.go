@@ -59,7 +59,9 @@ func (a *app) proxyOpen(ctx context.Context, resource, note string) error {
 		return err
 	}
 	defer end()
+	stop := a.AskOnTerminal()
 	err = httpfence.Reopen(ctx, client, "", resource, croft.ByHand{Actor: a.Owner, Note: note})
+	stop()
 	if errors.Is(err, httpfence.ErrOpen) {
 		return cli.Invalid("resource %s: %w; nothing was changed", cli.Word(resource), err)
 	}

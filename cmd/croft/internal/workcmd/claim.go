@@ -123,6 +123,7 @@ func (a *app) workClaim(
 			if silent.IsZero() {
 				silent = time.Now()
 			}
+			a.NoAnswer("", err)
 			if time.Since(silent) >= 2*a.Timeout {
 				return err
 			}
@@ -130,6 +131,7 @@ func (a *app) workClaim(
 			return err
 		default:
 			claim.Again, silent = false, time.Time{}
+			a.Answered()
 			if wait != croft.Forever && time.Since(began)+pause > wait {
 				return fmt.Errorf("%w in %s", cli.ErrNothingReady, strings.Join(quoted(claim.Queues), ", "))
 			}

@@ -59,7 +59,9 @@ func (a *app) ledgerClient(ctx context.Context) (c *croft.Client, end func(), er
 	}
 	opening, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
+	stop := a.AskOnTerminal()
 	st, err := cli.OpenWithin(opening, name)
+	stop()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,7 +83,9 @@ func (a *app) withLedger(
 		return err
 	}
 	defer l.Close()
+	stop := a.AskOnTerminal()
 	now, err := l.Now(ctx)
+	stop()
 	if err != nil {
 		return store.Unknown(err)
 	}
@@ -109,6 +113,7 @@ func (a *app) applied(ctx context.Context, requests ...work.Request) ([]work.Ans
 func (a *app) apply(ctx context.Context, l work.Ledger, requests []work.Request) []work.Answer {
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
+	defer a.AskOnTerminal()()
 	answers := make([]work.Answer, len(requests))
 	left := make([]int, len(requests))
 	for i := range left {
