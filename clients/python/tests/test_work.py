@@ -159,7 +159,7 @@ class Work(Case):
             "open('pid', 'w').write(str(os.getpid()))\n"
             "subprocess.Popen(['sleep', '1000'])\n"
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            "while True: pass", "once=True, ttl=3")
+            "time.sleep(1000)", "once=True, ttl=3")
         pid = int(until("the work", lambda: self.read("pid")))
         self.work("cancel", id, "--note", "a test")
         self.assertEqual(program.wait(), 12)
@@ -183,13 +183,13 @@ class Work(Case):
 
     def test_95_stalled_work(self) -> None:
         id = self.add("x", "--attempts", "1")
-        self.run_program("while True: pass", "once=True, ttl=3, stall_after=1", code=12)
+        self.run_program("time.sleep(1000)", "once=True, ttl=3, stall_after=1", code=12)
         self.assertEqual(self.result(id), "")
 
     def test_96_croft_is_killed(self) -> None:
         self.add("x")
         program = self.program(
-            "open('pid', 'w').write(str(os.getpid()))\nwhile True: pass")
+            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)")
         pid = int(until("the work", lambda: self.read("pid")))
         os.kill(program.pid, signal.SIGKILL)
         until("the end of the work", lambda: not os.path.exists(f"/proc/{pid}"))
@@ -197,7 +197,7 @@ class Work(Case):
     def test_96_croft_stands_still(self) -> None:
         self.add("x")
         program = self.program(
-            "open('pid', 'w').write(str(os.getpid()))\nwhile True: pass", "once=True, ttl=3")
+            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", "once=True, ttl=3")
         pid = int(until("the work", lambda: self.read("pid")))
         stop(program.pid)
         self.addCleanup(proceed, program.pid)
