@@ -161,6 +161,31 @@ class OverServer(Case):
             with self.subTest(text, status=status), self.assertRaises(croft.Unknown):
                 croft.Client(relay.url, timeout=0.1).lease("jobs/a", ttl=60).acquire()
 
+    def test_82_requests_that_cannot_be(self) -> None:
+        acquire = b'{"id": 1, "do": "acquire", "lease": "a", "key": "jobs/a", "ttl": 3600}\n'
+        for last, code in ((b'{"id": 2, "do"', 2), (b"[]\n", 2), (b"\xff\n", 2), (b"x" * 70_000 + b"\n", 2), (b"", 0)):
+            with self.subTest(last[:20]):
+                helper = subprocess.Popen(
+                    self.client._command(), env={**os.environ, "CROFT_STORE": self.store}, stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE)
+                assert helper.stdin is not None and helper.stdout is not None
+                helper.stdin.write(acquire)
+                helper.stdin.flush()
+                while json.loads(helper.stdout.readline())["event"] != "granted":
+                    pass
+                helper.communicate(last)
+                self.assertEqual(helper.returncode, code)
+                self.assertEqual(self.show("jobs/a")["ended"], "failed")
+        wrong = [b'{"id": 1, "do": "dance"}', b'{"do": "verify", "lease": "a"}', b'{"id": 1, "do": "verify", "lease": "a"}',
+                 b'{"id": 1, "do": "acquire", "lease": "a", "key": "k", "color": 1}',
+                 b'{"id": 1, "do": "acquire", "lease": "a", "key": "\\ud800"}',
+                 b'{"id": 1, "do": "acquire", "lease": "a", "key": "k", "ttl": "60"}']
+        done = subprocess.run(
+            self.client._command(), env={**os.environ, "CROFT_STORE": self.store}, input=b"\n".join(wrong) + b"\n",
+            stdout=subprocess.PIPE, check=True)
+        codes = [json.loads(line)["error"]["code"] for line in done.stdout.splitlines()[1:]]
+        self.assertEqual(codes, ["invalid", "invalid", "not_owned", "invalid", "invalid", "invalid"])
+
     def test_83_where_the_token_goes(self) -> None:
         for url in ("http://192.0.2.1/", "http://127.0.0.1:1/?token=abc", "http://u:p@127.0.0.1/", "https://",
                     "http://127.0.0.1:1/?nosuch=1", "http://127.0.0.1:1/#x", "http://127.0.0.1:1/?ca=/etc/passwd",

@@ -149,8 +149,8 @@ class Process {
     if (name === "" || this.#leases.has(name) || this.#leases.size === maxLeases) {
       throw new Problem("invalid", `lease: it needs a name that is used once, and there are at most ${maxLeases}`);
     }
-    if (typeof key !== "string" || key === "") {
-      throw new Problem("invalid", "key: acquire needs it, as a text");
+    if (typeof key !== "string" || key === "" || /\p{Surrogate}/u.test(key)) {
+      throw new Problem("invalid", "key: acquire needs it, as a text in well-formed Unicode");
     }
     if (Array.isArray(m["guards"]) && m["guards"].length > 0) {
       throw new Problem("invalid", 'guards: only the program croft can raise a fence; use transport: "croft"');

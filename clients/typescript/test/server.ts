@@ -1,16 +1,17 @@
 // Leases that a server keeps: rows 80 to 87 of conformance.md.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import * as http from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 
 import { Client, Held, Invalid, Unknown } from "../src/index.js";
-import { lossOf, proceed, Station, stop, ttl, until } from "./support.js";
+import { lossOf, proceed, Program, Station, stop, ttl, until } from "./support.js";
 
 /** A request that a relay has seen. */
 interface Seen {
@@ -158,6 +159,49 @@ export function server(): void {
       relay.answer = (path) => (path.endsWith("/release") ? undefined : answer);
       await assert.rejects(client.acquire("jobs/a", { ttl: 60 }), Unknown, answer[1]);
     }
+  });
+
+  test("82 a torn request gives the leases back, and a wrong one ends nothing", async (t) => {
+    const s = new Station(t);
+    const helper = fileURLToPath(new URL("../src/server.js", import.meta.url));
+    const start = () => {
+      const child = spawn(process.execPath, [helper, "5"], { env: s.env, stdio: ["pipe", "pipe", "inherit"] });
+      s.last(() => child.kill("SIGKILL"));
+      return new Program(child);
+    };
+    const acquire = `{"id": 1, "do": "acquire", "lease": "a", "key": "jobs/a", "ttl": 3600}\n`;
+    for (const [last, code] of [
+      [`{"id": 2, "do"`, 2],
+      ["[]\n", 2],
+      [Buffer.from([255, 10]), 2],
+      ["x".repeat(70_000), 2],
+      ["", 0],
+    ] as const) {
+      const program = start();
+      program.child.stdin?.on("error", () => {}).write(acquire);
+      while (!(await program.line()).includes(`"granted"`)) {
+        // Its greeting.
+      }
+      program.child.stdin?.end(last);
+      assert.equal(await program.code(), code, String(last).slice(0, 20));
+      assert.equal((await s.show("jobs/a")).ended, "failed");
+    }
+    const program = start();
+    program.child.stdin?.end(
+      [
+        `{"id": 1, "do": "dance"}`,
+        `{"do": "verify", "lease": "a"}`,
+        `{"id": 1, "do": "verify", "lease": "a"}`,
+        `{"id": 1, "do": "acquire", "lease": "a", "key": "k", "color": 1}`,
+        `{"id": 1, "do": "acquire", "lease": "a", "key": "\\ud800"}`,
+        `{"id": 1, "do": "acquire", "lease": "a", "key": "k", "ttl": "60"}\n`,
+      ].join("\n"),
+    );
+    await program.line(); // its greeting
+    for (const code of ["invalid", "invalid", "not_owned", "invalid", "invalid", "invalid"]) {
+      assert.equal((JSON.parse(await program.line()) as { error: { code: string } }).error.code, code);
+    }
+    assert.equal(await program.code(), 0);
   });
 
   test("83 the token and the secret go to the server alone", async (t) => {
