@@ -176,7 +176,8 @@ class OverServer(Case):
                 helper.communicate(last)
                 self.assertEqual(helper.returncode, code)
                 self.assertEqual(self.show("jobs/a")["ended"], "failed")
-        wrong = [b'{"id": 1, "do": "dance"}', b'{"do": "verify", "lease": "a"}', b'{"id": 1, "do": "verify", "lease": "a"}',
+        wrong = [b'{"id": 1, "do": "dance"}', b'{"do": "verify", "lease": "a"}',
+                 b'{"id": 1, "do": "verify", "lease": "a"}',
                  b'{"id": 1, "do": "acquire", "lease": "a", "key": "k", "color": 1}',
                  b'{"id": 1, "do": "acquire", "lease": "a", "key": "\\ud800"}',
                  b'{"id": 1, "do": "acquire", "lease": "a", "key": "k", "ttl": "60"}']
