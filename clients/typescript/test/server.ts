@@ -110,7 +110,7 @@ export function server(): void {
     const relay = await new Relay().start(s);
     const lost = new Set<string>();
     relay.lose = (path) => !lost.has(path) && lost.add(path) === lost;
-    const lease = await s.client("worker", { store: relay.url, timeout: 20 }).acquire("jobs/a", { ttl: 3600 });
+    const lease = await s.client("worker", { store: relay.url, timeout: 600 }).acquire("jobs/a", { ttl: 3600 });
     await lease.report("half");
     await lease.save("state");
     await lease.release();
