@@ -474,6 +474,71 @@ func TestAClaimThatIsSentAgainKeepsItsItems(t *testing.T) {
 	})
 }
 
+// lateClaim is a ledger whose first claim has its effect when the test says so.
+type lateClaim struct {
+	work.Ledger
+	claims atomic.Int32
+	begun  chan struct{} // closed when the first claim has come
+	effect chan struct{} // closed when it may have its effect
+}
+
+func (l *lateClaim) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+	if l.claims.Add(1) == 1 {
+		close(l.begun)
+		<-l.effect
+	}
+	return l.Ledger.Claim(ctx, c)
+}
+
+// TestAClaimThatIsSentThriceTakesItemsOnce: the client leaves a claim under
+// way, asks again, and leaves again. If it then asks a third time, it gets the
+// items of the first claim and no others. If it does not, they are given back.
+func TestAClaimThatIsSentThriceTakesItemsOnce(t *testing.T) {
+	t.Parallel()
+	for _, third := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			base := mem.NewLedger(nil)
+			l := &lateClaim{Ledger: base, begun: make(chan struct{}), effect: make(chan struct{})}
+			srv := New(mem.New(nil), &Options{Ledger: l})
+			defer srv.Drain()
+			added(t, base, "q")
+			added(t, base, "q")
+			body := `{"queues":["q"],` + secret(1) + `,"owner":"ann","ttl":"1h"`
+			ctx, leave := context.WithCancel(t.Context())
+			go serve(ctx, srv, "/v1/work/claim", body+`}`)
+			<-l.begun
+			leave()
+			ctx, leave = context.WithCancel(t.Context())
+			go serve(ctx, srv, "/v1/work/claim", body+`,"again":true}`)
+			synctest.Wait()
+			leave()
+			synctest.Wait()
+			got := make(chan string, 1)
+			if third {
+				go func() {
+					_, answer := serve(t.Context(), srv, "/v1/work/claim", body+`,"again":true}`)
+					got <- answer
+				}()
+				synctest.Wait()
+			}
+			close(l.effect)
+			want := int64(0)
+			if third {
+				want = 1
+				claimed(t, http.StatusOK, <-got)
+			}
+			synctest.Wait()
+			stats, err := base.Stats(t.Context(), "q")
+			if err != nil || len(stats) != 1 || stats[0].Running != want {
+				t.Errorf("asked a third time: %t; %+v, %v; want %d running", third, stats, err, want)
+			}
+			if n := len(srv.ledger.claims.call); n != 0 {
+				t.Errorf("%d claims are still under way", n)
+			}
+		})
+	}
+}
+
 // TestAWaitingClaimWhoseClientLeavesTakesNothing: it is not sent to the ledger
 // any more.
 func TestAWaitingClaimWhoseClientLeavesTakesNothing(t *testing.T) {
