@@ -400,6 +400,32 @@ func TestTheOwnerOfAnItemIsTheIdentity(t *testing.T) {
 	}
 }
 
+// TestARefusedActIsShortInTheAuditLog: a client that may do nothing cannot fill
+// the log with texts that no act may have.
+func TestARefusedActIsShortInTheAuditLog(t *testing.T) {
+	t.Parallel()
+	acted := make(chan Event, 4)
+	r, _ := workRig(t, &Options{Access: grants{"ann read q"}, Observe: func(e Event) {
+		if e.Kind == Acted {
+			acted <- e
+		}
+	}})
+	long := strings.Repeat("é", 40<<10)
+	effect := (work.EffectID{Item: work.NewID(), Name: "x"}).String()
+	for path, body := range map[string]string{
+		itemPath(work.NewID(), work.Cancel): `{` + secret(1) + `,"owner":"` + long + `","note":"` + long + `"}`,
+		"/v1/work/apply":                    `{"requests":[{"verb":"cancel","id":"` + long + `",` + secret(1) + `,"note":"why"}]}`,
+		"/v1/work/settle":                   `{"requests":[{"effect":"` + effect + `","attempt":1,"state":"` + long + `","note":"` + long + `"}]}`,
+		path("q/x", "revoke"):               `{` + secret(1) + `,"note":"` + long + `"}`,
+	} {
+		_, answer := r.do(as("ann", r.request(http.MethodPost, path, body)))
+		e := <-acted
+		if n := len(e.Key) + len(e.Owner) + len(e.Actor) + len(e.Note); e.Err == nil || n+len(e.Err.Error()) > 4096 {
+			t.Errorf("%.60s: %d bytes in the log, %v: %.200s", path, n, e.Err, answer)
+		}
+	}
+}
+
 // heldBack is a ledger whose claims have their effect, and are answered when
 // the test says so.
 type heldBack struct {
