@@ -661,6 +661,38 @@ func TestAServerGivesHintsOfItsOwn(t *testing.T) {
 	})
 }
 
+// TestClientsOfOtherQueuesCostARequestNothing: a client that waits for many
+// queues on many streams does not slow down the work of others.
+func TestClientsOfOtherQueuesCostARequestNothing(t *testing.T) {
+	t.Parallel()
+	var h hints
+	ctx, end := context.WithCancel(t.Context())
+	var queues []string
+	for i := range wire.MaxQueues {
+		queues = append(queues, fmt.Sprintf("others/%0100d", i))
+	}
+	for range 200 {
+		h.wake(ctx, work.Wanted{Queues: queues, Effects: true})
+	}
+	mine := h.wake(ctx, work.Wanted{Queues: []string{"mine"}})
+	if n := len(h.waiting["mine"]); n != 1 {
+		t.Errorf("a request in my queue looks at %d clients, want 1", n)
+	}
+	h.tell(work.Request{Verb: work.Add}, work.Answer{Item: work.Item{Queue: "mine", State: work.Waiting}})
+	if len(mine) != 1 {
+		t.Error("a request in my queue has not woken me")
+	}
+	end()
+	testenv.Eventually(t, "nobody is remembered", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if n := len(h.waiting); n != 0 {
+			return fmt.Errorf("%d queues are", n)
+		}
+		return nil
+	})
+}
+
 // counting is a ledger that counts calls and requests.
 type counting struct {
 	work.Ledger
