@@ -68,10 +68,11 @@ func (s *Server) list(c *call) error {
 		return refuse(wire.NewProblem(wire.Invalid, "a listing needs HTTP/1.1: before it, the client cannot see "+
 			"that a connection broke; set the proxy in front of the server to HTTP/1.1"))
 	}
-	if !s.lists.enter() {
+	leave, ok := s.enterList(c.id)
+	if !ok {
 		return busy("listings")
 	}
-	defer s.lists.leave()
+	defer leave()
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	c.w.Header().Set("Content-Type", wire.Lines)

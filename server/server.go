@@ -47,7 +47,8 @@ type Options struct {
 }
 
 const (
-	// maxLists is how many listings run at a time. A listing can be long.
+	// maxLists is how many listings run at a time, and streams that resume. A
+	// listing can be long.
 	maxLists = 16
 	// receiveWithin bounds the time for a body, sendWithin for each part of an
 	// answer.
@@ -72,8 +73,8 @@ type Server struct {
 	waiters waiters
 	feed    *feed
 
-	calls, streams, lists, sweeps, long   slots
-	callShares, streamShares, batchShares shares
+	calls, streams, lists, sweeps, long               slots
+	callShares, streamShares, listShares, batchShares shares
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -109,7 +110,10 @@ func New(st store.Store, o *Options) *Server {
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher{st: st, timeout: s.o.CallTimeout, called: s.called}
-	s.feed = &feed{st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Failed, Err: err}) }}
+	s.feed = &feed{
+		st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Failed, Err: err}) },
+		joining: newSlots(1),
+	}
 	s.mux = s.routes()
 	return s
 }

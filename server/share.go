@@ -40,18 +40,28 @@ func (s *Server) share() {
 		return
 	}
 	s.callShares.most, s.streamShares.most = max(s.o.MaxCalls/2, 1), max(s.o.MaxStreams/2, 1)
-	s.batchShares.most = maxWaiting / 4
+	s.listShares.most, s.batchShares.most = maxLists/2, maxWaiting/4
 }
 
 // enterStream takes a slot of streams for a client, until leave is called.
 func (s *Server) enterStream(id Identity) (leave func(), ok bool) {
-	give, ok := s.streamShares.take(id.Name, 1)
+	return s.streamShares.enter(s.streams, id)
+}
+
+// enterList takes a slot of listings for a client, until leave is called.
+func (s *Server) enterList(id Identity) (leave func(), ok bool) {
+	return s.listShares.enter(s.lists, id)
+}
+
+// enter takes a slot for a client, if its share allows it.
+func (s *shares) enter(all slots, id Identity) (leave func(), ok bool) {
+	give, ok := s.take(id.Name, 1)
 	if !ok {
 		return nil, false
 	}
-	if !s.streams.enter() {
+	if !all.enter() {
 		give()
 		return nil, false
 	}
-	return func() { s.streams.leave(); give() }, true
+	return func() { all.leave(); give() }, true
 }
