@@ -192,6 +192,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if r.ContentLength != 0 {
+		// A body that is not read must arrive in time, too: net/http reads its
+		// rest after the answer.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(receiveWithin))
+	}
 	s.mux.ServeHTTP(w, r)
 }
 

@@ -6,8 +6,10 @@ import (
 	"crypto/rand"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -99,6 +101,9 @@ func New(api *server.Server, st store.Store, o *Options) *Page {
 
 // ServeHTTP answers one request.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 { // net/http reads a body that we do not read
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(receiveWithin))
+	}
 	switch {
 	case r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		w.Header().Set("Cache-Control", "no-store")
@@ -160,6 +165,14 @@ func (p *Page) handler(do func(*visit) error) http.Handler {
 		} {
 			h.Set(name, value)
 		}
+		defer func() {
+			if failed := recover(); failed != nil {
+				if failed != http.ErrAbortHandler { //nolint:errorlint // it is this very value
+					p.o.Observe(server.Event{Kind: server.Failed, Err: fmt.Errorf("panic: %v\n%s", failed, debug.Stack())})
+				}
+				panic(http.ErrAbortHandler) // the visitor must not take this for a whole page
+			}
+		}()
 		v := &visit{Request: r, w: w, out: http.NewResponseController(w)}
 		err := p.api.CheckOrigin(r)
 		if err != nil {
@@ -180,6 +193,15 @@ func (p *Page) fail(v *visit, err error) {
 		shown = noAnswer
 	}
 	p.show(v, shown.Status, "problem", shown.Title, shown)
+}
+
+// silent tells the server's log why a store does not answer, and the visitor
+// only that it does not.
+func (p *Page) silent(v *visit, err error) error {
+	if v.Context().Err() == nil { // otherwise the visitor has left
+		p.o.Observe(server.Event{Kind: server.Failed, Err: err})
+	}
+	return noAnswer
 }
 
 // reading lets a few requests read the store at a time. done must be called.

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -420,6 +421,11 @@ func TestActsAreForThoseWhoMay(t *testing.T) {
 	}
 	resp, text = opal.get(strings.TrimPrefix(resp.header.Get("Location"), Base))
 	has(t, "after it", resp, text, http.StatusOK, "the key was taken over")
+	for _, made := range []string{"key=a%2Fb&done=revoke", "key=a%2Fb&done=revoke&proof=" + csrf(t, text)} {
+		if _, text := opal.get("key?" + made); strings.Contains(text, "was revoked") {
+			t.Errorf("%s: a link makes up an act", made)
+		}
+	}
 	form.Set("verb", "reserve")
 	resp, text = opal.post("key", form)
 	has(t, "for nobody", resp, text, http.StatusBadRequest, "Name the owner")
@@ -434,6 +440,19 @@ func TestActsAreForThoseWhoMay(t *testing.T) {
 	has(t, "no act by hand", resp, "", http.StatusBadRequest)
 	if rec, err := r.mem.Get(t.Context(), "a/b"); err != nil || rec.Owner != "" || len(rec.History) != 4 {
 		t.Errorf("in the end: %+v, %v", rec, err)
+	}
+	for range 2 {
+		r.audited() // opal's reservation and revocation
+	}
+	it, err := work.Enqueue(t.Context(), r.ledger, "a", "payload", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form = url.Values{"id": {string(it.ID)}, "verb": {"replay"}, "note": {"once more"}, "csrf": {csrf(t, second(ann.get("")))}}
+	resp, text = ann.post("item", form)
+	has(t, "ann's replay", resp, text, http.StatusForbidden, "You may not do this")
+	if e := r.audited(); e.Identity != "ann" || e.Act != "replay" || e.Err == nil {
+		t.Errorf("the audit log has %+v", e)
 	}
 }
 
@@ -623,10 +642,15 @@ func TestAStoreThatDoesNotAnswerIsNoLoss(t *testing.T) {
 	st := down{mem.New(nil)}
 	api := server.New(st, nil)
 	defer api.Drain()
+	var log strings.Builder
+	o := &Options{Observe: func(e server.Event) { fmt.Fprintln(&log, e.Kind, e.Err) }}
 	w := httptest.NewRecorder()
-	New(api, st, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/ui/", nil))
+	New(api, st, o).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/ui/", nil))
 	if body := w.Body.String(); w.Code != http.StatusServiceUnavailable || !strings.Contains(body, "Leases are not lost") || strings.Contains(body, "db.internal") {
 		t.Errorf("%d %s", w.Code, body)
+	}
+	if !strings.Contains(log.String(), "failed") || !strings.Contains(log.String(), "db.internal") {
+		t.Errorf("the server's log has only %q", log.String())
 	}
 }
 
@@ -720,5 +744,82 @@ func TestOverTLSTheCookieIsForThisHostOnly(t *testing.T) {
 	}
 	if strings.Contains(got, "Domain") {
 		t.Errorf("the cookie is for other hosts, too: %s", got)
+	}
+}
+
+// TestBehindAProxyTheCookieIsForTLS: only the browser knows that the proxy adds
+// TLS. Servers on two ports of one host do not sign each other's visitors out.
+func TestBehindAProxyTheCookieIsForTLS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rules{"ann": "a/"})
+	b := &browser{rig: r}
+	form := url.Values{"token": {"token-of-ann"}}
+	secure := func(q *http.Request) { q.Header.Set("Origin", "https://"+q.URL.Host) }
+	resp, _ := b.do(http.MethodPost, Base+"signin", form.Encode(), secure)
+	if len(resp.cookies) != 1 || !resp.cookies[0].Secure || !strings.HasPrefix(resp.cookies[0].Name, "__Host-croft") {
+		t.Fatalf("signed in with %v", resp.cookies)
+	}
+	b.cookie = resp.cookies[0]
+	resp, body := b.get("")
+	has(t, "signed in", resp, body, http.StatusOK, "<bdi>ann</bdi>")
+	resp, _ = b.do(http.MethodPost, Base+"signout", url.Values{"csrf": {csrf(t, body)}}.Encode(), secure)
+	if len(resp.cookies) != 1 || resp.cookies[0].MaxAge >= 0 || !resp.cookies[0].Secure || resp.cookies[0].Name != b.cookie.Name {
+		t.Errorf("signing out leaves %v", resp.cookies)
+	}
+	if one, two := r.signIn("ann").cookie, newRig(t, rules{"ann": "a/"}).signIn("ann").cookie; one.Name == two.Name {
+		t.Errorf("two servers of one host both use the cookie %s", one.Name)
+	}
+}
+
+// TestOthersItemsPushOutNothing: a visitor sees all items that it may read,
+// however many newer ones are hidden from it.
+func TestOthersItemsPushOutNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rules{"bob": "bob/"})
+	it, err := work.Enqueue(t.Context(), r.ledger, "bob", "payload", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	adds := make([]work.Request, 2001)
+	for i := range adds {
+		adds[i] = work.Request{Verb: work.Add, ID: work.NewID(), Queue: "ann"}
+	}
+	for some := range slices.Chunk(adds, 500) {
+		for _, a := range r.ledger.Apply(t.Context(), some) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+	}
+	resp, body := r.signIn("bob").get("items")
+	has(t, "bob's items", resp, body, http.StatusOK, string(it.ID))
+	if n := strings.Count(body, `class="key"`); n != 1 || strings.Contains(body, "Older") {
+		t.Errorf("%d items:\n%s", n, body)
+	}
+}
+
+// timed is an answer that notes until when a body may arrive.
+type timed struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (w *timed) SetReadDeadline(t time.Time) error {
+	w.until = t
+	return nil
+}
+
+// TestABodyThatNobodyReadsHasLittleTime: otherwise it holds its connection for
+// ever, because net/http waits for it.
+func TestABodyThatNobodyReadsHasLittleTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rules{"ann": "a/"})
+	for _, path := range []string{"/", "/ui/", "/ui/signin", "/ui/static/page.css", "/ui/none", "/healthz", "/v1/openapi.json", "/v1/now", "/v2"} {
+		w := &timed{ResponseRecorder: httptest.NewRecorder()}
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, strings.NewReader("x"))
+		r.front.Config.Handler.ServeHTTP(w, req)
+		if w.until.IsZero() {
+			t.Errorf("GET %s: a body may take for ever", path)
+		}
 	}
 }
