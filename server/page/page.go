@@ -38,8 +38,10 @@ type Options struct {
 const (
 	// Base is the path of the page.
 	Base = "/ui/"
-	// maxReads is how many requests read the store at a time.
-	maxReads = 4
+	// maxReads is how many requests read the store at a time, and maxOwnReads
+	// how many of one visitor.
+	maxReads    = 4
+	maxOwnReads = maxReads / 2
 	// readWithin bounds what a request reads, and waits for others that read.
 	readWithin = 10 * time.Second
 	// sendWithin bounds the time for an answer, receiveWithin that for a form.
@@ -58,6 +60,7 @@ type Page struct {
 	mux   *http.ServeMux
 	seal  seal
 	reads chan struct{}
+	own   ownReads
 
 	health struct {
 		sync.Mutex
@@ -168,7 +171,8 @@ func (p *Page) handler(do func(*visit) error) http.Handler {
 		defer func() {
 			if failed := recover(); failed != nil {
 				if failed != http.ErrAbortHandler { //nolint:errorlint // it is this very value
-					p.o.Observe(server.Event{Kind: server.Failed, Err: fmt.Errorf("panic: %v\n%s", failed, debug.Stack())})
+					err := fmt.Errorf("panic: %v\n%s", failed, debug.Stack())
+					p.o.Observe(server.Event{Kind: server.Failed, Err: err})
 				}
 				panic(http.ErrAbortHandler) // the visitor must not take this for a whole page
 			}
@@ -204,18 +208,30 @@ func (p *Page) silent(v *visit, err error) error {
 	return noAnswer
 }
 
-// reading lets a few requests read the store at a time. done must be called.
-// show calls it, too, because a visitor may be slow to take a page.
+// reading lets a few requests read the store at a time, and not all of them of
+// one visitor. done must be called. show calls it, too, because a visitor may
+// be slow to take a page.
 func (p *Page) reading(v *visit) (ctx context.Context, done func(), err error) {
 	ctx, cancel := context.WithTimeout(v.Context(), readWithin)
-	select {
-	case p.reads <- struct{}{}:
-		v.release = sync.OnceFunc(func() { <-p.reads; cancel() })
-		return ctx, v.release, nil
-	case <-ctx.Done():
-		cancel()
-		return nil, nil, tooMuch
+	leave := cancel
+	slots := []chan struct{}{p.reads}
+	if p.o.Access != nil { // otherwise all visitors have the same name
+		own, forget := p.own.of(v.id.Name)
+		slots = []chan struct{}{own, p.reads}
+		leave = func() { forget(); cancel() }
 	}
+	for _, slot := range slots {
+		select {
+		case slot <- struct{}{}:
+			before := leave
+			leave = func() { <-slot; before() }
+		case <-ctx.Done():
+			leave()
+			return nil, nil, tooMuch
+		}
+	}
+	v.release = sync.OnceFunc(leave)
+	return ctx, v.release, nil
 }
 
 // may reports whether the visitor may do something with a key.

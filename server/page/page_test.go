@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -795,6 +797,53 @@ func TestOthersItemsPushOutNothing(t *testing.T) {
 	has(t, "bob's items", resp, body, http.StatusOK, string(it.ID))
 	if n := strings.Count(body, `class="key"`); n != 1 || strings.Contains(body, "Older") {
 		t.Errorf("%d items:\n%s", n, body)
+	}
+}
+
+// slow is a store whose listings of slow/ hang.
+type slow struct {
+	*mem.Store
+	begun, free chan struct{}
+}
+
+func (s slow) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	if prefix == "slow/" {
+		s.begun <- struct{}{}
+		<-s.free
+	}
+	return s.Store.List(ctx, prefix)
+}
+
+// TestOneVisitorLeavesRoomForOthers, however many pages it asks for.
+func TestOneVisitorLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	st := slow{mem.New(nil), make(chan struct{}, 2*maxReads), make(chan struct{})}
+	access := rules{"ann": "slow/", "bob": "b/"}
+	api := server.New(st, &server.Options{Access: access})
+	defer api.Drain()
+	p := New(api, st, &Options{Access: access})
+	get := func(name, path string) int {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+Base+path, nil)
+		sealed := p.seal.close(session{Token: "token-of-" + name, ID: name, Until: time.Now().Add(time.Hour).Unix()})
+		req.AddCookie(&http.Cookie{Name: "croft", Value: sealed})
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, req)
+		return w.Code
+	}
+	var all sync.WaitGroup
+	for range 2 * maxReads {
+		all.Go(func() { get("ann", "?prefix=slow/") })
+	}
+	for range maxOwnReads {
+		<-st.begun
+	}
+	if status := get("bob", ""); status != http.StatusOK {
+		t.Errorf("bob's page: %d", status)
+	}
+	close(st.free)
+	all.Wait()
+	if n := len(p.own.names); n != 0 {
+		t.Errorf("the page remembers %d visitors that have gone", n)
 	}
 }
 
