@@ -125,9 +125,10 @@ type visit struct {
 	out *http.ResponseController
 
 	id      server.Identity
-	session string // names the session in form tokens
-	token   string // goes into calls of the API
-	release func() // lets others read the store; nil if the visit does not read
+	session string    // names the session in form tokens
+	token   string    // goes into calls of the API
+	until   time.Time // the end of the session; zero without a cookie
+	release func()    // lets others read the store; nil if the visit does not read
 }
 
 // problem is an answer that says why there is no other.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
@@ -689,6 +690,28 @@ func TestThePageStreamsChanges(t *testing.T) {
 	if resp, _ := (&browser{rig: r}).get("events"); resp.status != http.StatusSeeOther {
 		t.Errorf("without a cookie: %d", resp.status)
 	}
+}
+
+// TestAStreamEndsWithItsSession: a cookie is good for 12 hours and no more.
+func TestAStreamEndsWithItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := mem.New(nil)
+		defer st.Close()
+		access := rules{"ann": "a/"}
+		api := server.New(st, &server.Options{Access: access})
+		p := New(api, st, &Options{Access: access})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*sessionFor)
+		defer cancel()
+		req := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/ui/events", nil)
+		until := time.Now().Add(time.Minute)
+		req.AddCookie(&http.Cookie{Name: "croft", Value: p.seal.close(session{Token: "token-of-ann", ID: "x", Until: until.Unix()})})
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, req)
+		if w.Code != http.StatusOK || time.Now().After(until.Add(time.Minute)) {
+			t.Errorf("%d; the stream ended %s after its session", w.Code, time.Since(until))
+		}
+		api.Drain()
+	})
 }
 
 // certified is an access that knows visitors by their certificate. Here every

@@ -152,7 +152,7 @@ func (p *Page) identify(v *visit) error {
 	for _, name := range cookieNames(v.Request) {
 		if cookie, err := v.Cookie(name); err == nil && v.token == "" {
 			if c, ok := p.seal.open(cookie.Value, time.Now()); ok {
-				v.session, v.token = c.ID, c.Token
+				v.session, v.token, v.until = c.ID, c.Token, time.Unix(c.Until, 0)
 			}
 		}
 	}
