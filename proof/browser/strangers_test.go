@@ -81,8 +81,11 @@ func TestNamesOfStrangersHarmNoPage(t *testing.T) {
 	b.shows("#changes", "this page was hidden")
 
 	for _, one := range []struct{ name, path, part string }{
-		{"key", "key?key=" + key, ".acts"}, {"work", "work", ".rows"}, {"items", "items?queue=" + queue, ".rows"},
-		{"item", "item?id=" + string(it.ID), ".timeline"}, {"refused", "refusals", ".feed"},
+		{"key", "key?key=" + key, ".acts"},
+		{"work", "work", ".rows"},
+		{"items", "items?queue=" + queue, ".rows"},
+		{"item", "item?id=" + string(it.ID), ".timeline"},
+		{"refused", "refusals", ".feed"},
 	} {
 		b.do(one.name, chromedp.Navigate(s.url+"/ui/"+one.path), visible(one.part))
 		b.picture("strangers-" + one.name)
