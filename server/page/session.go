@@ -48,8 +48,8 @@ type session struct {
 const (
 	// sessionFor is how long a visitor stays signed in.
 	sessionFor = 12 * time.Hour
-	// maxToken is the longest token that fits into a cookie.
-	maxToken = 2800
+	// maxSealed is the longest seal of a token that fits into a cookie.
+	maxSealed = 3840
 )
 
 func (s seal) close(c session) string {
@@ -249,7 +249,8 @@ func (p *Page) signIn(v *visit) error {
 	switch {
 	case token == "":
 		wrong = "Paste the token that you were given."
-	case len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case len(p.seal.close(session{Token: token})) > maxSealed,
+		strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		wrong = "This is no token that a browser can keep: it is too long, or has spaces or strange characters."
 	default:
 		_, err := p.o.Access.Identify(p.asClient(v, token))
