@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,23 +29,20 @@ func (s *Server) events(c *call) error {
 		return busy("streams")
 	}
 	defer leave()
+	c.slot() // an open stream costs little, and the look that it waits for may hang
 	next, mark, quit, err := s.feed.join(c.Context())
 	if err != nil {
 		return err
 	}
 	defer quit()
-	var begun news
-	if !since.IsZero() {
-		if begun, err = s.backlog(c, prefix, since, mark); err != nil {
-			return err
-		}
-		mark = begun.mark
-	}
-	c.slot() // an open stream costs little
 	c.w.Header().Set("Content-Type", wire.Events)
-	c.w.WriteHeader(http.StatusOK)
-	if !c.part(s.told(c, prefix, begun) + idEvent(mark)) {
-		return nil
+	if since.IsZero() {
+		c.w.WriteHeader(http.StatusOK)
+		if !c.part(idEvent(mark)) {
+			return nil
+		}
+	} else if goes, err := s.resume(c, prefix, since, mark); !goes {
+		return err
 	}
 	beat := time.NewTicker(s.o.Heartbeat)
 	defer beat.Stop()
@@ -55,7 +53,9 @@ func (s *Server) events(c *call) error {
 		}
 		next = more
 		for _, b := range some {
-			if text := s.told(c, prefix, b); text != "" && !c.part(text+idEvent(b.mark)) {
+			// A stream that takes its time keeps the batch, so it has little.
+			_ = c.out.SetWriteDeadline(time.Now().Add(sendWithin))
+			if told, ok := s.tell(c, c.w, prefix, b); !ok || told && !c.part(idEvent(b.mark)) {
 				return nil
 			}
 		}
@@ -73,37 +73,50 @@ func (s *Server) events(c *call) error {
 	}
 }
 
-// backlog looks for what a stream has missed. It costs a listing.
-func (s *Server) backlog(c *call, prefix string, since, now time.Time) (news, error) {
-	if !s.lists.enter() {
-		return news{}, busy("listings")
+// resume looks for what a stream has missed, and sends that. It costs a
+// listing, and the memory for what it finds: so it counts as a listing until
+// the client has all. It reports whether the stream goes on.
+func (s *Server) resume(c *call, prefix string, since, now time.Time) (goes bool, err error) {
+	leave, ok := s.enterList(c.id)
+	if !ok {
+		return false, busy("listings")
 	}
-	defer s.lists.leave()
+	defer leave()
 	late := now.Sub(since) > maxResume
 	if late {
 		since = now.Add(-maxResume)
 	}
 	b, err := look(c.Context(), s.st, prefix, since)
+	if err != nil {
+		return false, err
+	}
 	b.all = b.all || late
-	return b, err
+	c.w.WriteHeader(http.StatusOK)
+	_, ok = s.tell(c, deadlined{c}, prefix, b)
+	return ok && c.part(idEvent(b.mark)), nil
 }
 
-// told writes the changes that this client may hear of.
-func (s *Server) told(c *call, prefix string, b news) string {
-	var text strings.Builder
+// tell sends the changes that this client may hear of to out, one after the
+// other. told reports whether there are some, and ok that the client took them.
+func (s *Server) tell(c *call, out io.Writer, prefix string, b news) (told, ok bool) {
+	send := func(text string) bool {
+		told = true
+		_, err := io.WriteString(out, text)
+		return err == nil
+	}
 	missed := b.all
 	for key := range b.missed {
 		missed = missed || strings.HasPrefix(key, prefix) && s.may(c.id, Read, key)
 	}
-	if missed {
-		fmt.Fprintf(&text, "event: %s\ndata: {}\n\n", wire.Missed)
+	if missed && !send("event: "+wire.Missed+"\ndata: {}\n\n") {
+		return told, false
 	}
-	for _, change := range b.changes {
-		if strings.HasPrefix(change.Key, prefix) && s.may(c.id, Read, change.Key) {
-			fmt.Fprintf(&text, "event: %s\ndata: %s\n\n", change.Kind, change.Bytes())
+	for i, change := range b.changes {
+		if strings.HasPrefix(change.Key, prefix) && s.may(c.id, Read, change.Key) && !send(b.text(i)) {
+			return told, false
 		}
 	}
-	return text.String()
+	return told, true
 }
 
 // idEvent tells a client from where to resume. It comes after the changes that

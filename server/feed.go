@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,9 @@ const (
 	lookBehind = time.Hour
 	// lookWithin bounds one look.
 	lookWithin = time.Minute
+	// maxSeen is how many changes are remembered as told. There are more only
+	// if looks fail for long while very much happens.
+	maxSeen = 4 * maxChanges
 	// maxChanges is how many changes one look tells, and how many a feed keeps.
 	maxChanges = 8192
 	// maxGets is how many records one look reads because the listing left out
@@ -42,10 +46,28 @@ const (
 type news struct {
 	mark    time.Time
 	changes []wire.Change
+	texts   []string // the changes as streams send them; nil if they are not written yet
 	// missed has keys with changes that are not among these. Only clients that
 	// may read one of them are told. all says that there are more such keys.
 	missed map[string]bool
 	all    bool
+}
+
+// text is a change as streams send it.
+func (b *news) text(i int) string {
+	if b.texts != nil {
+		return b.texts[i]
+	}
+	return fmt.Sprintf("event: %s\ndata: %s\n\n", b.changes[i].Kind, b.changes[i].Bytes())
+}
+
+// write writes the changes once for all streams.
+func (b *news) write() {
+	texts := make([]string, len(b.changes))
+	for i := range texts {
+		texts[i] = b.text(i)
+	}
+	b.texts = texts
 }
 
 // miss notes that not all changes of a key are told.
@@ -139,7 +161,7 @@ type feed struct {
 	every time.Duration
 	told  func(error) // hears why a look failed
 
-	joining sync.Mutex // lets one stream at a time begin the goroutine
+	joining slots      // lets one stream at a time begin the goroutine
 	mu      sync.Mutex // guards the rest
 	streams int
 	stop    context.CancelFunc // nil while nothing runs
@@ -165,8 +187,14 @@ func idOf(c wire.Change) seenChange {
 // join adds a stream until leave is called. The stream gets the batches from
 // next on; mark is the time up to which earlier ones have told everything.
 func (f *feed) join(ctx context.Context) (next int, mark time.Time, leave func(), err error) {
-	f.joining.Lock()
-	defer f.joining.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	select {
+	case f.joining <- struct{}{}:
+		defer f.joining.leave()
+	case <-ctx.Done():
+		return 0, mark, nil, store.Unknown(ctx.Err())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stop == nil {
@@ -247,6 +275,9 @@ func (f *feed) add(ctx context.Context, b news, whole bool) {
 		return // another run may have begun
 	}
 	b.changes = f.fresh(b.changes)
+	if !whole && len(f.seen) > maxSeen {
+		whole, b.all = true, true // give up looking for what the looks left out
+	}
 	if whole {
 		f.mark = b.mark
 	} else if late := b.mark.Add(-lookBehind); late.After(f.mark) {
@@ -258,13 +289,14 @@ func (f *feed) add(ctx context.Context, b news, whole bool) {
 			delete(f.seen, id)
 		}
 	}
-	if len(b.changes) == 0 && len(b.missed) == 0 {
+	if len(b.changes) == 0 && len(b.missed) == 0 && !b.all {
 		return
 	}
+	b.write()
 	f.batches = append(f.batches, b)
 	kept := 0
 	for i := len(f.batches) - 1; i > 0; i-- {
-		if kept += len(f.batches[i].changes); kept > maxChanges {
+		if kept += len(f.batches[i].changes) + len(f.batches[i].missed); kept > maxChanges {
 			f.first += i
 			f.batches = slices.Clone(f.batches[i:])
 			break

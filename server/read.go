@@ -95,15 +95,11 @@ func lines[T any](
 		return refuse(wire.NewProblem(wire.Invalid, "a listing needs HTTP/1.1: before it, the client cannot see "+
 			"that a connection broke; set the proxy in front of the server to HTTP/1.1"))
 	}
-	give, ok := s.listShares.take(c.id.Name, 1)
+	leave, ok := s.enterList(c.id)
 	if !ok {
-		return busy("listings of one client")
-	}
-	defer give()
-	if !s.lists.enter() {
 		return busy("listings")
 	}
-	defer s.lists.leave()
+	defer leave()
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	c.w.Header().Set("Content-Type", wire.Lines)

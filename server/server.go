@@ -65,7 +65,8 @@ type Options struct {
 }
 
 const (
-	// maxLists is how many listings run at a time. A listing can be long.
+	// maxLists is how many listings run at a time, and streams that resume. A
+	// listing can be long.
 	maxLists = 16
 	// receiveWithin bounds the time for a body, sendWithin for each part of an
 	// answer.
@@ -150,7 +151,10 @@ func New(st store.Store, o *Options) *Server {
 	if s.o.Ledger != nil {
 		s.ledger = newLedger(s)
 	}
-	s.feed = &feed{st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Failed, Err: err}) }}
+	s.feed = &feed{
+		st: st, every: lookEvery, told: func(err error) { s.o.Observe(Event{Kind: Failed, Err: err}) },
+		joining: newSlots(1),
+	}
 	s.mux = s.routes()
 	return s
 }
@@ -234,6 +238,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	if r.ContentLength != 0 {
+		// A body that is not read must arrive in time, too: net/http reads its
+		// rest after the answer.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(receiveWithin))
+	}
 	s.mux.ServeHTTP(w, r)
 }
 

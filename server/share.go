@@ -47,13 +47,23 @@ func (s *Server) share() {
 
 // enterStream takes a slot of streams for a client, until leave is called.
 func (s *Server) enterStream(id Identity) (leave func(), ok bool) {
-	give, ok := s.streamShares.take(id.Name, 1)
+	return s.streamShares.enter(s.streams, id)
+}
+
+// enterList takes a slot of listings for a client, until leave is called.
+func (s *Server) enterList(id Identity) (leave func(), ok bool) {
+	return s.listShares.enter(s.lists, id)
+}
+
+// enter takes a slot for a client, if its share allows it.
+func (s *shares) enter(all slots, id Identity) (leave func(), ok bool) {
+	give, ok := s.take(id.Name, 1)
 	if !ok {
 		return nil, false
 	}
-	if !s.streams.enter() {
+	if !all.enter() {
 		give()
 		return nil, false
 	}
-	return func() { s.streams.leave(); give() }, true
+	return func() { all.leave(); give() }, true
 }

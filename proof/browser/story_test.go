@@ -10,12 +10,14 @@ import (
 	"io"
 	"iter"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +58,7 @@ type stage struct {
 	mem    *mem.Store
 	ledger work.Ledger
 	clock  *storetest.Clock // stands still, so that no lease ends by itself
+	open   atomic.Int64     // streams of changes
 	stop   func()
 }
 
@@ -68,7 +71,14 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	api := server.New(examined{s.mem}, &server.Options{Access: policy, Ledger: s.ledger})
-	front := httptest.NewUnstartedServer(page.New(api, s.mem, &page.Options{Access: policy, Ledger: s.ledger, Store: "sqlite:///var/lib/croft.db"}))
+	shown := page.New(api, s.mem, &page.Options{Access: policy, Ledger: s.ledger, Store: "sqlite:///var/lib/croft.db"})
+	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ui/events" {
+			s.open.Add(1)
+			defer s.open.Add(-1)
+		}
+		shown.ServeHTTP(w, r)
+	}))
 	front.Config.ErrorLog = log.New(io.Discard, "", 0)
 	front.Start()
 	s.url = front.URL

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"net/url"
 
@@ -60,9 +61,15 @@ var titles = map[wire.Code]string{
 	wire.TooLarge: "Too long",
 }
 
-// events answers GET events: the API's stream of all changes.
+// events answers GET events: the API's stream of all changes. It ends with the
+// session.
 func (p *Page) events(v *visit) error {
 	r := p.asClient(v, v.token)
+	if !v.until.IsZero() {
+		ctx, cancel := context.WithDeadline(r.Context(), v.until)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	r.URL = &url.URL{Path: "/v1/events", RawQuery: v.URL.RawQuery}
 	if last := v.Header.Get("Last-Event-ID"); last != "" {
 		r.Header.Set("Last-Event-ID", last)

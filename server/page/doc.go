@@ -21,7 +21,7 @@
 // # Goroutines
 //
 // net/http runs one goroutine per request. A few requests read the store at a
-// time; others wait for them. The page starts no goroutine and keeps nothing
-// but its key and, for a moment, the last examination of the store, which a
-// mutex guards.
+// time, at most half of them for one visitor; others wait for them. The page
+// starts no goroutine. It keeps its key, the names of visitors that read, and
+// for a moment the last examination of the store. A mutex guards each.
 package page

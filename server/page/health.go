@@ -50,7 +50,7 @@ func (p *Page) store(v *visit) error {
 	d.At, err = p.st.Now(ctx)
 	done()
 	if err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	d.Took = time.Since(begun)
 	d.Ahead = d.At.Sub(begun.Add(d.Took / 2)).Round(time.Millisecond)

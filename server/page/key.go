@@ -46,12 +46,8 @@ var ttls = []string{"1m", "10m", "1h", "12h"}
 
 // key answers GET key.
 func (p *Page) key(v *visit) error {
-	query := v.URL.Query()
-	d := &keyData{Form: actForm{TTL: "10m"}}
-	if slices.Contains([]string{"takeover", "reserve", "revoke"}, query.Get("done")) {
-		d.Done = query.Get("done")
-	}
-	return p.showKey(v, query.Get("key"), http.StatusOK, d)
+	d := &keyData{Form: actForm{TTL: "10m"}, Done: p.done(v, "key")}
+	return p.showKey(v, v.URL.Query().Get("key"), http.StatusOK, d)
 }
 
 func (p *Page) showKey(v *visit, key string, status int, d *keyData) error {
@@ -65,11 +61,11 @@ func (p *Page) showKey(v *visit, key string, status int, d *keyData) error {
 	defer done()
 	now, err := p.st.Now(ctx)
 	if err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	rec, err := p.st.Get(ctx, key)
 	if err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	if rec.IsZero() {
 		return notThere
@@ -81,7 +77,7 @@ func (p *Page) showKey(v *visit, key string, status int, d *keyData) error {
 	d.Form.Named, d.Form.TTLs = v.id.Name != "", ttls
 	all, err := refusals.Read(ctx, p.st, key)
 	if err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	all = slices.DeleteFunc(all, func(r refusals.Refusal) bool { return r.Key != key })
 	d.Refusals = refusalRows(all, d.keyRow.Now, maxRefusals)
@@ -113,8 +109,7 @@ func (p *Page) actOnKey(v *visit) error {
 		_, refused = p.call(v, http.MethodPost, "/v1/leases/"+url.PathEscape(key)+"/"+f.Verb, wire.Request(q))
 	}
 	if refused == nil {
-		done := url.Values{"key": {key}, "done": {f.Verb}}
-		http.Redirect(v.w, v.Request, Base+"key?"+done.Encode(), http.StatusSeeOther)
+		http.Redirect(v.w, v.Request, p.doneURL(v, "key", f.Verb, url.Values{"key": {key}}), http.StatusSeeOther)
 		return nil
 	}
 	return p.showKey(v, key, refused.Status, &keyData{Refused: refused, Form: f})

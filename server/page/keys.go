@@ -113,7 +113,7 @@ func (p *Page) overview(v *visit) error {
 	}
 	defer done()
 	if d.At, err = p.st.Now(ctx); err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	d.Rows = glance.Urgent[keyRow]{Most: maxRows, Order: func(x, y keyRow) int {
 		if order := cmp.Compare(x.urgency(), y.urgency()); order != 0 {
@@ -127,9 +127,9 @@ func (p *Page) overview(v *visit) error {
 	for rec, err := range p.st.List(ctx, d.Prefix) {
 		if err != nil {
 			if d.Held+d.Free+d.Dead == 0 && ctx.Err() == nil {
-				return noAnswer
+				return p.silent(v, err)
 			}
-			d.Partial = true
+			_, d.Partial = p.silent(v, err), true
 			break
 		}
 		if !refusals.Reserved(rec.Key) && p.may(v, server.Read, rec.Key) {
@@ -139,7 +139,7 @@ func (p *Page) overview(v *visit) error {
 	}
 	refused, err := p.refused(ctx, v, d.Prefix)
 	if err != nil {
-		d.Partial = true
+		_, d.Partial = p.silent(v, err), true
 	}
 	for _, r := range refused {
 		if d.At.Sub(r.At) < recentRefusals {
@@ -149,7 +149,7 @@ func (p *Page) overview(v *visit) error {
 	d.Refusals = refusalRows(refused, d.At, 6)
 	if p.o.Ledger != nil && d.Prefix == "" {
 		if d.Items, err = p.countItems(ctx, v); err != nil {
-			d.Partial = true
+			_, d.Partial = p.silent(v, err), true
 		}
 	}
 	if d.Operator {
@@ -247,16 +247,16 @@ func (p *Page) refusals(v *visit) error {
 	}
 	defer done()
 	if d.At, err = p.st.Now(ctx); err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	all, err := p.refused(ctx, v, d.Prefix)
 	if err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	d.Rows, d.Count = refusalRows(all, d.At, maxRefusals), len(all)
 	if p.o.Ledger != nil && d.Prefix == "" {
 		if d.Work, err = p.refusedWork(ctx, v, ""); err != nil {
-			return noAnswer
+			return p.silent(v, err)
 		}
 	}
 	p.show(v, http.StatusOK, "refusals", "Refused writes", d)

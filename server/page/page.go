@@ -6,8 +6,10 @@ import (
 	"crypto/rand"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -36,8 +38,10 @@ type Options struct {
 const (
 	// Base is the path of the page.
 	Base = "/ui/"
-	// maxReads is how many requests read the store at a time.
-	maxReads = 4
+	// maxReads is how many requests read the store at a time, and maxOwnReads
+	// how many of one visitor.
+	maxReads    = 4
+	maxOwnReads = maxReads / 2
 	// readWithin bounds what a request reads, and waits for others that read.
 	readWithin = 10 * time.Second
 	// sendWithin bounds the time for an answer, receiveWithin that for a form.
@@ -56,6 +60,7 @@ type Page struct {
 	mux   *http.ServeMux
 	seal  seal
 	reads chan struct{}
+	own   ownReads
 
 	health struct {
 		sync.Mutex
@@ -99,6 +104,9 @@ func New(api *server.Server, st store.Store, o *Options) *Page {
 
 // ServeHTTP answers one request.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 { // net/http reads a body that we do not read
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(receiveWithin))
+	}
 	switch {
 	case r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		w.Header().Set("Cache-Control", "no-store")
@@ -117,9 +125,10 @@ type visit struct {
 	out *http.ResponseController
 
 	id      server.Identity
-	session string // names the session in form tokens
-	token   string // goes into calls of the API
-	release func() // lets others read the store; nil if the visit does not read
+	session string    // names the session in form tokens
+	token   string    // goes into calls of the API
+	until   time.Time // the end of the session; zero without a cookie
+	release func()    // lets others read the store; nil if the visit does not read
 }
 
 // problem is an answer that says why there is no other.
@@ -160,6 +169,15 @@ func (p *Page) handler(do func(*visit) error) http.Handler {
 		} {
 			h.Set(name, value)
 		}
+		defer func() {
+			if failed := recover(); failed != nil {
+				if failed != http.ErrAbortHandler { //nolint:errorlint // it is this very value
+					err := fmt.Errorf("panic: %v\n%s", failed, debug.Stack())
+					p.o.Observe(server.Event{Kind: server.Failed, Err: err})
+				}
+				panic(http.ErrAbortHandler) // the visitor must not take this for a whole page
+			}
+		}()
 		v := &visit{Request: r, w: w, out: http.NewResponseController(w)}
 		err := p.api.CheckOrigin(r)
 		if err != nil {
@@ -182,18 +200,39 @@ func (p *Page) fail(v *visit, err error) {
 	p.show(v, shown.Status, "problem", shown.Title, shown)
 }
 
-// reading lets a few requests read the store at a time. done must be called.
-// show calls it, too, because a visitor may be slow to take a page.
+// silent tells the server's log why a store does not answer, and the visitor
+// only that it does not.
+func (p *Page) silent(v *visit, err error) error {
+	if v.Context().Err() == nil { // otherwise the visitor has left
+		p.o.Observe(server.Event{Kind: server.Failed, Err: err})
+	}
+	return noAnswer
+}
+
+// reading lets a few requests read the store at a time, and not all of them of
+// one visitor. done must be called. show calls it, too, because a visitor may
+// be slow to take a page.
 func (p *Page) reading(v *visit) (ctx context.Context, done func(), err error) {
 	ctx, cancel := context.WithTimeout(v.Context(), readWithin)
-	select {
-	case p.reads <- struct{}{}:
-		v.release = sync.OnceFunc(func() { <-p.reads; cancel() })
-		return ctx, v.release, nil
-	case <-ctx.Done():
-		cancel()
-		return nil, nil, tooMuch
+	leave := cancel
+	slots := []chan struct{}{p.reads}
+	if p.o.Access != nil { // otherwise all visitors have the same name
+		own, forget := p.own.of(v.id.Name)
+		slots = []chan struct{}{own, p.reads}
+		leave = func() { forget(); cancel() }
 	}
+	for _, slot := range slots {
+		select {
+		case slot <- struct{}{}:
+			before := leave
+			leave = func() { <-slot; before() }
+		case <-ctx.Done():
+			leave()
+			return nil, nil, tooMuch
+		}
+	}
+	v.release = sync.OnceFunc(leave)
+	return ctx, v.release, nil
 }
 
 // may reports whether the visitor may do something with a key.

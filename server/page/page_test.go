@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
@@ -420,6 +424,11 @@ func TestActsAreForThoseWhoMay(t *testing.T) {
 	}
 	resp, text = opal.get(strings.TrimPrefix(resp.header.Get("Location"), Base))
 	has(t, "after it", resp, text, http.StatusOK, "the key was taken over")
+	for _, made := range []string{"key=a%2Fb&done=revoke", "key=a%2Fb&done=revoke&proof=" + csrf(t, text)} {
+		if _, text := opal.get("key?" + made); strings.Contains(text, "was revoked") {
+			t.Errorf("%s: a link makes up an act", made)
+		}
+	}
 	form.Set("verb", "reserve")
 	resp, text = opal.post("key", form)
 	has(t, "for nobody", resp, text, http.StatusBadRequest, "Name the owner")
@@ -434,6 +443,19 @@ func TestActsAreForThoseWhoMay(t *testing.T) {
 	has(t, "no act by hand", resp, "", http.StatusBadRequest)
 	if rec, err := r.mem.Get(t.Context(), "a/b"); err != nil || rec.Owner != "" || len(rec.History) != 4 {
 		t.Errorf("in the end: %+v, %v", rec, err)
+	}
+	for range 2 {
+		r.audited() // opal's reservation and revocation
+	}
+	it, err := work.Enqueue(t.Context(), r.ledger, "a", "payload", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form = url.Values{"id": {string(it.ID)}, "verb": {"replay"}, "note": {"once more"}, "csrf": {csrf(t, second(ann.get("")))}}
+	resp, text = ann.post("item", form)
+	has(t, "ann's replay", resp, text, http.StatusForbidden, "You may not do this")
+	if e := r.audited(); e.Identity != "ann" || e.Act != "replay" || e.Err == nil {
+		t.Errorf("the audit log has %+v", e)
 	}
 }
 
@@ -503,7 +525,7 @@ func TestASessionIsASealedCookie(t *testing.T) {
 	if _, ok := s.open(s.close(session{Token: "x", Until: 100}), time.Unix(100, 0)); ok {
 		t.Error("a session does not end")
 	}
-	for what, token := range map[string]string{"empty": "", "wrong": "anns", "spaces": "token-of-ann x", "long": strings.Repeat("x", maxToken+1)} {
+	for what, token := range map[string]string{"empty": "", "wrong": "anns", "spaces": "token-of-ann x", "long": strings.Repeat("x", maxSealed), "long in the cookie": "token-of-" + strings.Repeat("<", maxSealed/5)} {
 		resp, body := stranger.post("signin", url.Values{"token": {token}})
 		has(t, what, resp, body, http.StatusUnauthorized, `role="alert"`)
 		if len(resp.cookies) != 0 || token != "" && strings.Contains(body, token) {
@@ -623,10 +645,15 @@ func TestAStoreThatDoesNotAnswerIsNoLoss(t *testing.T) {
 	st := down{mem.New(nil)}
 	api := server.New(st, nil)
 	defer api.Drain()
+	var log strings.Builder
+	o := &Options{Observe: func(e server.Event) { fmt.Fprintln(&log, e.Kind, e.Err) }}
 	w := httptest.NewRecorder()
-	New(api, st, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/ui/", nil))
+	New(api, st, o).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/ui/", nil))
 	if body := w.Body.String(); w.Code != http.StatusServiceUnavailable || !strings.Contains(body, "Leases are not lost") || strings.Contains(body, "db.internal") {
 		t.Errorf("%d %s", w.Code, body)
+	}
+	if !strings.Contains(log.String(), "failed") || !strings.Contains(log.String(), "db.internal") {
+		t.Errorf("the server's log has only %q", log.String())
 	}
 }
 
@@ -663,6 +690,28 @@ func TestThePageStreamsChanges(t *testing.T) {
 	if resp, _ := (&browser{rig: r}).get("events"); resp.status != http.StatusSeeOther {
 		t.Errorf("without a cookie: %d", resp.status)
 	}
+}
+
+// TestAStreamEndsWithItsSession: a cookie is good for 12 hours and no more.
+func TestAStreamEndsWithItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := mem.New(nil)
+		defer st.Close()
+		access := rules{"ann": "a/"}
+		api := server.New(st, &server.Options{Access: access})
+		p := New(api, st, &Options{Access: access})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*sessionFor)
+		defer cancel()
+		req := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/ui/events", nil)
+		until := time.Now().Add(time.Minute)
+		req.AddCookie(&http.Cookie{Name: "croft", Value: p.seal.close(session{Token: "token-of-ann", ID: "x", Until: until.Unix()})})
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, req)
+		if w.Code != http.StatusOK || time.Now().After(until.Add(time.Minute)) {
+			t.Errorf("%d; the stream ended %s after its session", w.Code, time.Since(until))
+		}
+		api.Drain()
+	})
 }
 
 // certified is an access that knows visitors by their certificate. Here every
@@ -720,5 +769,129 @@ func TestOverTLSTheCookieIsForThisHostOnly(t *testing.T) {
 	}
 	if strings.Contains(got, "Domain") {
 		t.Errorf("the cookie is for other hosts, too: %s", got)
+	}
+}
+
+// TestBehindAProxyTheCookieIsForTLS: only the browser knows that the proxy adds
+// TLS. Servers on two ports of one host do not sign each other's visitors out.
+func TestBehindAProxyTheCookieIsForTLS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rules{"ann": "a/"})
+	b := &browser{rig: r}
+	form := url.Values{"token": {"token-of-ann"}}
+	secure := func(q *http.Request) { q.Header.Set("Origin", "https://"+q.URL.Host) }
+	resp, _ := b.do(http.MethodPost, Base+"signin", form.Encode(), secure)
+	if len(resp.cookies) != 1 || !resp.cookies[0].Secure || !strings.HasPrefix(resp.cookies[0].Name, "__Host-croft") {
+		t.Fatalf("signed in with %v", resp.cookies)
+	}
+	b.cookie = resp.cookies[0]
+	resp, body := b.get("")
+	has(t, "signed in", resp, body, http.StatusOK, "<bdi>ann</bdi>")
+	resp, _ = b.do(http.MethodPost, Base+"signout", url.Values{"csrf": {csrf(t, body)}}.Encode(), secure)
+	if len(resp.cookies) != 1 || resp.cookies[0].MaxAge >= 0 || !resp.cookies[0].Secure || resp.cookies[0].Name != b.cookie.Name {
+		t.Errorf("signing out leaves %v", resp.cookies)
+	}
+	if one, two := r.signIn("ann").cookie, newRig(t, rules{"ann": "a/"}).signIn("ann").cookie; one.Name == two.Name {
+		t.Errorf("two servers of one host both use the cookie %s", one.Name)
+	}
+}
+
+// TestOthersItemsPushOutNothing: a visitor sees all items that it may read,
+// however many newer ones are hidden from it.
+func TestOthersItemsPushOutNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rules{"bob": "bob/"})
+	it, err := work.Enqueue(t.Context(), r.ledger, "bob", "payload", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	adds := make([]work.Request, 2001)
+	for i := range adds {
+		adds[i] = work.Request{Verb: work.Add, ID: work.NewID(), Queue: "ann"}
+	}
+	for some := range slices.Chunk(adds, 500) {
+		for _, a := range r.ledger.Apply(t.Context(), some) {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+	}
+	resp, body := r.signIn("bob").get("items")
+	has(t, "bob's items", resp, body, http.StatusOK, string(it.ID))
+	if n := strings.Count(body, `class="key"`); n != 1 || strings.Contains(body, "Older") {
+		t.Errorf("%d items:\n%s", n, body)
+	}
+}
+
+// slow is a store whose listings of slow/ hang.
+type slow struct {
+	*mem.Store
+	begun, free chan struct{}
+}
+
+func (s slow) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	if prefix == "slow/" {
+		s.begun <- struct{}{}
+		<-s.free
+	}
+	return s.Store.List(ctx, prefix)
+}
+
+// TestOneVisitorLeavesRoomForOthers, however many pages it asks for.
+func TestOneVisitorLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	st := slow{mem.New(nil), make(chan struct{}, 2*maxReads), make(chan struct{})}
+	access := rules{"ann": "slow/", "bob": "b/"}
+	api := server.New(st, &server.Options{Access: access})
+	defer api.Drain()
+	p := New(api, st, &Options{Access: access})
+	get := func(name, path string) int {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+Base+path, nil)
+		sealed := p.seal.close(session{Token: "token-of-" + name, ID: name, Until: time.Now().Add(time.Hour).Unix()})
+		req.AddCookie(&http.Cookie{Name: "croft", Value: sealed})
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, req)
+		return w.Code
+	}
+	var all sync.WaitGroup
+	for range 2 * maxReads {
+		all.Go(func() { get("ann", "?prefix=slow/") })
+	}
+	for range maxOwnReads {
+		<-st.begun
+	}
+	if status := get("bob", ""); status != http.StatusOK {
+		t.Errorf("bob's page: %d", status)
+	}
+	close(st.free)
+	all.Wait()
+	if n := len(p.own.names); n != 0 {
+		t.Errorf("the page remembers %d visitors that have gone", n)
+	}
+}
+
+// timed is an answer that notes until when a body may arrive.
+type timed struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (w *timed) SetReadDeadline(t time.Time) error {
+	w.until = t
+	return nil
+}
+
+// TestABodyThatNobodyReadsHasLittleTime: otherwise it holds its connection for
+// ever, because net/http waits for it.
+func TestABodyThatNobodyReadsHasLittleTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, rules{"ann": "a/"})
+	for _, path := range []string{"/", "/ui/", "/ui/signin", "/ui/static/page.css", "/ui/none", "/healthz", "/v1/openapi.json", "/v1/now", "/v2"} {
+		w := &timed{ResponseRecorder: httptest.NewRecorder()}
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, strings.NewReader("x"))
+		r.front.Config.Handler.ServeHTTP(w, req)
+		if w.until.IsZero() {
+			t.Errorf("GET %s: a body may take for ever", path)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -47,8 +48,8 @@ type session struct {
 const (
 	// sessionFor is how long a visitor stays signed in.
 	sessionFor = 12 * time.Hour
-	// maxToken is the longest token that fits into a cookie.
-	maxToken = 2800
+	// maxSealed is the longest seal of a token that fits into a cookie.
+	maxSealed = 3840
 )
 
 func (s seal) close(c session) string {
@@ -78,22 +79,65 @@ func (s seal) formToken(session string) string {
 	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 }
 
-// cookieName is the name of the cookie. A browser takes a __Host- cookie only
-// over TLS, and from no other host.
-func cookieName(r *http.Request) string {
-	if r.TLS != nil {
-		return "__Host-croft"
-	}
-	return "croft"
+// doneURL leads to a page that says that an act was done. Only a link of this
+// session says so: others could make up acts.
+func (p *Page) doneURL(v *visit, path, verb string, q url.Values) string {
+	q.Set("done", verb)
+	q.Set("proof", p.doneProof(v, path, q))
+	return Base + path + "?" + q.Encode()
 }
 
-func (v *visit) setCookie(value string) {
-	age := 0 // until the browser ends
-	if value == "" {
-		age = -1
+func (p *Page) doneProof(v *visit, path string, q url.Values) string {
+	return p.seal.formToken(strings.Join([]string{v.session, path, q.Get("done"), q.Get("key"), q.Get("id")}, "\x00"))
+}
+
+// done returns the act that was just done, if a link of this session says so.
+func (p *Page) done(v *visit, path string) string {
+	q := v.URL.Query()
+	if hmac.Equal([]byte(q.Get("proof")), []byte(p.doneProof(v, path, q))) {
+		return q.Get("done")
 	}
+	return ""
+}
+
+// cookieNames are the names that a cookie of ours may have. A browser takes a
+// __Host- cookie only over TLS, and from no other host. Servers on other ports
+// of the host get the same cookies, so each port has a name of its own.
+func cookieNames(r *http.Request) []string {
+	name := "croft"
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
+		name += "-" + port
+	}
+	if r.TLS != nil {
+		return []string{"__Host-" + name}
+	}
+	return []string{"__Host-" + name, name} // a proxy may add TLS
+}
+
+// setCookie keeps value in the browser until that ends.
+func (v *visit) setCookie(value string) {
+	names := cookieNames(v.Request)
+	// Behind a proxy, only the origin of the form tells of TLS.
+	secure := v.TLS != nil || strings.HasPrefix(v.Header.Get("Origin"), "https://")
+	name := names[len(names)-1]
+	if secure {
+		name = names[0]
+	}
+	v.cookie(name, value, 0, secure)
+}
+
+// dropCookies deletes the cookies in the browser.
+func (v *visit) dropCookies() {
+	for _, name := range cookieNames(v.Request) {
+		if _, err := v.Cookie(name); err == nil {
+			v.cookie(name, "", -1, strings.HasPrefix(name, "__Host-"))
+		}
+	}
+}
+
+func (v *visit) cookie(name, value string, age int, secure bool) {
 	http.SetCookie(v.w, &http.Cookie{
-		Name: cookieName(v.Request), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: v.TLS != nil,
+		Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: secure,
 		SameSite: http.SameSiteStrictMode,
 	})
 }
@@ -105,9 +149,11 @@ func (p *Page) identify(v *visit) error {
 		v.session = "everybody"
 		return nil
 	}
-	if cookie, err := v.Cookie(cookieName(v.Request)); err == nil {
-		if c, ok := p.seal.open(cookie.Value, time.Now()); ok {
-			v.session, v.token = c.ID, c.Token
+	for _, name := range cookieNames(v.Request) {
+		if cookie, err := v.Cookie(name); err == nil && v.token == "" {
+			if c, ok := p.seal.open(cookie.Value, time.Now()); ok {
+				v.session, v.token, v.until = c.ID, c.Token, time.Unix(c.Until, 0)
+			}
 		}
 	}
 	id, err := p.o.Access.Identify(p.asClient(v, v.token))
@@ -203,7 +249,8 @@ func (p *Page) signIn(v *visit) error {
 	switch {
 	case token == "":
 		wrong = "Paste the token that you were given."
-	case len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case len(p.seal.close(session{Token: token})) > maxSealed,
+		strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		wrong = "This is no token that a browser can keep: it is too long, or has spaces or strange characters."
 	default:
 		_, err := p.o.Access.Identify(p.asClient(v, token))
@@ -242,7 +289,7 @@ func (p *Page) signOut(v *visit) error {
 			return err
 		}
 	}
-	v.setCookie("")
+	v.dropCookies()
 	http.Redirect(v.w, v.Request, Base+"signin", http.StatusSeeOther)
 	return nil
 }

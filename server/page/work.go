@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +20,6 @@ import (
 )
 
 const (
-	// maxScan is how many items a page looks at to find those that the visitor
-	// may read.
-	maxScan = 2000
 	// itemPage is how many items a page shows.
 	itemPage = 50
 	// maxEffects is how many effects of an item a page shows.
@@ -36,6 +34,33 @@ func (p *Page) mayIn(v *visit, verb server.Verb, queue string) bool {
 		return p.may(v, verb, "")
 	}
 	return p.may(v, verb, queue+"/")
+}
+
+// readable returns the queues that the visitor may read, or the empty name if
+// these are all. Asking for each of them shows nothing of the others, whose
+// items could otherwise fill a bounded listing.
+func (p *Page) readable(v *visit, stats []work.Stats) (queues []string) {
+	if p.mayIn(v, server.Read, "") {
+		return []string{""}
+	}
+	for _, s := range stats {
+		if p.mayIn(v, server.Read, s.Queue) && len(queues) < maxRows {
+			queues = append(queues, s.Queue)
+		}
+	}
+	return queues
+}
+
+// readableIn is readable for a listing of one queue, or of all.
+func (p *Page) readableIn(ctx context.Context, v *visit, queue string) ([]string, error) {
+	switch {
+	case queue != "" && !p.mayIn(v, server.Read, queue):
+		return nil, nil
+	case queue != "" || p.mayIn(v, server.Read, ""):
+		return []string{queue}, nil
+	}
+	stats, err := p.o.Ledger.Stats(ctx, "")
+	return p.readable(v, stats), err
 }
 
 // itemCounts are the counts of the queues that the visitor may read.
@@ -64,6 +89,8 @@ type queuesData struct {
 	Rows  []work.Stats
 	More  int
 	Given []effectRow // effects that were given up, or that hang
+
+	MoreGiven bool
 }
 
 func (d *queuesData) now() time.Time { return d.At }
@@ -80,11 +107,11 @@ func (p *Page) queues(v *visit) error {
 	defer done()
 	d := &queuesData{}
 	if d.At, err = p.o.Ledger.Now(ctx); err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	stats, err := p.o.Ledger.Stats(ctx, "")
 	if err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	for _, s := range stats {
 		switch {
@@ -95,14 +122,18 @@ func (p *Page) queues(v *visit) error {
 			d.Rows = append(d.Rows, s)
 		}
 	}
-	for _, q := range []work.EffectQuery{
-		{States: []work.EffectState{work.Failed}, Limit: maxEffects}, {Orphaned: true, Limit: maxEffects},
-	} {
-		for e, err := range p.o.Ledger.Effects(ctx, q) {
-			if err != nil {
-				return noAnswer
-			}
-			if p.mayIn(v, server.Read, e.Queue) {
+	for _, queue := range p.readable(v, stats) {
+		for _, q := range []work.EffectQuery{
+			{States: []work.EffectState{work.Failed}, Queue: queue, Limit: maxEffects},
+			{Orphaned: true, Queue: queue, Limit: maxEffects},
+		} {
+			for e, err := range p.o.Ledger.Effects(ctx, q) {
+				if err != nil {
+					return p.silent(v, err)
+				}
+				if d.MoreGiven = len(d.Given) == maxEffects; d.MoreGiven {
+					break
+				}
 				d.Given = append(d.Given, effectRow{e, d.At})
 			}
 		}
@@ -151,7 +182,7 @@ func (d *itemsData) now() time.Time { return d.At }
 func (p *Page) items(v *visit) error {
 	query := v.URL.Query()
 	d := &itemsData{Queue: query.Get("queue"), State: query.Get("state"), States: work.States}
-	q := work.Query{Queue: d.Queue, Newest: true, After: work.ID(query.Get("after")), Limit: maxScan}
+	q := work.Query{Queue: d.Queue, Newest: true, After: work.ID(query.Get("after")), Limit: itemPage + 1}
 	if d.State != "" {
 		q.States = []work.State{work.State(d.State)}
 	}
@@ -164,21 +195,25 @@ func (p *Page) items(v *visit) error {
 	}
 	defer done()
 	if d.At, err = p.o.Ledger.Now(ctx); err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
-	n, last := 0, work.ID("")
-	for it, err := range p.o.Ledger.List(ctx, q) {
-		if err != nil {
-			return noAnswer
-		}
-		if len(d.Rows) == itemPage {
-			d.Next = last
-			break
-		}
-		last = it.ID
-		if n++; p.mayIn(v, server.Read, it.Queue) {
+	queues, err := p.readableIn(ctx, v, d.Queue)
+	if err != nil {
+		return p.silent(v, err)
+	}
+	for _, q.Queue = range queues {
+		for it, err := range p.o.Ledger.List(ctx, q) {
+			if err != nil {
+				return p.silent(v, err)
+			}
 			d.Rows = append(d.Rows, itemRowOf(it, d.At))
 		}
+		slices.SortFunc(d.Rows, func(x, y itemRow) int { return cmp.Compare(y.ID, x.ID) })
+		d.Rows = slices.Clip(d.Rows[:min(len(d.Rows), itemPage+1)])
+	}
+	if len(d.Rows) > itemPage {
+		d.Rows = d.Rows[:itemPage]
+		d.Next = d.Rows[itemPage-1].ID
 	}
 	p.show(v, http.StatusOK, "items", "Items", d)
 	return nil
@@ -205,12 +240,7 @@ func (d *itemData) Row() itemRow { return d.itemRow }
 
 // item answers GET item.
 func (p *Page) item(v *visit) error {
-	query := v.URL.Query()
-	d := &itemData{}
-	if done := query.Get("done"); done == string(work.Replay) || done == string(work.Requeue) {
-		d.Done = done
-	}
-	return p.showItem(v, work.ID(query.Get("id")), http.StatusOK, d)
+	return p.showItem(v, work.ID(v.URL.Query().Get("id")), http.StatusOK, &itemData{Done: p.done(v, "item")})
 }
 
 // readItem returns an item that the visitor may read.
@@ -223,7 +253,7 @@ func (p *Page) readItem(ctx context.Context, v *visit, id work.ID) (work.Item, e
 	case errors.Is(err, work.ErrNotFound), err == nil && !p.mayIn(v, server.Read, it.Queue):
 		return work.Item{}, notThere
 	case err != nil:
-		return work.Item{}, noAnswer
+		return work.Item{}, p.silent(v, err)
 	}
 	return it, nil
 }
@@ -240,20 +270,20 @@ func (p *Page) showItem(v *visit, id work.ID, status int, d *itemData) error {
 	}
 	now, err := p.o.Ledger.Now(ctx)
 	if err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	d.itemRow = itemRowOf(it, now)
 	d.Terms, d.Line = termsOf(it.Record, glance.NowFor(it.Record, now))
 	for e, err := range p.o.Ledger.Effects(ctx, work.EffectQuery{Item: id, Limit: maxEffects + 1}) {
 		if err != nil {
-			return noAnswer
+			return p.silent(v, err)
 		}
 		if d.More = len(d.Effects) == maxEffects; !d.More {
 			d.Effects = append(d.Effects, effectRow{e, now})
 		}
 	}
 	if d.Refusals, err = p.refusedWork(ctx, v, id); err != nil {
-		return noAnswer
+		return p.silent(v, err)
 	}
 	d.Acts, d.Form.Named = p.mayIn(v, server.Operate, it.Queue), v.id.Name != ""
 	p.show(v, status, "item", "Item "+string(id), d)
@@ -273,16 +303,21 @@ func (p *Page) refusedWork(ctx context.Context, v *visit, id work.ID) (rows []wo
 	if err != nil {
 		return nil, err
 	}
-	for r, err := range p.o.Ledger.Refusals(ctx, work.RefusalQuery{Item: id, Limit: maxScan}) {
-		if err != nil {
+	queues := []string{""} // an item's refusals are of its queue
+	if id == "" {
+		if queues, err = p.readableIn(ctx, v, ""); err != nil {
 			return nil, err
 		}
-		if p.mayIn(v, server.Read, r.Queue) {
+	}
+	for _, queue := range queues {
+		for r, err := range p.o.Ledger.Refusals(ctx, work.RefusalQuery{Item: id, Queue: queue, Limit: maxRefusals}) {
+			if err != nil {
+				return nil, err
+			}
 			rows = append(rows, workRefusalRow{r, now})
 		}
-		if len(rows) == maxRefusals {
-			break
-		}
+		slices.SortStableFunc(rows, func(x, y workRefusalRow) int { return y.At.Compare(x.At) })
+		rows = rows[:min(len(rows), maxRefusals)]
 	}
 	return rows, nil
 }
@@ -294,7 +329,12 @@ func (p *Page) actOnItem(v *visit) error {
 		Actor: cmp.Or(v.id.Name, strings.TrimSpace(v.PostForm.Get("actor"))),
 	}
 	id := work.ID(v.PostForm.Get("id"))
-	it, err := p.readItem(v.Context(), v, id)
+	ctx, done, err := p.reading(v)
+	if err != nil {
+		return err
+	}
+	it, err := p.readItem(ctx, v, id)
+	done()
 	if err != nil {
 		return err
 	}
@@ -314,8 +354,7 @@ func (p *Page) actOnItem(v *visit) error {
 		refused = p.carryOut(v, it, q, f)
 	}
 	if refused == nil {
-		done := url.Values{"id": {string(id)}, "done": {f.Verb}}
-		http.Redirect(v.w, v.Request, Base+"item?"+done.Encode(), http.StatusSeeOther)
+		http.Redirect(v.w, v.Request, p.doneURL(v, "item", f.Verb, url.Values{"id": {string(id)}}), http.StatusSeeOther)
 		return nil
 	}
 	return p.showItem(v, id, refused.Status, &itemData{Refused: refused, Form: f})
@@ -328,13 +367,23 @@ func (p *Page) checkItemAct(v *visit, it work.Item, f actForm) *problem {
 	case f.Verb != string(work.Replay) && f.Verb != string(work.Requeue):
 		return bad("This page knows no such act.")
 	case !p.mayIn(v, server.Operate, it.Queue):
-		return &problem{http.StatusForbidden, "You may not do this", "Ask the operator of this server."}
+		refused := &problem{http.StatusForbidden, "You may not do this", "Ask the operator of this server."}
+		p.audit(v, it, f, refused)
+		return refused
 	case f.Note == "":
 		return bad("Say why: the note stays in the item's history, or in the server's log.")
 	case f.Actor == "":
 		return bad("Say who you are: the name stays in the item's history.")
 	}
 	return nil
+}
+
+// audit tells the audit log of an act on an item.
+func (p *Page) audit(v *visit, it work.Item, f actForm, err error) {
+	p.o.Observe(server.Event{
+		Kind: server.Acted, Identity: v.id.Name, Remote: v.RemoteAddr, Act: tenure.Verb(f.Verb), Key: it.Key(),
+		Actor: f.Actor, Note: f.Note, Err: err,
+	})
 }
 
 // carryOut sends an act to the ledger, raises the fence in the ledger's own
@@ -346,10 +395,7 @@ func (p *Page) carryOut(v *visit, it work.Item, q work.Request, f actForm) *prob
 	if err == nil {
 		err = work.Act(ctx, p.o.Ledger, []work.Request{q}, nil)[0].Err
 	}
-	p.o.Observe(server.Event{
-		Kind: server.Acted, Identity: v.id.Name, Remote: v.RemoteAddr, Act: tenure.Verb(q.Verb), Key: it.Key(),
-		Actor: f.Actor, Note: f.Note, Err: err,
-	})
+	p.audit(v, it, f, err)
 	var state *work.StateError
 	switch {
 	case err == nil:

@@ -140,13 +140,30 @@
     if (fetching) touched = true;
     else refreshIn(100);
   };
+  // listen opens the stream of changes. A hidden page closes it: a browser opens
+  // only six connections to a server, for all of its pages together.
+  let events = null, retry = 0, hidden = 0;
   const listen = () => {
-    const events = new EventSource("/ui/events?prefix=" + encodeURIComponent(log?.dataset.prefix || ""));
+    clearTimeout(retry);
+    events?.close();
+    events = null;
+    if (document.hidden) {
+      hidden = hidden || Date.now();
+      return;
+    }
+    if (hidden && log && !document.getElementById("nothing")) {
+      const gap = document.createElement("li");
+      gap.className = "hint";
+      gap.textContent = `Changes of ${short(Date.now() - hidden)} are not here: this page was hidden.`;
+      log.prepend(gap);
+    }
+    hidden = 0;
+    events = new EventSource("/ui/events?prefix=" + encodeURIComponent(log?.dataset.prefix || ""));
     events.onopen = () => { if (broken) refreshSoon(); broken = false; say(""); };
     events.onerror = () => {
       broken = true;
       say("not connected; trying again");
-      if (events.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+      if (events.readyState === EventSource.CLOSED) retry = setTimeout(listen, 5000);
     };
     for (const kind of ["transfer", "end", "refusal"]) {
       events.addEventListener(kind, (e) => { tell(JSON.parse(e.data)); refreshSoon(); });
@@ -167,7 +184,7 @@
   if (body.hasAttribute("data-live")) {
     setInterval(tick, 1000);
     refreshIn(5000);
-    document.addEventListener("visibilitychange", refreshSoon);
+    document.addEventListener("visibilitychange", () => { listen(); refreshSoon(); });
     listen();
     tick();
   }
