@@ -24,13 +24,13 @@ const (
 // makes their operations.
 func (s *Store) batches(groups []*group) (out [][]*group) {
 	bytes := maxBytes
-	for _, g := range groups {
+	for i, g := range groups {
 		n := 0
 		if len(out) > 0 {
 			n = len(out[len(out)-1])
 		}
 		if g.step == writing {
-			s.writeOps(g, n%maxGroups)
+			s.writeOps(g, i%maxGroups) // a part has at most so many, one after the other
 		} else {
 			s.lookOps(g)
 		}
