@@ -190,9 +190,9 @@ func (s *Store) send(ctx context.Context, groups []*group) {
 }
 
 // doubt notes that the outcome of a group's transaction is unknown. If it may
-// have put a lease on an etcd lease, the store looks at the key at the deadline.
-// Otherwise nobody would write that the lease has lapsed. The caller holds the
-// mutex.
+// have put a lease on an etcd lease, the store looks at the key at the
+// deadline. Otherwise nobody would write that the lease has lapsed. The caller
+// holds the mutex.
 func (s *Store) doubt(g *group) {
 	if g.etcdLease != nil { // Close must not revoke it
 		g.etcdLease.doubtful = true
