@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -336,5 +337,49 @@ func TestALapsedLeaseIsForgotten(t *testing.T) {
 	must(t, there, longClaim(left.Key, "bob"))
 	if a := resolve(t.Context(), there, longClaim(kept.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
 		t.Errorf("the lease that was renewed: %v, want held", a.Err)
+	}
+}
+
+// TestALeaseThatIsInDoubtEndsAlone, also for stores that see it for the first
+// time then: its own store does not know for certain that it carries the lease.
+func TestALeaseThatIsInDoubtEndsAlone(t *testing.T) {
+	t.Parallel()
+	for name, doubt := range map[string]func(st *Store, w *wire, mine tenure.Request){
+		"the acquire was not answered": func(st *Store, w *wire, mine tenure.Request) {
+			w.lose(true)
+			if a := one(t.Context(), st, mine); !errors.Is(a.Err, store.ErrUnknown) {
+				t.Fatalf("an acquire without an answer: %v", a.Err)
+			}
+			w.lose(false)
+		},
+		"etcd has an earlier revision": func(st *Store, _ *wire, mine tenure.Request) {
+			must(t, st, mine)
+			st.sawRevision(math.MaxInt64, 1)
+		},
+	} {
+		c := testenv.Etcd(t)
+		client, w := wired(t, c)
+		here, there := open(t, client, c.Prefix()), otherMachine(t, c, 0)
+		var passed atomic.Int64
+		here.domain = newIdentity()
+		here.clock = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+		mine := longClaim("doubt", "ann")
+		doubt(here, w, mine)
+		if a := resolve(t.Context(), there, longClaim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Fatalf("%s: the lease is held, and another is answered %v", name, a.Err)
+		}
+		passed.Store(int64(2 * time.Hour))
+		testenv.Eventually(t, "its store has let go of it", func() error {
+			here.writeLapsed(t.Context())
+			here.mu.Lock()
+			defer here.mu.Unlock()
+			if len(here.held) > 0 {
+				return fmt.Errorf("%d keys are held", len(here.held))
+			}
+			return nil
+		})
+		if a := resolve(t.Context(), there, longClaim(mine.Key, "bob")); a.Err != nil {
+			t.Errorf("%s: the lease has ended, and another is answered %v", name, a.Err)
+		}
 	}
 }

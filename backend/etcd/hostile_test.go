@@ -197,6 +197,36 @@ func TestAClockThatWasAheadTakesNothing(t *testing.T) {
 	must(t, holder, then(tenure.Release, mine))
 }
 
+// TestPlantedNamesHideNothing: a request that had all of them would be larger
+// than etcd takes.
+func TestPlantedNamesHideNothing(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client := dial(t, c)
+	st := open(t, client, c.Prefix())
+	good := longClaim("z/good", "ann")
+	must(t, st, good)
+	lease := st.cached(good.Key).stored.encode()
+	for n := range 3 {
+		var plants []clientv3.Op
+		for m := range 30 {
+			plants = append(plants, clientv3.OpPut(st.names.record(fmt.Sprintf("%d/%d/%s", n, m, strings.Repeat("x", 30_000))), lease))
+		}
+		testenv.Eventually(t, "they are planted", func() error { _, err := client.Txn(t.Context()).Then(plants...).Commit(); return err })
+	}
+	testenv.Eventually(t, "the good record is listed", func() error {
+		var found bool
+		var failed error
+		for rec, err := range st.List(t.Context(), "") {
+			found, failed = found || rec.Key == good.Key, err
+		}
+		if !found || !errors.Is(failed, ErrDamaged) {
+			return fmt.Errorf("it is listed: %t; then %w", found, failed)
+		}
+		return nil
+	})
+}
+
 // TestPlantedValuesHideNothing: they are below the store's prefix, under any
 // name.
 func TestPlantedValuesHideNothing(t *testing.T) {

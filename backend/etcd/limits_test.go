@@ -1,10 +1,13 @@
 package etcd
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/tenure"
@@ -38,10 +41,21 @@ func TestBatchesFitIntoATransaction(t *testing.T) {
 			}
 			ends = append(ends, then(tenure.Release, acts[len(acts)-1]))
 		}
+		// So there is a second transaction, which begins with one of the above.
+		for k := range 60 {
+			acts = append(acts, tenure.Request{
+				Verb: tenure.Takeover, Key: fmt.Sprint(k), Secret: tenure.NewSecret(), TTL: time.Minute, Owner: "bob", Actor: "olga", Note: "test",
+			})
+		}
 		// Again if a call was given up: then only the last requests of each key
 		// are told that it is done.
 		testenv.Eventually(t, "all is done", func() error {
 			answers := st.Apply(t.Context(), acts)
+			for i, a := range answers {
+				if errors.Is(a.Err, rpctypes.ErrDuplicateKey) {
+					t.Fatalf("the act on %.20q: %v", acts[i].Key, a.Err)
+				}
+			}
 			for i := mostTerms - 1; i < len(answers); i += mostTerms {
 				if answers[i].Err != nil {
 					return answers[i].Err

@@ -1,14 +1,11 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -68,8 +65,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 
 // scanned is one record of a scan.
 type scanned struct {
-	key  string
-	view view
+	key    string
+	view   view
+	damage error
 }
 
 // scan reads all records with a prefix, and their heartbeats, at one revision.
@@ -82,7 +80,7 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, erro
 				yield(scanned{}, err)
 				return
 			}
-			part, beats, err := s.readPart(ctx, from, end, revision)
+			part, err := s.readPart(ctx, from, end, revision)
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				revision = 0
 				continue
@@ -91,54 +89,57 @@ func (s *Store) scan(ctx context.Context, prefix string) iter.Seq2[scanned, erro
 				yield(scanned{}, err)
 				return
 			}
-			if revision == 0 {
-				revision = part.Header.Revision
-			}
-			for i, kv := range part.Kvs {
-				e := scanned{key: s.keyOf(kv), view: view{asOf: revision}}
-				err := s.addRecord(&e.view, e.key, kv)
-				for _, beat := range beats[i].GetResponseRange().Kvs {
-					err = cmp.Or(err, s.addHeartbeat(&e.view, e.key, beat))
-				}
-				if !yield(e, err) {
+			for _, e := range part {
+				if revision = e.view.asOf; !yield(e, e.damage) {
 					return
 				}
 			}
-			if !part.More {
+			if len(part) < listChunk {
 				return
 			}
-			from = string(part.Kvs[len(part.Kvs)-1].Key) + "\x00"
+			from = s.names.record(part[len(part)-1].key) + "\x00"
 		}
 	}
 }
 
-func (s *Store) keyOf(record *mvccpb.KeyValue) string {
-	return string(record.Key)[len(s.names.records()):]
-}
-
-// readPart reads one chunk of records at a revision, and their heartbeats.
-func (s *Store) readPart(
-	ctx context.Context, from, end string, revision int64,
-) (part *clientv3.GetResponse, beats []*etcdserverpb.ResponseOp, err error) {
-	part, err = repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
+// readPart reads one chunk of records, and the heartbeats of those that are
+// carried, at a revision. 0 is the newest. Damaged records have no heartbeat to
+// read: others may have given them long names.
+func (s *Store) readPart(ctx context.Context, from, end string, revision int64) ([]scanned, error) {
+	resp, err := repeated(ctx, 2*s.timeout, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.client.Get(ctx, from,
 			clientv3.WithRange(end), clientv3.WithLimit(listChunk), clientv3.WithRev(revision))
 	})
-	if err != nil || len(part.Kvs) == 0 {
-		return part, nil, err
+	if err != nil {
+		return nil, err
 	}
 	if revision == 0 {
-		revision = part.Header.Revision
+		revision = resp.Header.Revision
 	}
+	part := make([]scanned, len(resp.Kvs))
+	var carries []*scanned
 	var reads []clientv3.Op
-	for _, kv := range part.Kvs {
-		reads = append(reads, clientv3.OpGet(s.names.heartbeat(s.keyOf(kv)), clientv3.WithRev(revision)))
+	for i, kv := range resp.Kvs {
+		e := &part[i]
+		e.key, e.view.asOf = string(kv.Key)[len(s.names.records()):], revision
+		if e.damage = s.addRecord(&e.view, e.key, kv); e.damage == nil && carried(&e.view.stored.rec) {
+			carries = append(carries, e)
+			reads = append(reads, clientv3.OpGet(s.names.heartbeat(e.key), clientv3.WithRev(revision)))
+		}
 	}
-	resp, err := commit(ctx, s.client, 2*s.timeout, nil, reads, nil)
+	if len(carries) == 0 {
+		return part, nil
+	}
+	beats, err := commit(ctx, s.client, 2*s.timeout, nil, reads, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return part, resp.Responses, nil
+	for i, e := range carries {
+		for _, kv := range beats.Responses[i].GetResponseRange().Kvs {
+			e.damage = s.addHeartbeat(&e.view, e.key, kv)
+		}
+	}
+	return part, nil
 }
 
 // retentionOf returns how long a record outlives its end as the view shows it.

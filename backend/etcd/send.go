@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -24,13 +25,13 @@ const (
 // makes their operations.
 func (s *Store) batches(groups []*group) (out [][]*group) {
 	bytes := maxBytes
-	for _, g := range groups {
+	for i, g := range groups {
 		n := 0
 		if len(out) > 0 {
 			n = len(out[len(out)-1])
 		}
 		if g.step == writing {
-			s.writeOps(g, n%maxGroups)
+			s.writeOps(g, i%maxGroups) // a part has at most so many, one after the other
 		} else {
 			s.lookOps(g)
 		}
@@ -177,9 +178,7 @@ func (s *Store) send(ctx context.Context, groups []*group) {
 	case err != nil:
 		s.mu.Lock()
 		for _, g := range groups {
-			if g.etcdLease != nil { // Close must not revoke it
-				g.etcdLease.doubtful = true
-			}
+			s.doubt(g)
 		}
 		s.mu.Unlock()
 		fail(groups, err)
@@ -188,6 +187,23 @@ func (s *Store) send(ctx context.Context, groups []*group) {
 	for i, g := range groups {
 		s.takeAnswer(g, revision, answers[i])
 	}
+}
+
+// doubt notes that the outcome of a group's transaction is unknown. If it may
+// have put a lease on an etcd lease, the store looks at the key at the
+// deadline. Otherwise nobody would write that the lease has lapsed. The caller
+// holds the mutex.
+func (s *Store) doubt(g *group) {
+	if g.etcdLease != nil { // Close must not revoke it
+		g.etcdLease.doubtful = true
+	}
+	if g.beat == nil || s.held[g.key] != nil {
+		return
+	}
+	v := view{stored: cmp.Or(g.next, g.view.stored), beat: *g.beat, own: g.etcdLease}
+	s.held[g.key] = v.unsure()
+	_, deadline := v.renewal()
+	s.setAlarm(deadline)
 }
 
 // transact makes one transaction of several. It returns an answer for each.

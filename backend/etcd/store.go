@@ -187,7 +187,9 @@ func (s *Store) sawRevision(before, revision int64) {
 	if revision < before {
 		s.mu.Lock()
 		clear(s.views)
-		clear(s.held)
+		for key, v := range s.held { // their deadlines still have to be written
+			s.held[key] = v.unsure()
+		}
 		for _, a := range s.etcdLeases {
 			a.doubtful = true
 		}

@@ -31,6 +31,13 @@ func (v *view) renewal() (renewed, deadline time.Time) {
 	return rec.Renewed, rec.Deadline
 }
 
+// unsure returns a view for when etcd may have another state. No transaction
+// succeeds on it, and any other view is newer.
+func (v view) unsure() *view {
+	v.mod, v.beatMod, v.asOf = -1, -1, -1
+	return &v
+}
+
 // record returns the record for the law, with all times on this store's clock.
 // It adds the renewal of the heartbeat, and moves a deadline from another clock
 // to this one.
