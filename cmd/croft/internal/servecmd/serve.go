@@ -176,6 +176,9 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		return err
 	}
 	defer st.Close()
+	if err := f.checkFiles(name); err != nil {
+		return err
+	}
 	counts := newCounts()
 	metrics, err := a.ServeMetrics(f.metrics, counts)
 	if err != nil {
