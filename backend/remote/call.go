@@ -33,7 +33,7 @@ const (
 // problemError is a refusal of the server.
 type problemError struct {
 	error
-	code wire.Code
+	p wire.Problem
 }
 
 // Unwrap returns the error that the refusal stands for.
@@ -42,7 +42,7 @@ func (e *problemError) Unwrap() error { return e.error }
 // isNotFound reports whether the server has nothing that it may show.
 func isNotFound(err error) bool {
 	var p *problemError
-	return errors.As(err, &p) && p.code == wire.NotFound
+	return errors.As(err, &p) && p.p.Code == wire.NotFound
 }
 
 // ask makes a call and reads the whole answer.
@@ -147,7 +147,7 @@ func refusal(resp *http.Response) error {
 		}
 		p, err := wire.ReadProblem(text)
 		if err == nil {
-			return &problemError{p.Err(), p.Code}
+			return &problemError{p.Err(), p}
 		}
 	}
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {

@@ -155,17 +155,13 @@ func (f *File) ask(ctx context.Context, method string, body []byte) (wire.File, 
 	return told, nil
 }
 
-// presented adds the stamp to its refusal.
+// presented makes the refusal of a stamp from that of the server.
 func presented(err error, stamp fence.Stamp) error {
-	var stale *fence.StaleError
-	var refused *fence.RefusedError
-	switch {
-	case errors.As(err, &stale):
-		stale.Presented = stamp
-		return stale
-	case errors.As(err, &refused):
-		refused.Presented = stamp
-		return refused
+	var p *problemError
+	if errors.As(err, &p) {
+		if refused := p.p.RefusalOf(stamp); refused != nil {
+			return refused
+		}
 	}
 	return err
 }

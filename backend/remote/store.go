@@ -200,7 +200,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	text, err := s.ask(ctx, http.MethodGet, "/v1/examine", nil, wire.MaxLine)
 	var refused *problemError
-	if errors.As(err, &refused) && (refused.code == wire.NotAllowed || refused.code == wire.Unsupported) {
+	if errors.As(err, &refused) && (refused.p.Code == wire.NotAllowed || refused.p.Code == wire.Unsupported) {
 		return []store.Finding{way, {
 			Check: "tier", Level: store.Warn, Seen: "the server does not say how fit its store is: " + err.Error(),
 			Advice: "run croft doctor on the machine of the server",

@@ -137,8 +137,22 @@ func (p *Problem) addRecord(rec tenure.Record) {
 	p.Record, p.Key, p.Token, p.Owner, p.Instance = &rec, rec.Key, rec.Token, rec.Owner, rec.Instance
 }
 
-// Err makes the error that a refusal stands for. The stamp that a guarded file
-// refused is not in it.
+// RefusalOf makes the error of a guarded file that has refused a stamp. It
+// returns nil if p is no such refusal.
+func (p Problem) RefusalOf(stamp fence.Stamp) error {
+	switch {
+	case p.Mark == nil:
+		return nil
+	case p.Code == Stale:
+		return &fence.StaleError{Presented: stamp, Newest: *p.Mark}
+	case reasons[p.Code] != nil:
+		return &fence.RefusedError{Err: reasons[p.Code], Presented: stamp, Mark: *p.Mark}
+	}
+	return nil
+}
+
+// Err makes the error that a refusal stands for. No store refuses a stamp, so
+// to a client of a store such a refusal is unknown: see [Problem.RefusalOf].
 func (p Problem) Err() error {
 	var rec tenure.Record
 	if p.Record != nil {
@@ -147,15 +161,6 @@ func (p Problem) Err() error {
 	switch p.Code {
 	case Held:
 		return &tenure.HeldError{Record: rec, Why: p.Why, Until: p.Until, Now: p.Now}
-	case Stale, Collision, WrongKey, Repeated:
-		var mark fence.Mark
-		if p.Mark != nil {
-			mark = *p.Mark
-		}
-		if p.Code == Stale {
-			return &fence.StaleError{Newest: mark}
-		}
-		return &fence.RefusedError{Err: reasons[p.Code], Mark: mark}
 	case NotOwned:
 		return &tenure.NotOwnedError{Grant: p.Grant, Record: rec, Why: p.Why, Now: p.Now}
 	case Invalid, TooLarge:
