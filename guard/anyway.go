@@ -76,7 +76,7 @@ func WriteAnyway(
 		}
 		receipt, err = write(as)
 		if errors.Is(err, fence.ErrInvalid) {
-			return Receipt{}, refusal, fmt.Errorf("%w; it cannot be written under the stamp of the mark: %w", refusal, err)
+			return Receipt{}, refusal, fmt.Errorf("%w; it cannot be written under the mark's stamp: %w", refusal, err)
 		}
 		if !Refused(err) {
 			return receipt, refusal, err

@@ -181,14 +181,14 @@ func tooLong(most int64) error {
 	return refuse(wire.NewProblem(wire.TooLarge, "the content has more than %d bytes; nothing was changed", most))
 }
 
-// filePart is how much of the content must arrive within receiveWithin. A client
-// that sends a byte now and then would otherwise keep its slot for years.
+// filePart is how much of the content must arrive within receiveWithin.
+// Otherwise a client that sends a byte now and then keeps its slot for years.
 const filePart = 64 << 10
 
 // upload reads content from a client, which has only so much time for each
-// part. The time that the guard takes in between does not count. If the content took long, it asks at its end whether the writer is
-// still the current owner. A guard may read on a goroutine of its own, which
-// can outlive the write.
+// part. The time that the guard takes in between does not count. If the content
+// took long, it asks at its end whether the writer is still the current owner.
+// A guard may read on a goroutine of its own, which can outlive the write.
 type upload struct {
 	c     *call
 	from  io.Reader
@@ -212,8 +212,8 @@ func (u *upload) end() (err, refusal error) {
 	return u.err, u.refusal
 }
 
-// more gives the client the time that is left for this part. It reports false if the write
-// has ended.
+// more gives the client the time that is left for this part. It reports false
+// if the write has ended.
 func (u *upload) more() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -51,7 +51,7 @@ func issuedStamps(t testing.TB, h Harness) {
 	if a, ok := keyed.Guard.(guard.Artifact); ok {
 		_, refusal, err := guard.WriteAnyway(p.ctx, a, key.Sign(first), strings.NewReader("never"), nil)
 		if !errors.Is(refusal, fence.ErrStale) || !errors.Is(err, fence.ErrStale) {
-			t.Errorf("a stale write in a trial run: refusal %v, error %v; want it refused as stale in both", refusal, err)
+			t.Errorf("a stale write in a trial run: refusal %v, error %v; want both stale", refusal, err)
 		}
 		p.holds(state{newer.Mark(), []byte("second"), true}, "after a trial run with keys")
 	}

@@ -10,16 +10,16 @@
 // makes no request to anything that a token names, follows no redirects, and
 // asks for a URL at most once in a few seconds, however many bad tokens arrive.
 // In between, the tokens of keys that are known still count. An issuer that
-// hangs is not asked again as soon as a request has ended, so its clients mostly
-// learn at once that their tokens cannot be verified.
+// hangs is not asked again as soon as a request has ended. So its clients
+// mostly learn at once that their tokens cannot be verified.
 //
 // # Goroutines
 //
 // The client of issuers reads keys on a goroutine, for at most the time of a
 // request. This package reads the configuration on one, too. All who wait share
 // what is read, and each stops waiting when its context ends. An issuer's mutex
-// guards its fields, and the gate's mutex the times of requests. Neither is held
-// during a request.
+// guards its fields, and the gate's mutex the times of requests. Neither is
+// held during a request.
 package issuers
 
 import (
