@@ -28,7 +28,8 @@ import (
 //
 // There are writes that WriteAnyway cannot make without moving the mark: an
 // operator has left a floor at the resource, or the resource has no mark yet
-// and the stamp was never issued. Then nothing changes, and the error is the
+// and the stamp was never issued. Nor can it make them at a guard with keys,
+// because a mark has no signature. Then nothing changes, and the error is the
 // refusal, too. A malformed stamp is an error as always.
 //
 // WriteAnyway keeps a copy of the content in a temporary file.
@@ -73,7 +74,11 @@ func WriteAnyway(
 		if !ok {
 			return Receipt{}, refusal, fmt.Errorf("%w; it cannot be written without moving the mark", refusal)
 		}
-		if receipt, err = write(as); !Refused(err) {
+		receipt, err = write(as)
+		if errors.Is(err, fence.ErrInvalid) {
+			return Receipt{}, refusal, fmt.Errorf("%w; it cannot be written under the mark's stamp: %w", refusal, err)
+		}
+		if !Refused(err) {
 			return receipt, refusal, err
 		}
 	}

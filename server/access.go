@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -40,6 +41,18 @@ type Identity struct {
 	// Name is the owner and the actor in the records that the identity changes.
 	// It is empty for an identity that may say who it is.
 	Name string
+	// Until is when the proof of the identity ends. Streams and waits end then,
+	// too. The zero time means never.
+	Until time.Time
+}
+
+// lasting returns a context that ends with the call, or with the proof of its
+// identity.
+func (c *call) lasting() (context.Context, context.CancelFunc) {
+	if c.id.Until.IsZero() {
+		return context.WithCancel(c.Context())
+	}
+	return context.WithDeadline(c.Context(), c.id.Until)
 }
 
 // Access decides who may what. Its methods are called at the same time.

@@ -140,7 +140,9 @@ func (s *Server) wait(c *call, q tenure.Request, a store.Answer, wait time.Durat
 	}
 	defer leave()
 	c.slot() // a call that waits costs little
-	over, cancel := context.WithTimeout(c.Context(), wait)
+	proven, end := c.lasting()
+	defer end()
+	over, cancel := context.WithTimeout(proven, wait)
 	defer cancel()
 	defer s.waiters.enter(q.Key)()
 	hints := s.hints(over, q.Key)

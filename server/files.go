@@ -48,14 +48,11 @@ func (s *Server) file(c *call, verb Verb) (*file, error) {
 	if s.o.Files == nil {
 		return nil, refuse(wire.NewProblem(wire.NotFound, "this server offers no files"))
 	}
-	path := c.PathValue("path")
-	key := FilesPrefix + path
-	if err := fence.CheckKey(key); err != nil {
-		return nil, refuse(wire.NewProblem(wire.Invalid, "the path of the file cannot be: %s", err.Error()))
-	}
-	if err := checkName(path); err != nil {
+	path, err := c.filePath()
+	if err != nil {
 		return nil, err
 	}
+	key := FilesPrefix + path
 	if !s.may(c.id, Read, key) {
 		return nil, refuse(unseen())
 	}
@@ -68,6 +65,15 @@ func (s *Server) file(c *call, verb Verb) (*file, error) {
 		return nil, c.fileError(err)
 	}
 	return &file{g, key}, nil
+}
+
+// filePath returns the path of the file that a call is about.
+func (c *call) filePath() (string, error) {
+	path := c.PathValue("path")
+	if err := fence.CheckKey(FilesPrefix + path); err != nil {
+		return "", refuse(wire.NewProblem(wire.Invalid, "the path of the file cannot be: %s", err.Error()))
+	}
+	return path, checkName(path)
 }
 
 // transfer takes the slots for a long call. They are in place of the call's
@@ -175,15 +181,22 @@ func tooLong(most int64) error {
 	return refuse(wire.NewProblem(wire.TooLarge, "the content has more than %d bytes; nothing was changed", most))
 }
 
+// filePart is how much of the content must arrive within receiveWithin.
+// Otherwise a client that sends a byte now and then keeps its slot for years.
+const filePart = 64 << 10
+
 // upload reads content from a client, which has only so much time for each
-// part. If the content took long, it asks at its end whether the writer is
-// still the current owner. A guard may read on a goroutine of its own, which
-// can outlive the write.
+// part. The time that the guard takes in between does not count. If the content
+// took long, it asks at its end whether the writer is still the current owner.
+// A guard may read on a goroutine of its own, which can outlive the write.
 type upload struct {
 	c     *call
 	from  io.Reader
 	check func() error
 	begun time.Time // of the first Read
+
+	left    time.Duration // for the rest of this part
+	arrived int           // bytes of this part
 
 	mu           sync.Mutex // guards the fields below
 	over         bool       // the write has ended: leave the connection alone
@@ -199,13 +212,13 @@ func (u *upload) end() (err, refusal error) {
 	return u.err, u.refusal
 }
 
-// more gives the client time for the next part. It reports false if the write
-// has ended.
+// more gives the client the time that is left for this part. It reports false
+// if the write has ended.
 func (u *upload) more() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.over {
-		_ = u.c.out.SetReadDeadline(time.Now().Add(receiveWithin))
+		_ = u.c.out.SetReadDeadline(time.Now().Add(u.left))
 	}
 	return !u.over
 }
@@ -215,12 +228,17 @@ const lateAfter = time.Second
 
 func (u *upload) Read(b []byte) (int, error) {
 	if u.begun.IsZero() {
-		u.begun = time.Now()
+		u.begun, u.left = time.Now(), receiveWithin
 	}
 	if !u.more() {
 		return 0, io.ErrClosedPipe
 	}
+	before := time.Now()
 	n, err := u.from.Read(b)
+	u.left -= time.Since(before)
+	if u.arrived += n; u.arrived >= filePart {
+		u.arrived, u.left = 0, receiveWithin
+	}
 	if err == nil {
 		return n, nil
 	}
@@ -331,14 +349,7 @@ func (s *Server) actOnFile(c *call) error {
 	case wire.RaiseFile:
 		mark, err = s.raiseFile(c, act)
 	case wire.RekeyFile, wire.ResetFile:
-		if c.id.Name != "" {
-			act.Actor = c.id.Name
-		}
 		mark, err = s.moveFile(c, act)
-		s.o.Observe(Event{
-			Kind: Acted, Identity: c.id.Name, Remote: c.RemoteAddr, Act: tenure.Verb(act.Act),
-			Key: FilesPrefix + c.PathValue("path"), Actor: act.Actor, Note: act.Note, Err: err,
-		})
 	default:
 		return refuse(wire.NewProblem(wire.Invalid, "act: it is raise, rekey or reset"))
 	}
@@ -372,8 +383,28 @@ func (s *Server) raiseFile(c *call, act wire.FileAct) (mark fence.Mark, err erro
 }
 
 // moveFile moves the file to another key, or takes back a mark that was made
-// up.
+// up. The audit log has every such act that is well-formed.
 func (s *Server) moveFile(c *call, act wire.FileAct) (mark fence.Mark, err error) {
+	if c.id.Name != "" {
+		act.Actor = c.id.Name
+	}
+	path, err := c.filePath()
+	switch {
+	case err != nil:
+	case act.Act == wire.RekeyFile:
+		err = guard.CheckRekey(act.Key, act.Actor, act.Note)
+	default:
+		err = guard.CheckReset(act.Actor, act.Note)
+	}
+	if err != nil {
+		return mark, err
+	}
+	defer func() {
+		s.o.Observe(Event{
+			Kind: Acted, Identity: c.id.Name, Remote: c.RemoteAddr, Act: tenure.Verb(act.Act),
+			Key: FilesPrefix + path, Actor: act.Actor, Note: act.Note, Err: err,
+		})
+	}()
 	f, err := s.file(c, Operate)
 	if err != nil {
 		return mark, err

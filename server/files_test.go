@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	guarded "github.com/croft-dev/croft/backend/file"
@@ -280,4 +282,84 @@ func TestTransfersAreBounded(t *testing.T) {
 	}
 	status, body := r.do(r.put("/files/out", r.stampOf("jobs/a", 1), "x"))
 	refused(t, "one transfer too many", status, body, http.StatusServiceUnavailable, wire.Busy)
+}
+
+// TestTheAuditLogTakesNoActThatCannotBe: somebody without any right could fill
+// it, or forge its lines.
+func TestTheAuditLogTakesNoActThatCannotBe(t *testing.T) {
+	t.Parallel()
+	var acted []Event
+	r := newRig(t, &Options{Files: filesIn(t.TempDir()), Access: grants{}, Observe: func(e Event) {
+		if e.Kind == Acted {
+			acted = append(acted, e)
+		}
+	}})
+	const good = `{"act":"rekey","key":"jobs/b","actor":"ann","note":"why"}`
+	for _, c := range []struct{ path, body string }{
+		{"a%0ab", good},
+		{strings.Repeat("x", fence.MaxKey), good},
+		{"out.fence", good},
+		{"out", `{"act":"rekey","key":"jobs/b","actor":"ann","note":"` + strings.Repeat("x", guard.MaxNote+1) + `"}`},
+		{"out", `{"act":"reset","actor":"ann","note":"a\nb"}`},
+		{"out", `{"act":"rekey","key":"","actor":"ann","note":"why"}`},
+	} {
+		req := as("ann", r.request(http.MethodPost, "/v1/files/"+c.path, c.body))
+		if status, body := r.do(req); status != http.StatusBadRequest {
+			t.Errorf("%.40s %.80s: %d %s", c.path, c.body, status, body)
+		}
+	}
+	if len(acted) != 0 {
+		t.Errorf("the audit log has %d acts, the first at %.40q with a note of %d bytes", len(acted), acted[0].Key, len(acted[0].Note))
+	}
+	status, body := r.do(as("ann", r.request(http.MethodPost, "/v1/files/out", good)))
+	refused(t, "an act without a right", status, body, http.StatusNotFound, wire.NotFound)
+	if len(acted) != 1 || acted[0].Err == nil || acted[0].Actor != "ann" {
+		t.Errorf("the audit log has %+v", acted)
+	}
+}
+
+// TestATricklingUploadRunsOutOfTime: each byte alone gives it no more time. A
+// guard that is slow to take the content costs the client none.
+func TestATricklingUploadRunsOutOfTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deadlines{ResponseWriter: httptest.NewRecorder()}
+		u := &upload{c: &call{out: http.NewResponseController(d)}, from: trickle{}}
+		begun := time.Now()
+		for range 10 {
+			if _, err := u.Read(make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+			if left := d.last.Sub(begun); left != receiveWithin {
+				t.Fatalf("the part may last %s, want %s", left, receiveWithin)
+			}
+		}
+		u.from = strings.NewReader(strings.Repeat("x", 2*filePart))
+		if _, err := u.Read(make([]byte, filePart)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // the guard writes
+		if _, err := u.Read(make([]byte, 8)); err != nil || !d.last.Equal(time.Now().Add(receiveWithin)) {
+			t.Errorf("the next part may last until %s, %v", d.last, err)
+		}
+	})
+}
+
+// trickle yields a byte each second.
+type trickle struct{}
+
+func (trickle) Read(b []byte) (int, error) {
+	time.Sleep(time.Second)
+	return copy(b[:1], "x"), nil
+}
+
+// deadlines notes the deadline of a connection.
+type deadlines struct {
+	http.ResponseWriter
+	last time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.last = at
+	return nil
 }

@@ -936,3 +936,39 @@ func TestActsByHandAreAudited(t *testing.T) {
 		}
 	}
 }
+
+// lapsing is rules whose tokens expire.
+type lapsing struct {
+	rules
+	until time.Time
+}
+
+func (l lapsing) Identify(r *http.Request) (Identity, error) {
+	id, err := l.rules.Identify(r)
+	id.Until = l.until
+	return id, err
+}
+
+// TestAStreamEndsWithItsToken, and so does an acquire that waits: the client
+// comes again with a newer token.
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &Options{Access: lapsing{rules{"ann": "a/"}, time.Now().Add(100 * time.Millisecond)}})
+	r.stampOf("a/b", 1)
+	for _, req := range []*http.Request{
+		r.request(http.MethodGet, "/v1/watch?key=a%2Fb", ""),
+		r.request(http.MethodPost, path("a/b", "acquire"), `{`+secret(2)+`,"owner":"ann","ttl":"1m","wait":"1h"}`),
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		resp, err := r.front.Client().Do(as("ann", req.WithContext(ctx)))
+		if err != nil {
+			t.Fatalf("%s: %v", req.URL, err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Errorf("%s: %s %s, %v; want it to end", req.URL, resp.Status, text, err)
+		}
+	}
+}

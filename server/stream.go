@@ -63,7 +63,7 @@ func stream[T any](
 		return busy("streams")
 	}
 	defer leave()
-	ctx, cancel := context.WithCancel(c.Context())
+	ctx, cancel := c.lasting()
 	defer cancel()
 	hints, err := open(ctx)
 	if err != nil {

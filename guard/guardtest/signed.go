@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
@@ -46,6 +47,13 @@ func issuedStamps(t testing.TB, h Harness) {
 	p.holds(state{newer.Mark(), []byte("second"), true}, "after a signed raise")
 	if err := keyed.Write(p.ctx, key.Sign(first), []byte("late")); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("a signed stamp below the mark: %v, want it refused as stale", err)
+	}
+	if a, ok := keyed.Guard.(guard.Artifact); ok {
+		_, refusal, err := guard.WriteAnyway(p.ctx, a, key.Sign(first), strings.NewReader("never"), nil)
+		if !errors.Is(refusal, fence.ErrStale) || !errors.Is(err, fence.ErrStale) {
+			t.Errorf("a stale write in a trial run: refusal %v, error %v; want both stale", refusal, err)
+		}
+		p.holds(state{newer.Mark(), []byte("second"), true}, "after a trial run with keys")
 	}
 	p.mustWrite(newest, "without keys")
 	p.mustWrite(stranger.Sign(newest), "without keys, signed")

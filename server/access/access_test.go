@@ -228,10 +228,13 @@ robot may work on robots/
 		"a value of a kind":   {map[string]any{"aud": "croft", "sub": map[string]any{"repo:acme/app": true}}, ""},
 		"a list within lists": {map[string]any{"aud": "croft", "groups": []any{[]any{"crew"}}}, ""},
 	} {
-		c.claims["iss"] = issuer
+		c.claims["iss"], c.claims["exp"] = issuer, float64(1795097746)
 		id, err := ask(p.With(claims{good: c.claims}), good)
 		if id.Name != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: %q, %v; want %q", what, id.Name, err, c.want)
+		}
+		if err == nil && id.Until.Unix() != 1795097746 {
+			t.Errorf("%s: the name counts until %s, want until the token expires", what, id.Until)
 		}
 	}
 	for what, token := range map[string]string{

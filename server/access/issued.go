@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/store"
@@ -91,10 +92,19 @@ func (p *Policy) byIssuer(ctx context.Context, token string) (server.Identity, e
 	}
 	for _, i := range p.issued {
 		if i.issuer == issuer && has(claims["aud"], i.audience) && has(claims[i.claim], i.value) {
-			return server.Identity{Name: i.name}, nil
+			return server.Identity{Name: i.name, Until: endOf(claims["exp"])}, nil
 		}
 	}
 	return server.Identity{}, errToken
+}
+
+// endOf returns when a token expires. JSON's numbers are floats here.
+func endOf(claim any) time.Time {
+	seconds, ok := claim.(float64)
+	if !ok || seconds >= 1<<40 {
+		return time.Time{}
+	}
+	return time.Unix(int64(seconds), 0)
 }
 
 // has reports whether a claim is this text, or a list with this text in it.

@@ -9,13 +9,17 @@
 // A token signed by a key that is not known makes it read the keys again. It
 // makes no request to anything that a token names, follows no redirects, and
 // asks for a URL at most once in a few seconds, however many bad tokens arrive.
-// In between, the tokens of keys that are known still count.
+// In between, the tokens of keys that are known still count. An issuer that
+// hangs is not asked again as soon as a request has ended. So its clients
+// mostly learn at once that their tokens cannot be verified.
 //
 // # Goroutines
 //
 // The client of issuers reads keys on a goroutine, for at most the time of a
-// request. An issuer's mutex guards its key set, and is held while the
-// configuration is read. The gate's mutex guards the times of requests.
+// request. This package reads the configuration on one, too. All who wait share
+// what is read, and each stops waiting when its context ends. An issuer's mutex
+// guards its fields, and the gate's mutex the times of requests. Neither is
+// held during a request.
 package issuers
 
 import (
@@ -39,7 +43,8 @@ const (
 	within = 5 * time.Second
 	// maxAnswer bounds an answer of an issuer.
 	maxAnswer = 1 << 20
-	// pause is the least time between two requests for a URL.
+	// pause is the least time from the end of a request to the next one for the
+	// same URL.
 	pause = 5 * time.Second
 )
 
@@ -78,16 +83,16 @@ func (v *Verifier) Verify(ctx context.Context, name, token string) (claims map[s
 	if i == nil {
 		return nil, fmt.Errorf("the policy does not name the issuer %.80q", name)
 	}
-	keys, err := i.keySet()
+	keys, err := i.keySet(ctx)
 	if err != nil {
-		return nil, v.unknown(name, err)
+		return nil, v.unknown(ctx, i, err)
 	}
 	asked := &asked{KeySet: keys}
 	verified, err := oidc.NewVerifier(name, asked, &oidc.Config{
 		SkipClientIDCheck: true, SupportedSigningAlgs: algorithms, Now: v.now, // the policy checks the audience
 	}).Verify(ctx, token)
 	if asked.failed != nil {
-		return nil, v.unknown(name, asked.failed)
+		return nil, v.unknown(ctx, i, asked.failed)
 	}
 	if err != nil {
 		return nil, err
@@ -96,10 +101,11 @@ func (v *Verifier) Verify(ctx context.Context, name, token string) (claims map[s
 	return claims, err
 }
 
-// unknown tells that an issuer's keys could not be had.
-func (v *Verifier) unknown(name string, err error) error {
-	err = fmt.Errorf("the keys of the issuer %s could not be had: %w", name, err)
-	if !errors.Is(err, errTooSoon) {
+// unknown tells that an issuer's keys could not be had. Many clients may wait
+// for one request, and its failure is told once.
+func (v *Verifier) unknown(ctx context.Context, i *issuer, err error) error {
+	err = fmt.Errorf("the keys of the issuer %s could not be had: %w", i.name, err)
+	if !errors.Is(err, errTooSoon) && ctx.Err() == nil && i.news() {
 		v.failed(err)
 	}
 	return store.Unknown(err)
@@ -110,18 +116,62 @@ type issuer struct {
 	name   string
 	client *http.Client
 
-	mu   sync.Mutex
-	keys oidc.KeySet // nil until the configuration was read
+	mu      sync.Mutex
+	keys    oidc.KeySet // nil until the configuration was read
+	reading *reading    // of the configuration, if it is under way
+	told    time.Time   // when a failure was told last
 }
 
-// keySet returns the keys of the issuer. It reads the configuration if nobody
-// has done so.
-func (i *issuer) keySet() (oidc.KeySet, error) {
+// reading is the result of reading the configuration, once done is closed.
+type reading struct {
+	done chan struct{}
+	keys oidc.KeySet
+	err  error
+}
+
+// news reports whether no failure was told in the last moments.
+func (i *issuer) news() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if now := time.Now(); i.told.IsZero() || now.Sub(i.told) >= pause {
+		i.told = now
+		return true
+	}
+	return false
+}
+
+// keySet returns the keys of the issuer. If nobody has read the configuration,
+// it waits for that until ctx ends.
+func (i *issuer) keySet(ctx context.Context) (oidc.KeySet, error) {
+	i.mu.Lock()
 	if i.keys != nil {
+		defer i.mu.Unlock()
 		return i.keys, nil
 	}
+	if i.reading == nil {
+		i.reading = &reading{done: make(chan struct{})}
+		go i.read(i.reading)
+	}
+	r := i.reading
+	i.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.keys, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (i *issuer) read(r *reading) {
+	r.keys, r.err = i.configured()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys, i.reading = r.keys, nil
+	close(r.done)
+}
+
+// configured reads the issuer's configuration.
+func (i *issuer) configured() (oidc.KeySet, error) {
 	// All callers share what is read, so no caller's context ends it.
 	ctx := oidc.ClientContext(context.Background(), i.client)
 	provider, err := oidc.NewProvider(ctx, i.name)
@@ -137,8 +187,7 @@ func (i *issuer) keySet() (oidc.KeySet, error) {
 	if strings.HasPrefix(i.name, "https:") && !strings.HasPrefix(configuration.Keys, "https://") {
 		return nil, errors.New("its keys are not behind https")
 	}
-	i.keys = oidc.NewRemoteKeySet(ctx, configuration.Keys)
-	return i.keys, nil
+	return oidc.NewRemoteKeySet(ctx, configuration.Keys), nil
 }
 
 // asked is a key set that one token is verified with.
@@ -170,24 +219,39 @@ var errTooSoon = errors.New("it was asked a moment ago")
 
 // RoundTrip implements http.RoundTripper.
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
-	now := g.now()
+	url := req.URL.String()
 	g.mu.Lock()
-	last, again := g.last[req.URL.String()]
-	soon := again && now.Sub(last) < pause
-	if !soon {
-		g.last[req.URL.String()] = now
-	}
+	last, again := g.last[url]
+	soon := again && g.now().Sub(last) < pause
 	g.mu.Unlock()
 	if soon {
 		return nil, errTooSoon
 	}
+	g.asked(url)
 	resp, err := g.base.RoundTrip(req)
 	if err != nil {
+		g.asked(url) // a request that hung has used up the pause
 		return nil, err
 	}
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(resp.Body, maxAnswer), resp.Body}
+	resp.Body = &answer{io.LimitReader(resp.Body, maxAnswer), resp.Body, func() { g.asked(url) }}
 	return resp, nil
+}
+
+func (g *gate) asked(url string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.last[url] = g.now()
+}
+
+// answer is an answer that is being read.
+type answer struct {
+	io.Reader
+	body io.Closer
+	over func()
+}
+
+// Close notes that the request has ended.
+func (a *answer) Close() error {
+	a.over()
+	return a.body.Close()
 }

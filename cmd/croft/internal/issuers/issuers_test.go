@@ -1,6 +1,7 @@
 package issuers
 
 import (
+	"context"
 	"crypto"
 	"crypto/ed25519"
 	"crypto/hmac"
@@ -130,7 +131,7 @@ func (l *local) good() claims {
 // guarded is a policy with a verifier, and a way to move its clock.
 type guarded struct {
 	*access.Policy
-	later  time.Duration
+	later  atomic.Int64
 	failed atomic.Int64
 }
 
@@ -148,7 +149,7 @@ func guard(t *testing.T, text string) *guarded {
 		}
 	})
 	for _, i := range v.issuers {
-		i.client.Transport.(*gate).now = func() time.Time { return time.Now().Add(g.later) }
+		i.client.Transport.(*gate).now = func() time.Time { return time.Now().Add(time.Duration(g.later.Load())) }
 	}
 	g.Policy = p.With(v)
 	return g
@@ -303,11 +304,11 @@ func TestBadTokensDoNotFloodTheIssuer(t *testing.T) {
 	if name, err := p.name(t, next.token(l.good(), nil)); name != "" || !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a new key, a moment later: %q, %v; want it unknown", name, err)
 	}
-	p.later = pause
+	p.later.Store(int64(pause))
 	if name, err := p.name(t, next.token(l.good(), nil)); name != "robot" || err != nil {
 		t.Errorf("a new key, later: %q, %v", name, err)
 	}
-	p.later = 2 * pause
+	p.later.Store(int64(2 * pause))
 	if name, err := p.name(t, key.token(l.good(), nil)); name != "" || err == nil || errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a key that the issuer has withdrawn: %q, %v", name, err)
 	}
@@ -342,7 +343,7 @@ func TestAnIssuerThatFailsLeavesItUnknown(t *testing.T) {
 			t.Fatalf("%q, %v", name, err)
 		}
 		l.set(broken)
-		p.later = pause
+		p.later.Store(int64(pause))
 		if name, err := p.name(t, next.token(l.good(), nil)); name != "" || !errors.Is(err, store.ErrUnknown) || strings.Contains(err.Error(), "127.0.0.1") {
 			t.Errorf("%s, for a new key: %q, %v; want it unknown, and no address", what, name, err)
 		}
@@ -357,5 +358,64 @@ func TestAnIssuerThatFailsLeavesItUnknown(t *testing.T) {
 	p := guard(t, policyFor(l))
 	if name, err := p.name(t, key.token(l.good(), nil)); name != "" || !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("an issuer that is not there: %q, %v", name, err)
+	}
+}
+
+// TestAnIssuerThatHangsHoldsNobodyUp for longer than one request: all who wait
+// share it, a client that leaves waits no longer, and those who come after it
+// learn at once that the keys could not be had. Anybody can name an issuer in a
+// token, and a call that waits takes one of the server's places.
+func TestAnIssuerThatHangsHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	key := newSigner("one")
+	for _, hangs := range []string{"/.well-known/openid-configuration", "/keys"} {
+		var asked atomic.Int64
+		arrived, release := make(chan struct{}, 9), make(chan struct{})
+		var l *httptest.Server
+		l = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == hangs {
+				asked.Add(1)
+				arrived <- struct{}{}
+				<-release
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(claims{"issuer": l.URL, "jwks_uri": l.URL + "/keys"})
+		}))
+		p := guard(t, fmt.Sprintf("oidc robot %s croft sub x\n* may read on a/\n", l.URL))
+		token := key.token(claims{"iss": l.URL, "aud": "croft", "sub": "x", "exp": time.Now().Add(time.Hour).Unix()}, nil)
+		ask := func(ctx context.Context) error {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://croft.example/", nil)
+			if err != nil {
+				return err
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+			_, err = p.Identify(r)
+			return err
+		}
+		answered := make(chan error, 4)
+		for range cap(answered) {
+			go func() { answered <- ask(t.Context()) }()
+		}
+		<-arrived
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if err := ask(gone); !errors.Is(err, store.ErrUnknown) || p.failed.Load() != 0 {
+			t.Errorf("%s: a client that has left: %v, told %d times", hangs, err, p.failed.Load())
+		}
+		p.later.Store(int64(pause)) // the request took that long
+		close(release)
+		for range cap(answered) {
+			if err := <-answered; !errors.Is(err, store.ErrUnknown) {
+				t.Errorf("%s: %v", hangs, err)
+			}
+		}
+		if err := ask(t.Context()); !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("%s, once it has ended: %v", hangs, err)
+		}
+		if asked.Load() != 1 || p.failed.Load() != 1 {
+			t.Errorf("%s: asked %d times, told %d times", hangs, asked.Load(), p.failed.Load())
+		}
+		l.Close()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,10 +23,7 @@ import (
 // or to a file that the policy means for others. A link that appears after the
 // look is found, too, because the guard then has another name.
 func openFiles(folder string) (server.Files, func(), error) {
-	place, err := filepath.Abs(folder)
-	if err == nil {
-		place, err = filepath.EvalSymlinks(place)
-	}
+	place, err := resolved(folder)
 	if err != nil {
 		return nil, nil, cli.Invalid("--files: %v", err)
 	}
@@ -51,6 +49,53 @@ func openFiles(folder string) (server.Files, func(), error) {
 		return g, nil
 	}
 	return open, func() { _ = root.Close() }, nil
+}
+
+// checkFiles refuses a folder of files that holds what the server itself relies
+// on: a client could read the keys, or replace the policy or the store.
+func (f *flags) checkFiles(storeName string) error {
+	if f.files == "" {
+		return nil
+	}
+	folder, err := resolved(f.files)
+	if err != nil {
+		return cli.Invalid("--files: %v", err)
+	}
+	for _, own := range []string{f.policy, f.signKey, f.key, f.cert, f.clientCA, f.metrics, storePath(storeName)} {
+		if own == "" {
+			continue
+		}
+		path, err := resolved(own)
+		if err != nil {
+			continue // no file: a store elsewhere, or the address of metrics
+		}
+		if rest, err := filepath.Rel(folder, path); err == nil && filepath.IsLocal(rest) {
+			return cli.Invalid("--files: the server's own %s is in this folder, where clients could reach it; "+
+				"name another folder", cli.Word(own))
+		}
+	}
+	return nil
+}
+
+// resolved returns the absolute path of a file, without links.
+func resolved(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// storePath returns the path of a store that is on this machine, or "".
+func storePath(name string) string {
+	u, err := url.Parse(name)
+	switch {
+	case err != nil || !strings.Contains(name, "://"):
+		return name
+	case u.Host == "":
+		return filepath.FromSlash(u.Path)
+	}
+	return ""
 }
 
 var errLink = cli.Invalid("path: there is a link on the way, and the server follows none")

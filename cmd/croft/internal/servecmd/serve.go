@@ -186,6 +186,9 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		return err
 	}
 	defer st.Close()
+	if err := f.checkFiles(name); err != nil {
+		return err
+	}
 	if o.Ledger, err = a.openLedger(ctx, name); err != nil {
 		return err
 	}
