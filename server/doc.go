@@ -21,8 +21,8 @@
 //
 // With [Options.Files] the server offers guarded files. It asks its own store
 // whether the owner of a write is the current one, before the guard does. With
-// [Options.SignKey] it signs the stamps of the leases that it grants, and takes
-// writes to files only under signed stamps.
+// [Options.SignKey] it signs the stamps of the leases that it grants and of the
+// items that are claimed, and takes writes to files only under signed stamps.
 //
 // # Who may what
 //
