@@ -28,6 +28,7 @@ func TestEveryWorkloadRuns(t *testing.T) {
 		"^redis-":             {"floor", "croft", "redislock", "redsync", "rueidislock"},
 		"^postgres-":          {"floor", "croft", "pglock", "advisory"},
 		"^current$":           {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
+		"^python$":            {"redis-py: Lock", "croft.lease, at a server", "croft acquire"},
 		"^told$":              {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
 	} {
 		t.Run(pick, func(t *testing.T) {

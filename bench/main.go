@@ -44,6 +44,11 @@ var workloads = []workload{
 	{"redis-handoff-2", "Redis: hand-off between two", handoffWhat, onRedis(redisWaiters, handoffAmong(2))},
 	{"redis-held", "Redis: keeping 5,000 leases", heldWhat, onRedis(redisHolders, heldByMany)},
 	{
+		"python", "Python: from lease() to granted",
+		"A program acquires a key that nobody else wants. The release is not measured.",
+		benchPython,
+	},
+	{
 		"postgres-lone", "PostgreSQL: one acquire and release",
 		"One goroutine acquires and releases a key that nobody else wants.",
 		onPostgres(postgresRivals, loneWithin(1.25)),

@@ -11,20 +11,9 @@ import (
 
 // benchRun compares a command under a lease with the same command alone.
 func benchRun(ctx context.Context, b *bench) error {
-	bin, err := b.folder("bin")
+	croft, _, err := b.buildCroft(ctx)
 	if err != nil {
 		return err
-	}
-	croft := filepath.Join(bin, "croft")
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/croft-dev/croft").Output()
-	if err != nil {
-		return fmt.Errorf("finding croft's module: %w; run this in the bench folder", err)
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", croft, "./cmd/croft")
-	build.Dir, build.Stderr = strings.TrimSpace(string(root)), os.Stderr
-	build.Env = append(os.Environ(), "GOWORK=") // the command is a module of Croft's go.work, and this one is not
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("building croft: %w", err)
 	}
 	st, err := b.folder("run")
 	if err != nil {
@@ -47,4 +36,26 @@ func benchRun(ctx context.Context, b *bench) error {
 		contender{"croft version", 20, repeat(croft, "version")},
 		contender{"croft run -- /bin/true", 20, repeat(croft, "--store", st, "run", "bench", "--", "/bin/true")},
 	)
+}
+
+// buildCroft builds the command. It returns its path, and the folder of Croft's
+// sources.
+func (b *bench) buildCroft(ctx context.Context) (program, root string, err error) {
+	bin, err := b.folder("bin")
+	if err != nil {
+		return "", "", err
+	}
+	program = filepath.Join(bin, "croft")
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/croft-dev/croft").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("finding croft's module: %w; run this in the bench folder", err)
+	}
+	root = strings.TrimSpace(string(out))
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/croft")
+	build.Dir, build.Stderr = root, os.Stderr
+	build.Env = append(os.Environ(), "GOWORK=") // the command is a module of Croft's go.work, and this one is not
+	if err := build.Run(); err != nil {
+		return "", "", fmt.Errorf("building croft: %w", err)
+	}
+	return program, root, nil
 }

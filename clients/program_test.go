@@ -40,7 +40,11 @@ func environment(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"CROFT_BIN=" + program, "TMPDIR=" + testenv.Memory(t)}
+	examples, err := filepath.Abs(filepath.Join("..", "examples", "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"CROFT_BIN=" + program, "TMPDIR=" + testenv.Memory(t), "CROFT_TEST_EXAMPLES=" + examples}
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "CROFT_") && !strings.HasPrefix(e, "TMPDIR=") {
 			env = append(env, e)

@@ -6,14 +6,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
-// TestPython runs the tests of the client for Python, one file of them per
-// process, and mypy over all of it.
+// TestPython runs the tests of the client for Python over both transports, one
+// file of them per process, and mypy over all of it.
 func TestPython(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes and real TTLs take a while")
@@ -24,11 +25,12 @@ func TestPython(t *testing.T) {
 	t.Parallel()
 	python := debianPython(t)
 	mypy := testenv.Program(t, "mypy", "mypy")
+	testenv.Program(t, "openssl", "openssl")
 	env := append(environment(t), "CROFT_TEST_POSTGRES="+testenv.Postgres(t).Database(t), "PYTHONDONTWRITEBYTECODE=1")
-	run := func(t *testing.T, name string, args ...string) {
+	run := func(t *testing.T, transport, name string, args ...string) {
 		t.Parallel()
 		c := exec.Command(name, args...)
-		c.Dir, c.Env = "python", env
+		c.Dir, c.Env = "python", append(slices.Clip(env), "CROFT_TEST_TRANSPORT="+transport)
 		out, err := c.CombinedOutput()
 		switch {
 		case err != nil:
@@ -41,12 +43,21 @@ func TestPython(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no tests: %v", err)
 	}
+	only := map[string]string{ // the others run over both
+		"tests.test_package": "croft", "tests.test_recipes": "croft", "tests.test_work": "croft",
+		"tests.test_server": "server",
+	}
 	for _, file := range files {
 		module := "tests." + strings.TrimSuffix(filepath.Base(file), ".py")
-		t.Run(module, func(t *testing.T) { run(t, python, "-m", "unittest", "-v", module) })
+		for _, transport := range []string{"croft", "server"} {
+			if alone := only[module]; alone != "" && alone != transport {
+				continue
+			}
+			t.Run(transport+"/"+module, func(t *testing.T) { run(t, transport, python, "-m", "unittest", "-v", module) })
+		}
 	}
 	t.Run("types", func(t *testing.T) {
-		run(t, mypy, "--cache-dir", filepath.Join("..", "..", ".tools", "mypy"))
+		run(t, "", mypy, "--cache-dir", filepath.Join("..", "..", ".tools", "mypy"))
 	})
 }
 

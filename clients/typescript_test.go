@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +20,8 @@ import (
 )
 
 // TestTypeScript compiles the client for Node, and runs its own tests against
-// this croft. It works in a copy, so that several runs do not meet.
+// this croft, over both transports. It works in a copy, so that several runs do
+// not meet.
 func TestTypeScript(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes and real TTLs take a while")
@@ -39,24 +41,33 @@ func TestTypeScript(t *testing.T) {
 	dir := filepath.Join(testenv.Memory(t), "typescript")
 	copySources(t, "typescript", dir)
 	env := environment(t)
-	run := func(args ...string) ([]byte, error) {
+	testenv.Program(t, "openssl", "openssl")
+	run := func(t *testing.T, transport string, args ...string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // detects hanging, not slowness
 		defer cancel()
 		c := exec.CommandContext(ctx, npm, args...)
-		c.Dir, c.Env = dir, env
+		c.Dir, c.Env = dir, append(slices.Clip(env), "CROFT_TEST_TRANSPORT="+transport)
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 		c.WaitDelay = 10 * time.Second
 		return c.CombinedOutput()
 	}
-	if out, err := run("ci", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"); err != nil {
+	if out, err := run(t, "", "ci", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"); err != nil {
 		if strings.Contains(string(out), "EUSAGE") { // package.json and its lock differ
 			t.Fatalf("npm ci: %v\n%s", err, out)
 		}
 		testenv.Missing(t, "the TypeScript compiler could not be installed (%v: %s); npm ci needs its registry", err, out)
 	}
-	if out, err := run("test"); err != nil {
-		t.Errorf("npm test: %v\n%s", err, out)
+	if out, err := run(t, "", "run", "build"); err != nil {
+		t.Fatalf("npm run build: %v\n%s", err, out)
+	}
+	for _, transport := range []string{"croft", "server"} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			if out, err := run(t, transport, "run", "tests"); err != nil {
+				t.Errorf("npm run tests: %v\n%s", err, out)
+			}
+		})
 	}
 }
 

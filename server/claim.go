@@ -136,11 +136,15 @@ type claimKey struct {
 // claiming is one claim under way.
 type claiming struct {
 	followed chan struct{} // closed when its client has asked again
-	done     chan struct{} // closed when it is over
+	done     chan struct{} // closed when it is over, and all before it are
+
+	next *claiming // the one that followed; guarded by mu
+	left bool      // its client left before its turn came; guarded by mu
 }
 
 // enter begins a claim. A claim that is sent again first ends the one under
-// way, which then gives nothing back.
+// way, and waits for it. That one gives nothing back, unless the client has
+// left again meanwhile.
 func (s *claims) enter(ctx context.Context, q work.Claim) (*claiming, error) {
 	key := claimKey{q.Owner, q.Secret}
 	mine := &claiming{followed: make(chan struct{}), done: make(chan struct{})}
@@ -153,6 +157,7 @@ func (s *claims) enter(ctx context.Context, q work.Claim) (*claiming, error) {
 	follows := before != nil && q.Again
 	if follows {
 		close(before.followed) // mine has replaced it, so nobody else does
+		before.next = mine
 	}
 	s.mu.Unlock()
 	if !follows {
@@ -162,21 +167,28 @@ func (s *claims) enter(ctx context.Context, q work.Claim) (*claiming, error) {
 	case <-before.done:
 		return mine, nil
 	case <-ctx.Done():
-		s.leave(q, mine)
-		return nil, store.Unknown(wait.Ended(ctx))
 	}
+	s.mu.Lock()
+	mine.left = true
+	s.mu.Unlock()
+	// A third claim must not overtake the first, which may take items yet.
+	go func() {
+		<-before.done
+		s.leave(q, mine)
+	}()
+	return nil, store.Unknown(wait.Ended(ctx))
 }
 
 // abandoned reports whether the items of a claim are to be given back.
 func (s *claims) abandoned(mine *claiming) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	select {
-	case <-mine.followed:
-		return false
-	default:
-		return true
+	for next := mine.next; next != nil; next = next.next {
+		if !next.left {
+			return false
+		}
 	}
+	return true
 }
 
 // leave ends a claim.

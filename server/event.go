@@ -1,8 +1,10 @@
 package server
 
 import (
+	"strings"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -59,8 +61,22 @@ func (s *Server) audit(c *call, q tenure.Request, err error) {
 	if _, isNote := refusals.Noted(q); isNote || !q.Verb.ByHand() {
 		return
 	}
-	s.o.Observe(Event{
-		Kind: Acted, Identity: c.id.Name, Remote: c.RemoteAddr, Act: q.Verb, Key: q.Key, Owner: q.Owner,
-		Actor: q.Actor, Note: q.Note, Err: err,
-	})
+	s.acted(c, Event{Act: q.Verb, Key: q.Key, Owner: q.Owner, Actor: q.Actor, Note: q.Note, Err: err})
+}
+
+// acted tells of an act by hand. The act may have been refused for what it
+// says, so its texts are cut to what the law allows.
+func (s *Server) acted(c *call, e Event) {
+	e.Kind, e.Identity, e.Remote = Acted, c.id.Name, c.RemoteAddr
+	e.Act, e.Key = cut(e.Act, tenure.MaxName), cut(e.Key, fence.MaxKey)
+	e.Owner, e.Actor, e.Note = cut(e.Owner, tenure.MaxName), cut(e.Actor, tenure.MaxName), cut(e.Note, tenure.MaxText)
+	s.o.Observe(e)
+}
+
+// cut shortens a text to at most so many bytes, at the end of a character.
+func cut[T ~string](text T, most int) T {
+	if len(text) <= most {
+		return text
+	}
+	return T(strings.ToValidUTF8(string(text[:most]), ""))
 }

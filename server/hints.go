@@ -24,33 +24,46 @@ func (l *ledger) wake(ctx context.Context, w work.Wanted) (woken <-chan struct{}
 // hints wakes the clients of this server, after requests of its clients. A
 // SQLite file, for example, gives no hints of its own.
 type hints struct {
-	mu      sync.Mutex
-	waiting map[*hinted]struct{} // guarded by mu
+	mu sync.Mutex
+	// waiting has the clients by what they wait for, so that a request costs
+	// nothing for clients of other queues. Guarded by mu.
+	waiting map[string]map[chan struct{}]struct{}
 }
 
-// hinted is a client that waits for hints.
-type hinted struct {
-	wanted work.Wanted
-	woken  chan struct{}
-}
+// forEffects stands for the effects among the queues. No queue has this name.
+const forEffects = ""
 
 // wake returns a channel that receives soon after something wanted may have
 // become ready. It is closed when ctx ends.
 func (h *hints) wake(ctx context.Context, w work.Wanted) <-chan struct{} {
-	one := &hinted{w, make(chan struct{}, 1)}
+	woken := make(chan struct{}, 1)
+	wanted := slices.Clone(w.Queues)
+	if w.Effects {
+		wanted = append(wanted, forEffects)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiting == nil {
-		h.waiting = map[*hinted]struct{}{}
+		h.waiting = map[string]map[chan struct{}]struct{}{}
 	}
-	h.waiting[one] = struct{}{}
+	for _, name := range wanted {
+		if h.waiting[name] == nil {
+			h.waiting[name] = map[chan struct{}]struct{}{}
+		}
+		h.waiting[name][woken] = struct{}{}
+	}
 	context.AfterFunc(ctx, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.waiting, one)
-		close(one.woken)
+		for _, name := range wanted {
+			delete(h.waiting[name], woken)
+			if len(h.waiting[name]) == 0 {
+				delete(h.waiting, name)
+			}
+		}
+		close(woken)
 	})
-	return one.woken
+	return woken
 }
 
 // tell wakes the clients for which a request may have made something ready.
@@ -59,14 +72,16 @@ func (h *hints) tell(q work.Request, a work.Answer) {
 	if a.Err != nil || a.Repeated || a.Item.State != work.Waiting && !effects {
 		return
 	}
+	name := a.Item.Queue
+	if effects {
+		name = forEffects
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for one := range h.waiting {
-		if effects && one.wanted.Effects || !effects && slices.Contains(one.wanted.Queues, a.Item.Queue) {
-			select {
-			case one.woken <- struct{}{}:
-			default: // a wake-up is pending already
-			}
+	for woken := range h.waiting[name] {
+		select {
+		case woken <- struct{}{}:
+		default: // a wake-up is pending already
 		}
 	}
 }

@@ -270,10 +270,7 @@ func (s *Server) auditWork(c *call, q work.Request, queue string, err error) {
 	if queue != "" {
 		key = work.Item{ID: q.ID, Queue: queue}.Key()
 	}
-	s.o.Observe(Event{
-		Kind: Acted, Identity: c.id.Name, Remote: c.RemoteAddr, Act: tenure.Verb(q.Verb), Key: key,
-		Owner: q.Owner, Actor: q.Actor, Note: q.Note, Err: err,
-	})
+	s.acted(c, Event{Act: tenure.Verb(q.Verb), Key: key, Owner: q.Owner, Actor: q.Actor, Note: q.Note, Err: err})
 }
 
 // itemID returns the ID of an item in the path.
@@ -441,9 +438,8 @@ func (s *Server) auditSettlement(c *call, q work.Settlement, err error) {
 	if !q.ByHand() {
 		return
 	}
-	s.o.Observe(Event{
-		Kind: Acted, Identity: c.id.Name, Remote: c.RemoteAddr, Act: tenure.Verb(work.VerbSettle),
-		Key: q.Effect.String(), Actor: q.Actor, Note: q.Note, Err: err,
+	s.acted(c, Event{
+		Act: tenure.Verb(work.VerbSettle), Key: q.Effect.String(), Actor: q.Actor, Note: q.Note, Err: err,
 	})
 }
 

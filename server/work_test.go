@@ -400,6 +400,32 @@ func TestTheOwnerOfAnItemIsTheIdentity(t *testing.T) {
 	}
 }
 
+// TestARefusedActIsShortInTheAuditLog: a client that may do nothing cannot fill
+// the log with texts that no act may have.
+func TestARefusedActIsShortInTheAuditLog(t *testing.T) {
+	t.Parallel()
+	acted := make(chan Event, 4)
+	r, _ := workRig(t, &Options{Access: grants{"ann read q"}, Observe: func(e Event) {
+		if e.Kind == Acted {
+			acted <- e
+		}
+	}})
+	long := strings.Repeat("é", 40<<10)
+	effect := (work.EffectID{Item: work.NewID(), Name: "x"}).String()
+	for path, body := range map[string]string{
+		itemPath(work.NewID(), work.Cancel): `{` + secret(1) + `,"owner":"` + long + `","note":"` + long + `"}`,
+		"/v1/work/apply":                    `{"requests":[{"verb":"cancel","id":"` + long + `",` + secret(1) + `,"note":"why"}]}`,
+		"/v1/work/settle":                   `{"requests":[{"effect":"` + effect + `","attempt":1,"state":"` + long + `","note":"` + long + `"}]}`,
+		path("q/x", "revoke"):               `{` + secret(1) + `,"note":"` + long + `"}`,
+	} {
+		_, answer := r.do(as("ann", r.request(http.MethodPost, path, body)))
+		e := <-acted
+		if n := len(e.Key) + len(e.Owner) + len(e.Actor) + len(e.Note); e.Err == nil || n+len(e.Err.Error()) > 4096 {
+			t.Errorf("%.60s: %d bytes in the log, %v: %.200s", path, n, e.Err, answer)
+		}
+	}
+}
+
 // heldBack is a ledger whose claims have their effect, and are answered when
 // the test says so.
 type heldBack struct {
@@ -472,6 +498,71 @@ func TestAClaimThatIsSentAgainKeepsItsItems(t *testing.T) {
 			t.Errorf("the item is %s after %d claims, %v; want it running", it.State, l.claims.Load(), err)
 		}
 	})
+}
+
+// lateClaim is a ledger whose first claim has its effect when the test says so.
+type lateClaim struct {
+	work.Ledger
+	claims atomic.Int32
+	begun  chan struct{} // closed when the first claim has come
+	effect chan struct{} // closed when it may have its effect
+}
+
+func (l *lateClaim) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+	if l.claims.Add(1) == 1 {
+		close(l.begun)
+		<-l.effect
+	}
+	return l.Ledger.Claim(ctx, c)
+}
+
+// TestAClaimThatIsSentThriceTakesItemsOnce: the client leaves a claim under
+// way, asks again, and leaves again. If it then asks a third time, it gets the
+// items of the first claim and no others. If it does not, they are given back.
+func TestAClaimThatIsSentThriceTakesItemsOnce(t *testing.T) {
+	t.Parallel()
+	for _, third := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			base := mem.NewLedger(nil)
+			l := &lateClaim{Ledger: base, begun: make(chan struct{}), effect: make(chan struct{})}
+			srv := New(mem.New(nil), &Options{Ledger: l})
+			defer srv.Drain()
+			added(t, base, "q")
+			added(t, base, "q")
+			body := `{"queues":["q"],` + secret(1) + `,"owner":"ann","ttl":"1h"`
+			ctx, leave := context.WithCancel(t.Context())
+			go serve(ctx, srv, "/v1/work/claim", body+`}`)
+			<-l.begun
+			leave()
+			ctx, leave = context.WithCancel(t.Context())
+			go serve(ctx, srv, "/v1/work/claim", body+`,"again":true}`)
+			synctest.Wait()
+			leave()
+			synctest.Wait()
+			got := make(chan string, 1)
+			if third {
+				go func() {
+					_, answer := serve(t.Context(), srv, "/v1/work/claim", body+`,"again":true}`)
+					got <- answer
+				}()
+				synctest.Wait()
+			}
+			close(l.effect)
+			want := int64(0)
+			if third {
+				want = 1
+				claimed(t, http.StatusOK, <-got)
+			}
+			synctest.Wait()
+			stats, err := base.Stats(t.Context(), "q")
+			if err != nil || len(stats) != 1 || stats[0].Running != want {
+				t.Errorf("asked a third time: %t; %+v, %v; want %d running", third, stats, err, want)
+			}
+			if n := len(srv.ledger.claims.call); n != 0 {
+				t.Errorf("%d claims are still under way", n)
+			}
+		})
+	}
 }
 
 // TestAWaitingClaimWhoseClientLeavesTakesNothing: it is not sent to the ledger
@@ -567,6 +658,38 @@ func TestAServerGivesHintsOfItsOwn(t *testing.T) {
 		if status, body := serve(t.Context(), srv, itemPath(id, work.Complete), done); status != http.StatusOK || len(hints) != 1 {
 			t.Errorf("an effect: %d %s, %d hints", status, body, len(hints))
 		}
+	})
+}
+
+// TestClientsOfOtherQueuesCostARequestNothing: a client that waits for many
+// queues on many streams does not slow down the work of others.
+func TestClientsOfOtherQueuesCostARequestNothing(t *testing.T) {
+	t.Parallel()
+	var h hints
+	ctx, end := context.WithCancel(t.Context())
+	var queues []string
+	for i := range wire.MaxQueues {
+		queues = append(queues, fmt.Sprintf("others/%0100d", i))
+	}
+	for range 200 {
+		h.wake(ctx, work.Wanted{Queues: queues, Effects: true})
+	}
+	mine := h.wake(ctx, work.Wanted{Queues: []string{"mine"}})
+	if n := len(h.waiting["mine"]); n != 1 {
+		t.Errorf("a request in my queue looks at %d clients, want 1", n)
+	}
+	h.tell(work.Request{Verb: work.Add}, work.Answer{Item: work.Item{Queue: "mine", State: work.Waiting}})
+	if len(mine) != 1 {
+		t.Error("a request in my queue has not woken me")
+	}
+	end()
+	testenv.Eventually(t, "nobody is remembered", func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if n := len(h.waiting); n != 0 {
+			return fmt.Errorf("%d queues are", n)
+		}
+		return nil
 	})
 }
 

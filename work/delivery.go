@@ -114,7 +114,7 @@ func (s Settlement) Check() error {
 		return err
 	}
 	if !slices.Contains(EffectStates, s.State) {
-		return fmt.Errorf("%w effect state %q", fence.ErrInvalid, s.State)
+		return fmt.Errorf("%w effect state %.40q", fence.ErrInvalid, s.State)
 	}
 	if s.Attempt < 0 {
 		return fmt.Errorf("%w delivery %d: they are numbered from 1", fence.ErrInvalid, s.Attempt)

@@ -154,7 +154,7 @@ func (q Request) Check() error {
 		return err
 	}
 	if !slices.Contains(Verbs, q.Verb) {
-		return fmt.Errorf("%w verb %q", fence.ErrInvalid, q.Verb)
+		return fmt.Errorf("%w verb %.40q", fence.ErrInvalid, q.Verb)
 	}
 	if q.Verb == Add {
 		return q.checkAdd()

@@ -41,8 +41,14 @@ func (c *chain) repair(ctx context.Context) {
 	}
 }
 
-// refresh makes the artifact a copy of the newest committed content.
+// refresh makes the artifact a copy of the newest committed content. It need
+// not succeed if newer content was committed meanwhile: its writer refreshes
+// the artifact, too.
 func (c *chain) refresh(ctx context.Context, newest chainVersion) error {
+	if newest.Content == nil {
+		return nil
+	}
+	mine := newest.Content.Name
 	var failed error
 	for range refreshTries {
 		if newest.Content == nil || c.isPlain(newest) {
@@ -57,6 +63,10 @@ func (c *chain) refresh(ctx context.Context, newest chainVersion) error {
 			return err
 		}
 		newest = now
+	}
+	// The last answer may have been lost.
+	if newest.Content == nil || newest.Content.Name != mine || c.isPlain(newest) {
+		return nil
 	}
 	return failed
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -119,6 +120,9 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 				err = errors.New("it has an item of another claim")
 			}
 		}
+		if err == nil && !c.Again && len(items) > c.Limit {
+			err = fmt.Errorf("it has %d items, and %d were claimed", len(items), c.Limit)
+		}
 		return items, err
 	})
 	if err != nil {
@@ -212,7 +216,7 @@ func (l *Ledger) List(ctx context.Context, q work.Query) iter.Seq2[work.Item, er
 	if q.Newest {
 		v.Set("newest", "true")
 	}
-	return listing(ctx, l, "/v1/work/items", v, q.Check(), wire.ReadItemLine)
+	return listing(ctx, l, "/v1/work/items", v, q.Limit, q.Check(), wire.ReadItemLine)
 }
 
 // Effects yields the effects that match, as far as the server shows them.
@@ -230,7 +234,7 @@ func (l *Ledger) Effects(ctx context.Context, q work.EffectQuery) iter.Seq2[work
 	if q.After != (work.EffectID{}) {
 		v.Set("after", q.After.String())
 	}
-	return listing(ctx, l, "/v1/work/effects", v, q.Check(), wire.ReadEffectLine)
+	return listing(ctx, l, "/v1/work/effects", v, q.Limit, q.Check(), wire.ReadEffectLine)
 }
 
 // Refusals yields the refusals that match, as far as the server shows them.
@@ -242,18 +246,28 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 	if !q.Since.IsZero() {
 		v.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
 	}
-	return listing(ctx, l, "/v1/work/refusals", v, q.Check(), wire.ReadRefusalLine)
+	return listing(ctx, l, "/v1/work/refusals", v, q.Limit, q.Check(), wire.ReadRefusalLine)
 }
+
+// maxStats bounds the queues of one answer. They are gathered in memory.
+const maxStats = 1 << 18
 
 // Stats counts items by queue, as far as the server shows the queues.
 func (l *Ledger) Stats(ctx context.Context, queue string) (all []work.Stats, err error) {
 	v := url.Values{}
 	set(v, "queue", queue)
-	for s, err := range listing(ctx, l, "/v1/work/stats", v, work.Query{Queue: queue}.Check(), wire.ReadStatsLine) {
+	most := maxStats
+	if queue != "" {
+		most = 1
+	}
+	bad := work.Query{Queue: queue}.Check()
+	for s, err := range listing(ctx, l, "/v1/work/stats", v, most+1, bad, wire.ReadStatsLine) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, s)
+		if all = append(all, s); len(all) > most {
+			return nil, unread(fmt.Errorf("it has more than %d queues", most))
+		}
 	}
 	return all, nil
 }
@@ -270,9 +284,11 @@ func setLimit(v url.Values, limit int) {
 	}
 }
 
-// listing yields the lines of a listing. bad is the error of its query.
+// listing yields the lines of a listing, and no more than limit of them, unless
+// that is 0. bad is the error of its query.
 func listing[T any](
-	ctx context.Context, l *Ledger, path string, v url.Values, bad error, read func([]byte) (T, error),
+	ctx context.Context, l *Ledger, path string, v url.Values, limit int, bad error,
+	read func([]byte) (T, error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -293,8 +309,14 @@ func listing[T any](
 		defer resp.Body.Close()
 		lines := bufio.NewScanner(resp.Body)
 		lines.Buffer(nil, wire.MaxLine)
+		n := 0
 		for lines.Scan() {
 			one, err := read(lines.Bytes())
+			if err == nil {
+				if n++; limit > 0 && n > limit {
+					return // the server has lost count
+				}
+			}
 			if err == nil && ctx.Err() != nil {
 				one, err = none, store.Unknown(wait.Ended(ctx))
 			}

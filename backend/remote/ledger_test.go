@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -165,6 +166,50 @@ func TestTheAnswerToAnotherWorkerIsNoGrant(t *testing.T) {
 	}
 	if a := l.Apply(t.Context(), []work.Request{beat})[0]; a.Err != nil {
 		t.Errorf("ann's heartbeat is answered %v", a.Err)
+	}
+}
+
+// TestAServerThatGivesMoreThanWasAskedForIsNotFollowed: it gives too many items
+// to a claim, and its listings never end.
+func TestAServerThatGivesMoreThanWasAskedForIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	c := work.Claim{Queues: []string{"q"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute}
+	it := work.Item{ID: work.NewID(), Queue: "q", State: work.Running, Record: tenure.Record{Token: 7, Grant: c.Secret.Grant()}}
+	two := it
+	two.ID = work.NewID()
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.Header().Set("Content-Type", wire.JSON)
+			_, _ = w.Write(wire.ClaimedItems([]wire.Claimed{{Item: it}, {Item: two}}))
+			return
+		}
+		w.Header().Set("Content-Type", wire.Lines)
+		line := wire.Line(it)
+		if r.URL.Path == "/v1/work/stats" {
+			line = wire.Line(work.Stats{Queue: "q"})
+		}
+		for r.Context().Err() == nil {
+			if _, err := w.Write(append(line, '\n')); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(front.Close)
+	l := ledgerAt(t, front.URL, nil)
+	if items, err := l.Claim(t.Context(), c); !errors.Is(err, store.ErrUnknown) {
+		t.Errorf("a claim of one item: %d items, %v; want unknown", len(items), err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	n := 0
+	for _, err := range l.List(ctx, work.Query{Limit: 3}) {
+		if n++; err != nil || n > 3 {
+			t.Errorf("item %d of 3: %v", n, err)
+			break
+		}
+	}
+	if stats, err := l.Stats(ctx, "q"); !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil {
+		t.Errorf("%d states of one queue, %v; want unknown before the test ends it", len(stats), err)
 	}
 }
 

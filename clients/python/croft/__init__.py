@@ -21,6 +21,7 @@ from . import sql
 from ._client import Client
 from ._lease import HEADER, AsyncLease, Lease
 from ._term import Guarded, Term
+from ._work import Final, Job, NotNow, Worker, worker
 from .errors import (
     Collision,
     CroftError,
@@ -99,7 +100,7 @@ def guarded(key: str | Callable[..., str], *, client: Client | None = None, **te
 
 
 __all__ = [
-    "HEADER", "AsyncLease", "Client", "Collision", "CroftError", "Forked", "Guarded", "Held", "Incompatible",
-    "Invalid", "Lease", "LeaseLost", "Refused", "Repeated", "Stale", "Term", "Unknown", "WrongKey",
-    "default_client", "guarded", "lease", "sql",
+    "HEADER", "AsyncLease", "Client", "Collision", "CroftError", "Final", "Forked", "Guarded", "Held",
+    "Incompatible", "Invalid", "Job", "Lease", "LeaseLost", "NotNow", "Refused", "Repeated", "Stale", "Term",
+    "Unknown", "Worker", "WrongKey", "default_client", "guarded", "lease", "sql", "worker",
 ]

@@ -1,4 +1,7 @@
-"""A client: the process of croft, the leases that it holds, and their keeper.
+"""A client: the process that holds its leases, and their keeper.
+
+That process is croft hold --multi, or _server.py for a store that is a server.
+Both speak the same protocol, and are called croft below.
 
 The keeper is a thread that runs while there are leases. It asks croft about each
 of them when half of its time has passed, and so moves the local deadline. A
@@ -21,6 +24,7 @@ import json
 import math
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
@@ -37,18 +41,29 @@ from .errors import CroftError, Forked, Invalid, LeaseLost, Unknown, error_of
 LATE = 0.5  # the keeper stood still if it wakes so much later than it wanted
 LONGEST_SLEEP = 1.0  # a wall clock that went on during a sleep of the machine is noticed by then
 LONGEST_PATIENCE = 5.0  # with the answer to a question
+HERE = os.path.dirname(os.path.abspath(__file__))
+HELPER = (
+    "import sys, types; croft = sys.modules['croft'] = types.ModuleType('croft'); croft.__path__ = [sys.argv[1]]; "
+    "from croft._server import main; main(float(sys.argv[2]))"
+)
+"""Runs _server.py without the rest of the package, which takes longer to load."""
 
 
 class Client:
-    """Holds leases in one store, through one process of croft.
+    """Holds leases in one store, through one process beside this one.
 
     store is the URL or directory of the store; by default croft finds it, as
     on the command line. croft is the program, by default CROFT_BIN or "croft".
     timeout is how long the store may take for one answer, in seconds.
+
+    transport is "croft", or "server" for a store that is a croft server, at
+    https://... or http://...: then the leases need no program but this Python.
+    By default the store's URL decides.
     """
 
     def __init__(
-        self, store: str | None = None, *, owner: str | None = None, croft: str | None = None, timeout: float = 5.0
+        self, store: str | None = None, *, owner: str | None = None, croft: str | None = None, timeout: float = 5.0,
+        transport: str | None = None,
     ) -> None:
         self._program = croft or os.environ.get("CROFT_BIN") or "croft"
         self._env: dict[str, str] = {}
@@ -58,7 +73,11 @@ class Client:
             self._env["CROFT_OWNER"] = owner
         if not 0.001 <= timeout <= 86400:
             raise Invalid(f"invalid timeout {timeout!r}: it is between a millisecond and a day, in seconds")
-        self._timeout = f"{timeout:f}s"
+        self._seconds, self._timeout = timeout, f"{timeout:f}s"
+        is_server = (store or os.environ.get("CROFT_STORE") or "").startswith(("https://", "http://"))
+        if transport not in (None, "croft", "server") or (transport == "server" and not is_server):
+            raise Invalid('invalid transport: it is "croft", or "server" for a store at https://... or http://...')
+        self._direct = is_server and transport != "croft"
         self._patience = 4 * timeout + 5.0  # croft itself gives up after three times the timeout
         self._clock = Clock()
         self._pid = os.getpid()
@@ -243,7 +262,7 @@ class Client:
             if self._transport is None or not self._transport.alive:
                 this: list[Hold] = []  # the new one, once it is made
                 started = Hold(
-                    [find(self._program), "--timeout", self._timeout], {**os.environ, **self._env}, self._clock,
+                    self._command(), {**os.environ, **self._env}, self._clock,
                     self._heard, lambda why: self._ended(this, why),
                 )
                 this.append(started)
@@ -251,6 +270,15 @@ class Client:
                     self._holds = [each for each in self._holds if each.alive] + [started]
                     self._transport = started
             return self._transport
+
+    def _command(self) -> list[str]:
+        if not self._direct:
+            return [find(self._program), "--timeout", self._timeout, "hold", "--multi"]
+        if not sys.executable or getattr(sys, "frozen", False):
+            raise CroftError("there is no Python to start beside this program; hold the leases with the program "
+                             'croft: Client(transport="croft")')
+        # Isolated, and without the packages of this program.
+        return [sys.executable, "-I", "-S", "-c", HELPER, HERE, str(self._seconds)]
 
     def _heard(self, message: Message) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The transport over a process of croft hold --multi.
+"""The transport over a process: croft hold --multi, or _server.py.
 
 A Hold has two threads. One writes requests from a queue, so that nobody waits
 for a croft that does not read. The other reads messages. It resolves the future
@@ -65,7 +65,7 @@ def find(program: str) -> str:
 
 
 class Hold:
-    """A running croft hold --multi."""
+    """A running croft hold --multi, or _server.py, which speaks the same."""
 
     def __init__(
         self, command: Sequence[str], env: dict[str, str], clock: Clock, listen: Listener, ended: Ended
@@ -84,7 +84,7 @@ class Hold:
                 # reaches only the parent, which may still have something to
                 # say.
                 self._process = subprocess.Popen(
-                    [*command, "hold", "--multi"], env=env, bufsize=0, start_new_session=True,
+                    command, env=env, bufsize=0, start_new_session=True,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 )
                 _running.add(self)

@@ -1,7 +1,7 @@
 """What a client needs of whatever holds its leases.
 
-There is one transport, the process of croft hold (_hold.py). The messages are
-those of docs/protocol.md.
+There are two, and both are a process (_hold.py): croft hold, and a helper that
+talks to a server (_server.py). The messages are those of docs/protocol.md.
 """
 
 from __future__ import annotations

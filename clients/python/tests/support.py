@@ -11,17 +11,28 @@ import sys
 import tempfile
 import time
 import unittest
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 import croft
 from croft._hold import Hold
 
 PROGRAM = os.environ.get("CROFT_BIN", "croft")
+SERVER = os.environ.get("CROFT_TEST_TRANSPORT") == "server"
+"""Whether the clients of these tests hold their leases at a server."""
 PATIENCE = 60.0  # for what must happen soon; it measures nothing
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 TTL = 6.0
 """For leases that must end while a test waits, but not while it looks."""
+
+
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def by_croft_alone(why: str) -> Callable[[Test], Test]:
+    """Marks a test of a row that does not apply over a server: see "Over a
+    server" in conformance.md."""
+    return unittest.skipIf(SERVER, why)
 
 
 def until(what: str, ok: Callable[[], Any]) -> Any:
@@ -36,11 +47,27 @@ def until(what: str, ok: Callable[[], Any]) -> Any:
 class Case(unittest.TestCase):
     """A test with a folder, a store in it, and a client."""
 
+    over_server = SERVER
+
     def setUp(self) -> None:
         self.dir = tempfile.mkdtemp(prefix="croft-test-")
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
-        self.store = os.path.join(self.dir, "store")
+        self.store = self.records = os.path.join(self.dir, "store")
+        if self.over_server:
+            self.server, address = self.serve()
+            self.store = f"http://{address}/"
         self.client = self.another("worker")
+
+    def serve(self, address: str = "127.0.0.1:0", *flags: str) -> tuple[subprocess.Popen[str], str]:
+        """Starts a server before the store, and returns it and its address."""
+        server = subprocess.Popen(
+            [PROGRAM, "serve", "--json", "--store", self.records, "--listen", address, *flags],
+            cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(end, server)
+        assert server.stdout is not None
+        while (event := json.loads(server.stdout.readline()))["event"] != "listening":
+            pass
+        return server, event["address"]
 
     def another(self, owner: str) -> croft.Client:
         client = croft.Client(self.store, owner=owner, croft=PROGRAM)

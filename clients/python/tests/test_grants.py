@@ -12,7 +12,7 @@ from typing import Callable, Iterator
 
 import croft
 
-from .support import PROGRAM, Case, until
+from .support import PROGRAM, Case, by_croft_alone, until
 
 
 class Grants(Case):
@@ -68,7 +68,7 @@ class Grants(Case):
             self.client.lease("a", every=60, once=True), self.client.lease("a", above=-1),
             self.client.lease("a" * 70_000), self.client.lease("a\ud800"), self.client.lease("a", wait=1e300),
         ):
-            with self.assertRaises(croft.Invalid):
+            with self.subTest(term=f"{term._key[:9]} {term._members}"), self.assertRaises(croft.Invalid):
                 term.acquire()
         with self.client.lease("jobs/a") as lease:
             with self.assertRaises(croft.Invalid):
@@ -155,6 +155,7 @@ class Grants(Case):
             self.assertEqual(self.show("jobs/a")["ttl"], "10m0s")
             lease.renew()
 
+    @by_croft_alone("row 12: only croft can raise a fence")
     def test_12_guards(self) -> None:
         out = self.path("out.txt")
         first = self.client.lease("jobs/a").acquire()

@@ -42,13 +42,13 @@ class Loss(Case):
     def test_21_the_store_goes_away(self) -> None:
         lease = self.client.lease("jobs/a", ttl=TTL).acquire()
         away = self.path("away")
-        os.rename(self.store, away)
-        with open(self.store, "w") as f:
+        os.rename(self.records, away)
+        with open(self.records, "w") as f:
             f.write("no directory")
         lost = self.lost(lease)
         self.assertIn(lost.loss, ("unreachable", "expired"))
-        os.remove(self.store)
-        os.rename(away, self.store)
+        os.remove(self.records)
+        os.rename(away, self.records)
         deadline = lease._grant.deadline
         assert deadline is not None
         stored = datetime.fromisoformat(self.show("jobs/a")["deadline"].replace("Z", "+00:00"))

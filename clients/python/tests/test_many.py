@@ -12,7 +12,7 @@ import croft
 from croft import _hold
 from croft._clock import Clock, Instant
 
-from .support import PATIENCE, Case, until
+from .support import PATIENCE, Case, by_croft_alone, until
 
 
 class Many(Case):
@@ -79,6 +79,7 @@ class Many(Case):
         self.assertEqual(program.communicate()[0], "7\n")
         self.assertEqual(self.show("jobs/a")["ended"], "released")
 
+    @by_croft_alone("it is about a program that stands for croft")
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_62_fork_while_croft_starts(self) -> None:
         """The child must not keep the input of croft open."""

@@ -57,12 +57,16 @@ class Package(Case):
             python = folder + "/venv/bin/python"
             run(python, "-m", "pip", "install", "--no-index", "--quiet", os.path.join(folder, name))
             run(python, "-c", example.group(1))
+            _, address = self.serve()
+            env["CROFT_STORE"] = f"http://{address}/"
+            run(python, "-c", "import croft\nwith croft.lease('reports/at-a-server'): pass")
             installed = os.path.dirname(run(python, "-c", "import croft; print(croft.__file__)").strip())
             self.assertTrue(installed.startswith(folder), installed)
             self.assertIn("py.typed", os.listdir(installed))
         with open(self.path("today.txt")) as f:
             self.assertEqual(f.read(), "the report of today\n")
-        self.assertEqual(self.show("reports/daily")["ended"], "released")
+        for key in ("reports/daily", "reports/at-a-server"):
+            self.assertEqual(self.show(key)["ended"], "released")
 
 
 class List(unittest.TestCase):

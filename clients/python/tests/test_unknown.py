@@ -6,7 +6,7 @@ import os
 
 import croft
 
-from .support import PROGRAM, Case, until
+from .support import PROGRAM, Case, by_croft_alone, until
 
 HELLO = """echo '{"event": "hello", "protocol": 1, "version": "a test", "pid": 1}'\n"""
 
@@ -18,12 +18,14 @@ class NotKnown(Case):
         with self.assertRaises(croft.Unknown):
             client.lease("jobs/a").acquire()
 
+    @by_croft_alone("row 51: the two programs of the transport are of one package")
     def test_51_another_protocol(self) -> None:
         hello = """{"event": "hello", "protocol": 2, "version": "v9", "pid": 1}"""
         client = self.fake(f"echo '{hello}'; exec cat >/dev/null\n")
         with self.assertRaisesRegex(croft.Incompatible, "v9"):
             client.lease("jobs/a").acquire()
 
+    @by_croft_alone("row 52: the messages of both programs are read by the same code")
     def test_52_a_torn_message(self) -> None:
         granted = (
             """{"event": "granted", "id": 1, "lease": "1", "key": "jobs/a", "token": 7, "stamp": "s", "owner": "o", """
@@ -39,6 +41,7 @@ class NotKnown(Case):
                     lease.report("x")
                 self.assertEqual(self.lost(lease).loss, "gone")
 
+    @by_croft_alone("row 52: the messages of both programs are read by the same code")
     def test_52_numbers_that_cannot_be(self) -> None:
         granted = (
             """{"event": "granted", "id": 1, "lease": "1", "key": "jobs/a", "token": %s, "stamp": "s", "owner": "o", """
@@ -58,6 +61,7 @@ class NotKnown(Case):
                 with self.assertRaisesRegex(croft.LeaseLost, "understood"):
                     self.fake(HELLO + f"read x; echo '{reply}'; exec cat >/dev/null\n").lease("jobs/a").acquire()
 
+    @by_croft_alone("row 53: it needs no croft")
     def test_53_not_from_the_current_directory(self) -> None:
         with open(self.path("croft"), "w") as f:
             f.write("#!/bin/sh\ntouch ran\n")
@@ -68,6 +72,7 @@ class NotKnown(Case):
         self.assertIn("current directory", program.communicate()[0])
         self.assertFalse(os.path.exists(self.path("ran")))
 
+    @by_croft_alone("row 53: it needs no croft")
     def test_53_no_croft(self) -> None:
         with self.assertRaisesRegex(croft.CroftError, "CROFT_BIN"):
             croft.Client(self.store, croft=self.path("missing")).lease("jobs/a").acquire()

@@ -1,5 +1,7 @@
 // A client: a process of croft, and the leases that it holds.
 
+import { fileURLToPath } from "node:url";
+
 import { type Clock, systemClock } from "./clock.js";
 import { Held, Invalid, LeaseLost } from "./errors.js";
 import { Grant } from "./grant.js";
@@ -23,11 +25,18 @@ export interface ClientOptions {
   croft?: string;
   /** How long the store may take for one answer, in seconds. Default: 5. */
   timeout?: number;
+  /**
+   * The process that holds the leases: "croft", or "server" for a store that is
+   * a croft server, at https://... or http://...: a helper in Node, without
+   * croft. By default the store's URL decides.
+   */
+  transport?: "croft" | "server";
 }
 
-/** Holds leases in one store, through one process of croft. */
+/** Holds leases in one store, through one process beside this one. */
 export class Client implements AsyncDisposable {
   readonly #command: Command;
+  readonly #holder: Command;
   readonly #host: Host;
   readonly #holds = new Set<Transport>(); // every one that may still run
   #transport: Transport | undefined; // the one for new leases
@@ -52,6 +61,13 @@ export class Client implements AsyncDisposable {
       args: ["--timeout", `${Math.ceil(timeout * 1000)}ms`],
       env,
     };
+    const isServer = /^https?:\/\//.test(env["CROFT_STORE"] ?? "");
+    const transport = options.transport ?? (isServer ? "server" : "croft");
+    if ((transport !== "server" && transport !== "croft") || (transport === "server" && !isServer)) {
+      throw new Invalid('transport: it is "croft", or "server" for a store at https://... or http://...');
+    }
+    const hold = { ...this.#command, args: [...this.#command.args, "hold", "--multi"] };
+    this.#holder = transport === "server" ? helper(env, timeout) : hold;
     this.#host = {
       keeper: new Keeper(clock, (transport) => this.#abandon(transport)),
       clock,
@@ -146,12 +162,12 @@ export class Client implements AsyncDisposable {
     }
   }
 
-  /** Returns the running process of croft, and starts one if there is none. */
+  /** Returns the running process, and starts one if there is none. */
   #connect(): Promise<Transport> {
     if (this.#transport?.alive) {
       return Promise.resolve(this.#transport);
     }
-    this.#starting ??= Hold.start(this.#command, this.#host.clock, this.#host.keeper)
+    this.#starting ??= Hold.start(this.#holder, this.#host.clock, this.#host.keeper)
       .then((hold) => {
         for (const each of this.#holds) {
           if (!each.alive) {
@@ -188,4 +204,14 @@ async function finish(lease: Lease, well: boolean): Promise<void> {
 /** Whether an error only says that lease.signal has fired. */
 function isAbort(error: unknown): boolean {
   return error instanceof LeaseLost || (error instanceof Error && error.name === "AbortError");
+}
+
+// The command that holds leases at a server: this Node, without its options.
+function helper(env: NodeJS.ProcessEnv, timeout: number): Command {
+  const path = fileURLToPath(new URL("./server.js", import.meta.url));
+  return {
+    program: process.execPath,
+    args: [path, String(timeout)],
+    env: { ...env, NODE_OPTIONS: "", ELECTRON_RUN_AS_NODE: "1" },
+  };
 }

@@ -1,4 +1,5 @@
-// The transport over a process of croft hold --multi.
+// The transport over a process: croft hold --multi, or server.ts, which speaks
+// the same. Both are called croft here.
 //
 // Neither the process nor its pipes keep this process alive: a program that has
 // nothing else to do ends, and croft then gives its leases back. A request
@@ -35,7 +36,7 @@ interface Question {
   reject(error: CroftError): void;
 }
 
-/** A running croft hold --multi. */
+/** A running croft hold --multi, or server.ts. */
 export class Hold implements Transport {
   readonly #clock: Clock;
   readonly #listener: Listener;
@@ -69,7 +70,7 @@ export class Hold implements Transport {
     this.#greeted = new Promise((resolve, reject) => (this.#greeting = { resolve, reject }));
     // In a session of its own (detached), an interrupt from the terminal
     // reaches only this process, which may still have something to say.
-    this.#child = spawn(command.program, [...command.args, "hold", "--multi"], {
+    this.#child = spawn(command.program, command.args, {
       env: command.env,
       stdio: ["pipe", "pipe", "inherit"],
       detached: true,

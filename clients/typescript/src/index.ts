@@ -38,6 +38,7 @@ export {
 } from "./errors.js";
 export { header, type Lease } from "./lease.js";
 export type { LeaseOptions } from "./options.js";
+export { Final, Job, NotNow, type Result, Worker, worker, type WorkOptions } from "./work.js";
 
 let client: Client | undefined;
 

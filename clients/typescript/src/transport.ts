@@ -1,7 +1,8 @@
 // What a client needs of whatever holds its leases.
 //
-// There is one transport, the process of croft hold (hold.ts). The messages are
-// those of docs/protocol.md.
+// There are two, and both are a process (hold.ts): croft hold, and a helper
+// that talks to a server (server.ts). The messages are those of
+// docs/protocol.md.
 
 import type { Instant } from "./clock.js";
 

@@ -1,7 +1,8 @@
 // Guarded writes, by croft write.
 
 import { spawn } from "node:child_process";
-import { rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
 import { CroftError, errorOf, NotStarted, Unknown } from "./errors.js";
@@ -17,20 +18,23 @@ let count = 0;
  *
  * The data goes through a file. If it went through a pipe, and this process
  * died in the middle, croft would publish the first half. The file is in the
- * folder of the lease, which croft removes if this process dies.
+ * folder of the lease, which croft removes if this process dies. A lease at a
+ * server has no such folder: then the file stays if this process dies.
  */
 export async function write(command: Command, grant: Grant, target: string, data: string | Uint8Array): Promise<void> {
-  const from = join(dirname(grant.leaseFile), `write-${process.pid}-${++count}`);
-  await writeFile(from, data, { mode: 0o600, flag: "wx" });
+  const own = grant.leaseFile === "" ? await mkdtemp(join(tmpdir(), "croft-write-")) : "";
+  const from = join(own || dirname(grant.leaseFile), `write-${process.pid}-${++count}`);
   try {
+    await writeFile(from, data, { mode: 0o600, flag: "wx" });
     const name = target.startsWith("-") ? `./${target}` : target;
     await run(command, ["write", "--json", "--from", from, name], grant.stamp);
   } finally {
-    await rm(from, { force: true });
+    await rm(own || from, { force: true, recursive: own !== "" });
   }
 }
 
-function run(command: Command, args: string[], stamp: string): Promise<void> {
+/** Runs croft, which must succeed. */
+export function run(command: Command, args: string[], stamp: string): Promise<void> {
   return new Promise((resolve, reject) => {
     const child = spawn(command.program, [...command.args, ...args], {
       env: { ...command.env, CROFT_STAMP: stamp },
@@ -57,6 +61,6 @@ function refusal(answer: string, end: number | string | null): CroftError {
   try {
     return errorOf((JSON.parse(answer) as { error: unknown }).error);
   } catch {
-    return new Unknown(`croft write ended with ${end} and no answer; the write may or may not have happened`);
+    return new Unknown(`croft ended with ${end} and no answer; it may or may not have happened`);
   }
 }

@@ -8,7 +8,11 @@ import { grants } from "./grants.js";
 import { loss } from "./loss.js";
 import { many } from "./many.js";
 import { packaging } from "./package.js";
+import { recipes } from "./recipes.js";
+import { server } from "./server.js";
+import { overServer } from "./support.js";
 import { notKnown } from "./unknown.js";
+import { work } from "./work.js";
 import { writes } from "./writes.js";
 
 // Most of them wait. More at a time would only be more processes at a time.
@@ -20,4 +24,10 @@ describe("leases", { concurrency: 8 }, () => {
   many();
   packaging();
   grants();
+  if (overServer) {
+    server();
+  } else {
+    work();
+    recipes();
+  }
 });

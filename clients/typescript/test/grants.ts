@@ -5,7 +5,9 @@ import { existsSync } from "node:fs";
 import { test } from "node:test";
 
 import { Client, Held, Invalid, type Lease, LeaseLost, Unknown } from "../src/index.js";
-import { Station } from "./support.js";
+import { byCroftAlone, Station } from "./support.js";
+
+const apart = byCroftAlone("only croft can raise a fence");
 
 export function grants(): void {
   test("01 an acquire gives key, token, stamp, owner and authority", async (t) => {
@@ -194,7 +196,7 @@ export function grants(): void {
     assert.equal((await s.show("jobs/a")).ttl, "10m0s");
   });
 
-  test("12 the fence is up at the named guards before the work begins", async (t) => {
+  test("12 the fence is up at the named guards before the work begins", apart, async (t) => {
     const s = new Station(t);
     const out = s.path("out.txt");
     const first = await s.client().acquire("jobs/a");

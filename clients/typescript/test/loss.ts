@@ -62,8 +62,8 @@ export function loss(): void {
     const s = new Station(t);
     const lease = await s.client().acquire("jobs/a", { ttl });
     const away = s.path("away");
-    renameSync(s.store, away);
-    writeFileSync(s.store, "no directory");
+    renameSync(s.records, away);
+    writeFileSync(s.records, "no directory");
     let believed = 0; // the local deadline, by the wall clock
     while (!lease.signal.aborted) {
       believed = Math.max(believed, Date.now() / 1000 + lease.remaining);
@@ -71,8 +71,8 @@ export function loss(): void {
     }
     const lost = await lossOf(lease);
     assert.ok(["unreachable", "expired"].includes(lost.loss), lost.loss);
-    rmSync(s.store);
-    renameSync(away, s.store);
+    rmSync(s.records);
+    renameSync(away, s.records);
     const stored = Date.parse((await s.show("jobs/a")).deadline) / 1000;
     assert.ok(believed < stored, `${believed} ${stored}`);
   });

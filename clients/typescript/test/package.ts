@@ -7,12 +7,15 @@ import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
 
-import { home, lossOf, Station, until } from "./support.js";
+import { byCroftAlone, home, lossOf, Station, until } from "./support.js";
 
 const run = promisify(execFile);
 
+const apart = byCroftAlone("there is no lease file");
+const apart2 = byCroftAlone("the test installs the package once");
+
 export function packaging(): void {
-  test("70 the secret is in a file that only the user can read, and gone at the end", async (t) => {
+  test("70 the secret is in a file that only the user can read, and gone at the end", apart, async (t) => {
     const s = new Station(t);
     const client = s.client();
     const lease = await client.acquire("jobs/a");
@@ -31,7 +34,7 @@ export function packaging(): void {
     assert.ok(!existsSync(dirname(killed.leaseFile)));
   });
 
-  test("71 the built package installs into an empty folder and runs the example of its README", async (t) => {
+  test("71 the built package installs into an empty folder and runs the example of its README", apart2, async (t) => {
     const s = new Station(t);
     const pack = ["pack", "--ignore-scripts", "--json", "--pack-destination", s.dir];
     const { stdout } = await run("npm", pack, { cwd: home });
@@ -59,6 +62,11 @@ export function packaging(): void {
     for (const said of ["done\n", "not my turn: period\n"]) {
       assert.equal((await run(process.execPath, ["daily.mjs"], { cwd, env: s.env })).stdout, said);
     }
+    const env = { ...s.env, CROFT_STORE: `http://${s.serve().address}/` };
+    assert.equal((await run(process.execPath, ["daily.mjs"], { cwd, env })).stdout, "not my turn: period\n");
+    const once = `await (await import("@croft/client")).withLease("jobs/at-a-server", {}, () => {});`;
+    await run(process.execPath, ["--input-type=module", "-e", once], { cwd, env });
+    await s.ended("jobs/at-a-server", "released");
   });
 }
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
@@ -13,6 +13,17 @@ import { promisify } from "node:util";
 import { Client, type ClientOptions, type Lease, LeaseLost } from "../src/index.js";
 
 export const program = process.env["CROFT_BIN"] ?? "croft";
+
+/** Whether the clients of these tests hold their leases at a server. */
+export const overServer = process.env["CROFT_TEST_TRANSPORT"] === "server";
+
+/**
+ * The options of a test of a row that does not apply over a server: see "Over a
+ * server" in conformance.md.
+ */
+export function byCroftAlone(why: string): { skip: string | false } {
+  return { skip: overServer && why };
+}
 
 /** The folder of this package. */
 export const home = fileURLToPath(new URL("../../", import.meta.url));
@@ -53,16 +64,17 @@ export interface Shown {
 /** A folder with a store, and processes that share it. */
 export class Station {
   readonly dir = mkdtempSync(join(tmpdir(), "test-croft-"));
-  readonly store = this.path("store");
-  readonly env: NodeJS.ProcessEnv = {
-    ...process.env,
-    CROFT_STORE: this.store,
-    CROFT_BIN: this.noting("program"),
-    TMPDIR: this.dir,
-  };
+  readonly records = this.path("store");
+  readonly server: Server | undefined;
+  readonly store: string;
+  readonly env: NodeJS.ProcessEnv;
   readonly #last: (() => unknown)[] = [];
 
   constructor(test: TestContext) {
+    this.server = overServer ? this.serve() : undefined;
+    this.store = this.server === undefined ? this.records : `http://${this.server.address}/`;
+    const { dir, store } = this;
+    this.env = { ...process.env, CROFT_STORE: store, CROFT_BIN: this.noting("program"), TMPDIR: dir };
     test.after(async () => {
       for (const each of this.#last.reverse()) {
         await each();
@@ -72,11 +84,51 @@ export class Station {
     });
   }
 
-  /** Whether a croft that has noted its process id still runs. */
+  /** Starts a server before the store. It listens when this returns. */
+  serve(address = "127.0.0.1:0", ...flags: string[]): Server {
+    const said = this.path(`serve-${++servers}`);
+    const args = ["serve", "--json", "--store", this.records, "--listen", address, ...flags];
+    const child = spawn(program, args, { cwd: this.dir, stdio: ["ignore", openSync(said, "w"), "inherit"] });
+    this.last(() => child.kill("SIGKILL"));
+    for (const end = performance.now() + patience; ; block(0.01)) {
+      const found = /"listening","address":"([^"]+)"/.exec(readFileSync(said, "utf8"))?.[1];
+      if (found !== undefined) {
+        return { child, address: found };
+      }
+      assert.ok(performance.now() < end, "the server does not listen");
+    }
+  }
+
+  /** The helpers that hold leases at the server, the newest at the end. */
+  #helpers(owner?: string): number[] {
+    const found: { pid: number; started: number }[] = [];
+    for (const pid of readdirSync("/proc").map(Number)) {
+      try {
+        if (!readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("/src/server.js\0")) {
+          continue;
+        }
+        const env = readFileSync(`/proc/${pid}/environ`, "utf8").split("\0");
+        const theirs = env.find((variable) => variable.startsWith("CROFT_OWNER="));
+        const is = owner === undefined || theirs === undefined || theirs === `CROFT_OWNER=${owner}`;
+        if (is && env.includes(`CROFT_STORE=${this.store}`)) {
+          found.push({ pid, started: Number(stat(pid)[19]) });
+        }
+      } catch {
+        // It has ended, or is none.
+      }
+    }
+    // Ids begin again after the highest.
+    return found.sort((a, b) => a.started - b.started || a.pid - b.pid).map(({ pid }) => pid);
+  }
+
+  /** Whether a croft that has noted its process id, or a helper, still runs. */
   #busy(): boolean {
+    if (overServer && this.#helpers().length > 0) {
+      return true;
+    }
     const notes = readdirSync(this.dir).filter((name) => name.endsWith(".pids"));
     return notes
-      .flatMap((name) => this.pids(name.slice(0, -".pids".length)))
+      .flatMap((name) => this.#noted(name.slice(0, -".pids".length)))
       .some((pid) => {
         try {
           return readFileSync(`/proc/${pid}/environ`, "utf8").includes(this.dir); // not another of this id
@@ -119,6 +171,10 @@ export class Station {
 
   /** The processes that ran for a client, the newest at the end. */
   pids(owner = "worker"): number[] {
+    return overServer ? this.#helpers(owner) : this.#noted(owner);
+  }
+
+  #noted(owner: string): number[] {
     return readFileSync(`${this.path(owner)}.pids`, "utf8").trim().split("\n").map(Number);
   }
 
@@ -194,6 +250,12 @@ export class Station {
 
 let fakes = 0;
 let programs = 0;
+let servers = 0;
+
+export interface Server {
+  readonly child: ChildProcess;
+  readonly address: string;
+}
 
 /** A running program that is read by lines. */
 export class Program {
@@ -234,6 +296,12 @@ export async function lossOf(lease: Lease): Promise<LeaseLost> {
   assert.ok(lease.remaining <= 0);
   await assert.rejects(lease.check(), (error) => error === lost);
   return lost;
+}
+
+/** What the system says of a process, from its state on. */
+export function stat(pid: number): string[] {
+  const text = readFileSync(`/proc/${pid}/stat`, "utf8"); // its name may have anything
+  return text.slice(text.lastIndexOf(")") + 2).split(" ");
 }
 
 /** Stops a process, and returns when all of it stands still. */

@@ -5,12 +5,16 @@ import { renameSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { Client, CroftError, Held, Incompatible, Invalid, LeaseLost, NotStarted, Unknown } from "../src/index.js";
-import { hello, lossOf, program, Station } from "./support.js";
+import { byCroftAlone, hello, lossOf, program, Station } from "./support.js";
 
 const granted =
   `{"event":"granted","id":1,"lease":"1","key":"jobs/a","token":7,"stamp":"s","owner":"o","cause":"first",` +
   `"deadline":"","ttl":3600,"remaining":3000,"lease_file":"","checkpoint":""}`;
 const verified = `{"event":"verified","id":2,"lease":"1","token":7,"ttl":3600,"remaining":3000}`;
+
+const apart = byCroftAlone("the helper is of the same package");
+const apart2 = byCroftAlone("the same code reads the messages of both processes");
+const apart3 = byCroftAlone("it needs no croft");
 
 export function notKnown(): void {
   test("50 a store that is away is Unknown, neither held nor lost", async (t) => {
@@ -19,8 +23,8 @@ export function notKnown(): void {
 
     const client = s.client("worker", { timeout: 2 });
     const lease = await client.acquire("jobs/a", { ttl: 3600 });
-    renameSync(s.store, s.path("away"));
-    writeFileSync(s.store, "no directory");
+    renameSync(s.records, s.path("away"));
+    writeFileSync(s.records, "no directory");
     await assert.rejects(client.acquire("jobs/b"), unknown);
     await assert.rejects(lease.report("x"), unknown);
     await lease.check();
@@ -28,7 +32,7 @@ export function notKnown(): void {
     await assert.rejects(lease.release(), unknown);
   });
 
-  test("51 a protocol that the client does not know is refused", async (t) => {
+  test("51 a protocol that the client does not know is refused", apart, async (t) => {
     const s = new Station(t);
     const client = s.fake(`echo '{"event":"hello","protocol":2,"version":"v9","pid":1}'; cat >/dev/null\n`);
     await assert.rejects(
@@ -37,7 +41,7 @@ export function notKnown(): void {
     );
   });
 
-  test("52 a torn message ends the leases", async (t) => {
+  test("52 a torn message ends the leases", apart2, async (t) => {
     const s = new Station(t);
     for (const last of [
       `{"event":"verif`,
@@ -60,7 +64,7 @@ export function notKnown(): void {
     }
   });
 
-  test("52 croft ends the leases if a message to it is torn", async (t) => {
+  test("52 croft ends the leases if a message to it is torn", apart2, async (t) => {
     const s = new Station(t);
     // A croft whose input ends with half a message, once the file is there.
     const torn = s.script(
@@ -79,7 +83,7 @@ export function notKnown(): void {
     await s.ended("jobs/a", "failed");
   });
 
-  test("53 a croft that is missing, or does not start, is an error that says so", async (t) => {
+  test("53 a croft that is missing, or does not start, is an error that says so", apart3, async (t) => {
     const s = new Station(t);
     const missing = new Client({ store: s.store, croft: s.path("missing") });
     await assert.rejects(
