@@ -67,8 +67,8 @@ func TestALeaseOfASigningServerHasASignedStamp(t *testing.T) {
 	issued("a revocation", revoked.Deed.Stamp())
 }
 
-// TestAWorkerAtASigningServerPassesGuardsWithKeys: its
-// handler raises the fence and writes. A worker at the ledger itself is refused.
+// TestAWorkerAtASigningServerPassesGuardsWithKeys: its handler raises the fence
+// and writes. A worker at the ledger itself is refused.
 func TestAWorkerAtASigningServerPassesGuardsWithKeys(t *testing.T) {
 	t.Parallel()
 	key := signed.NewKey()
