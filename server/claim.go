@@ -56,6 +56,7 @@ func (s *Server) workClaim(c *call) error {
 	if err == nil && len(items) == 0 && wait > 0 {
 		items, err = s.waitClaim(c, q, wait, mine.followed)
 	}
+	s.sign(items)
 	gone := c.Context().Err() != nil
 	if err == nil && !gone {
 		gone = c.deliver(http.StatusOK, wire.JSON, wire.ClaimedItems(items)) != nil
@@ -64,6 +65,17 @@ func (s *Server) workClaim(c *call) error {
 		s.giveBack(c, q, items)
 	}
 	return err
+}
+
+// sign signs the stamps of claimed items, if the server has a key.
+func (s *Server) sign(items []wire.Claimed) {
+	if s.o.SignKey == nil {
+		return
+	}
+	for i := range items {
+		it := &items[i].Item
+		it.Signature = s.o.SignKey.Sign(it.Record.Stamp()).Signature
+	}
 }
 
 // waitClaim claims again until something is ready or the wait is over.

@@ -4,7 +4,7 @@
 // has the API.
 //
 // A server adds no law of its own. It carries requests to the store behind it,
-// and answers with the store's answers. It keeps nothing, so any number of
+// and answers with the store's answers. It keeps no leases, so any number of
 // servers may stand on one store, and a lease outlives the server through which
 // it was acquired.
 //
@@ -16,6 +16,13 @@
 // the ledger answers. Items can be long. So few calls that bring items are in
 // flight at a time, long claims are made in pieces, and an answer leaves out
 // bytes that its client can read one item at a time.
+//
+// # Files and signed stamps
+//
+// With [Options.Files] the server offers guarded files. It asks its own store
+// whether the owner of a write is the current one, before the guard does. With
+// [Options.SignKey] it signs the stamps of the leases that it grants and of the
+// items that are claimed, and takes writes to files only under signed stamps.
 //
 // # Who may what
 //

@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -28,6 +31,7 @@ type document struct {
 	Components struct {
 		Schemas    map[string]*schema
 		Parameters map[string]parameter
+		Headers    map[string]struct{ Schema *schema }
 	}
 }
 
@@ -42,6 +46,9 @@ type operation struct {
 
 type content struct {
 	Content map[string]struct{ Schema *schema }
+	Headers map[string]struct {
+		Ref string `json:"$ref"`
+	}
 }
 
 type parameter struct{ Name, In string }
@@ -149,7 +156,15 @@ func (d document) checkText(t *testing.T, where string, s *schema, text string) 
 	}
 }
 
-// TestTheDocumentHasTheCallsOfTheAPI, and no others.
+// described returns how the document names a call. It has no paths with dots:
+// a client writes the slashes of the path of a file as %2F.
+func (r route) described() string { return strings.Replace(r.pattern, "...}", "}", 1) }
+
+// inPath matches the parameters in a path.
+var inPath = regexp.MustCompile(`\{[^}]*\}`)
+
+// TestTheDocumentHasTheCallsOfTheAPI, and no others. Each says which parameters
+// its path has.
 func TestTheDocumentHasTheCallsOfTheAPI(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
@@ -162,15 +177,28 @@ func TestTheDocumentHasTheCallsOfTheAPI(t *testing.T) {
 				t.Errorf("%s: the name %q is taken", path, op.OperationID)
 			}
 			ids[op.OperationID] = true
+			var names []string
+			for _, p := range op.Parameters {
+				said, ok := d.Components.Parameters[strings.TrimPrefix(p.Ref, "#/components/parameters/")]
+				if !ok {
+					t.Errorf("%s: the document has no %s", path, p.Ref)
+				}
+				if said.In == "path" {
+					names = append(names, "{"+said.Name+"}")
+				}
+			}
+			if want := inPath.FindAllString(path, -1); !slices.Equal(names, want) {
+				t.Errorf("%s: the parameters of the path are %q", path, names)
+			}
 		}
 	}
 	srv := New(mem.New(nil), nil)
 	defer srv.Drain()
 	for _, r := range srv.api() {
-		if !described[r.pattern] {
-			t.Errorf("openapi.json does not describe %s", r.pattern)
+		if !described[r.described()] {
+			t.Errorf("openapi.json does not describe %s", r.described())
 		}
-		delete(described, r.pattern)
+		delete(described, r.described())
 	}
 	for call := range described {
 		t.Errorf("openapi.json describes %s, which the server does not have", call)
@@ -207,6 +235,9 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Limit: 1, Hold: time.Hour}),
 		"Settlements": settlements[0],
 		"Prune":       wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
+		"FileAct": wire.FileAct{
+			Act: wire.RaiseFile, Stamp: stamp.String(), Key: "a/b", Floor: 1, Actor: "a", Note: "n",
+		}.Bytes(),
 	} {
 		d.checkText(t, "a full "+name, d.Components.Schemas[name], string(full))
 	}
@@ -220,7 +251,7 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		if list != "" && name != list {
 			body = fmt.Sprintf(`{%q:[%s]}`, list, body)
 		}
-		path = strings.NewReplacer("{key}", "a%2Fb", "{id}", string(work.NewID()), "{verb}", "add").Replace(path)
+		path = strings.NewReplacer("{key}", "a%2Fb", "{path}", "a%2Fb", "{id}", string(work.NewID()), "{verb}", "add").Replace(path)
 		_, answer := r.post(path, body)
 		return !strings.Contains(answer, "no such member")
 	}
@@ -250,42 +281,71 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
-	r := rigOver(t, mem.New(nil), func(st store.Store) store.Store { return examined{st.(*mem.Store)} }, &Options{Ledger: mem.NewLedger(nil)})
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := rigOver(t, mem.New(nil), func(st store.Store) store.Store { return examined{st.(*mem.Store)} }, &Options{
+		Ledger: mem.NewLedger(nil), SignKey: signed.NewKey(), Files: filesIn(folder),
+	})
 	r.srv.feed.every = 5 * time.Millisecond
 	answered := map[string]bool{}
-	schemaOf := func(method, path, kind string) *schema {
+	described := func(method, path string) content {
+		t.Helper()
 		op, ok := d.Paths[path][strings.ToLower(method)]
 		if !ok {
 			t.Fatalf("openapi.json does not describe %s %s", method, path)
 		}
 		answered[method+" "+path] = true
-		return op.Responses["200"].Content[kind].Schema
+		return op.Responses["200"]
 	}
-	do := func(method, path, query, body string) {
+	ask := func(path string, req *http.Request) (text string) {
 		t.Helper()
-		resp, err := r.front.Client().Do(r.request(method, strings.Replace(path, "{key}", "a%2Fb", 1)+query, body))
+		resp, err := r.front.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s %s", path, resp.Status, text)
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s %s: %s %s, %v", req.Method, req.URL, resp.Status, body, err)
 		}
-		for line := range strings.Lines(string(text)) {
-			d.checkText(t, path, schemaOf(method, path, resp.Header.Get("Content-Type")), line)
+		said, kind := described(req.Method, path), resp.Header.Get("Content-Type")
+		in, ok := said.Content[kind]
+		if !ok {
+			t.Errorf("%s %s: the document has no answer of the type %q", req.Method, path, kind)
 		}
+		for name, h := range said.Headers {
+			s := d.Components.Headers[strings.TrimPrefix(h.Ref, "#/components/headers/")].Schema
+			for _, wrong := range d.check(path+" "+name, s, resp.Header.Get(name)) {
+				t.Error(wrong)
+			}
+		}
+		switch kind {
+		case wire.JSON, wire.Lines:
+			for line := range strings.Lines(string(body)) {
+				d.checkText(t, path, in.Schema, line)
+			}
+		}
+		return string(body)
+	}
+	do := func(method, path, query, body string) (text string) {
+		t.Helper()
+		return ask(path, r.request(method, strings.NewReplacer("{key}", "a%2Fb", "{path}", "sub%2Fout").Replace(path)+query, body))
 	}
 	stream := func(path, query string) (line func()) {
 		lines, end := r.stream(path + query)
 		t.Cleanup(end)
 		return func() {
 			t.Helper()
-			d.checkText(t, path, schemaOf(http.MethodGet, path, wire.Events), strings.TrimPrefix(next(lines, "data: "), "data: "))
+			d.checkText(t, path, described(http.MethodGet, path).Content[wire.Events].Schema, strings.TrimPrefix(next(lines, "data: "), "data: "))
 		}
 	}
 	watched, acted, told := stream("/v1/watch", "?key=a%2Fb"), stream("/v1/acts", ""), stream("/v1/events", "?prefix=a/")
-	lease := func(verb, more string) { do(http.MethodPost, "/v1/leases/{key}/"+verb, "", `{`+more+`}`) }
+	lease := func(verb, more string) (text string) {
+		t.Helper()
+		return do(http.MethodPost, "/v1/leases/{key}/"+verb, "", `{`+more+`}`)
+	}
 	one, byHand := secret(1), `,"owner":"opal","actor":"opal","note":"why","ttl":"1h"`
 	lease("acquire", one+`,"owner":"ann","instance":"i","ttl":"1h","every":"1h","hold_for":"2s","guards":["file:///x"]`)
 	lease("renew", one)
@@ -300,16 +360,7 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	call := func(verb string, n int, more string) {
 		t.Helper()
 		path := "/v1/work/items/{id}/{verb}"
-		resp, err := r.front.Client().Do(r.request(http.MethodPost, "/v1/work/items/"+string(ids[n])+"/"+verb, "{"+more+"}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s %s", verb, resp.Status, text)
-		}
-		d.checkText(t, verb, schemaOf(http.MethodPost, path, wire.JSON), string(text))
+		ask(path, r.request(http.MethodPost, "/v1/work/items/"+string(ids[n])+"/"+verb, "{"+more+"}"))
 	}
 	call("add", 0, `"queue":"q","payload":"aGk=","unique":"u","guards":["file:///x"]`)
 	call("add", 1, `"queue":"q","limit":3`)
@@ -338,11 +389,7 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	for _, list := range []string{"items", "effects", "refusals", "stats"} {
 		do(http.MethodGet, "/v1/work/"+list, "", "")
 	}
-	resp, text := r.get("/v1/work/items/" + string(ids[0]))
-	if resp != http.StatusOK {
-		t.Errorf("the item: %d", resp)
-	}
-	d.checkText(t, "the item", schemaOf(http.MethodGet, "/v1/work/items/{id}", wire.JSON), text)
+	ask("/v1/work/items/{id}", r.request(http.MethodGet, "/v1/work/items/"+string(ids[0]), ""))
 	do(http.MethodGet, "/v1/work/now", "", "")
 	do(http.MethodPost, "/v1/work/prune", "", `{"limit":10}`)
 	for _, line := range []func(){watched, acted, told, woken} {
@@ -362,15 +409,54 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(http.MethodPost, "/v1/verify", "", `{"stamp":"`+rec.Stamp().String()+`"}`)
+	if _, err := signed.ParseKeys([]byte(do(http.MethodGet, "/v1/keys", "", ""))); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "sub", "out"), []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stampOf := func(lease string) fence.Stamp {
+		t.Helper()
+		var said struct{ Stamp string }
+		if err := json.Unmarshal([]byte(lease), &said); err != nil {
+			t.Fatal(err)
+		}
+		stamp, err := fence.ParseStamp(said.Stamp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stamp
+	}
+	former := stampOf(lease("renew", secret(5)))
+	ask("/files/{path}", r.put("/files/sub%2Fout", former, "content"))
+	newer := stampOf(lease("takeover", secret(9)+byHand))
+	act := func(more string) { t.Helper(); do(http.MethodPost, "/v1/files/{path}", "", `{`+more+`}`) }
+	act(`"act":"raise","stamp":"` + newer.String() + `"`)
+	_, stale := r.do(r.put("/files/sub%2Fout", former, "late"))
+	act(`"act":"rekey","key":"a/c","actor":"opal","note":"why"`)
+	_, wrongKey := r.do(r.put("/files/sub%2Fout", newer, "late"))
+	if text := do(http.MethodGet, "/files/{path}", "", ""); text != "content" {
+		t.Errorf("the file has %q", text)
+	}
+	do(http.MethodGet, "/v1/files/{path}", "", "")
+	for code, text := range map[wire.Code]string{wire.Stale: stale, wire.WrongKey: wrongKey} {
+		if p, err := wire.ReadProblem([]byte(text)); err != nil || p.Code != code || p.WorkFacts == nil || p.Newest == nil {
+			t.Errorf("a refusal is not %s with the mark of the file: %s, %v", code, text, err)
+		}
+		d.checkText(t, string(code), d.Components.Schemas["Problem"], text)
+	}
 	for _, call := range r.srv.api() {
-		if !answered[call.pattern] {
-			t.Errorf("the test has no answer to %s", call.pattern)
+		if !answered[call.described()] {
+			t.Errorf("the test has no answer to %s", call.described())
 		}
 	}
+	far := newer
+	far.Token = fence.MaxToken
 	for _, c := range [][2]string{
 		{"/v1/leases/a%2Fb/acquire", `{` + secret(8) + `,"owner":"bob","ttl":"1h"}`},
 		{"/v1/leases/a%2Fb/renew", `{` + secret(8) + `}`},
 		{"/v1/leases/a%2Fb/renew", `{}`},
+		{"/v1/files/sub%2Fout", `{"act":"raise","stamp":"` + far.String() + `"}`},
 		{"/v1/nothing", `{}`},
 	} {
 		_, body := r.post(c[0], c[1])

@@ -30,8 +30,8 @@ type Options struct {
 	// Ledger keeps the work items that the server offers besides leases. If it
 	// is nil, the server offers none. The server does not close it.
 	Ledger work.Ledger
-	// SignKey signs the stamps of the leases that the server grants. Default:
-	// they are not signed.
+	// SignKey signs the stamps of the leases that the server grants, and of the
+	// items that are claimed. Default: they are not signed.
 	SignKey *signed.Key
 	// Keys are the public keys at /v1/keys, and those that must have signed the
 	// stamps of writes to Files. While keys are changed, they are more than

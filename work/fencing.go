@@ -153,7 +153,7 @@ func raiseFirst(ctx context.Context, r raise.Raiser, items []Item) []error {
 	var of []int
 	for i, it := range items {
 		for _, target := range it.Guards {
-			asks, of = append(asks, raise.Ask{Stamp: it.Record.Stamp(), Target: target}), append(of, i)
+			asks, of = append(asks, raise.Ask{Stamp: it.Stamp(), Target: target}), append(of, i)
 		}
 	}
 	errs := make([]error, len(items))

@@ -82,6 +82,10 @@ type Item struct {
 	// [Item.Key]. It is zero until the item is first claimed, or an operator
 	// first acts on it.
 	Record tenure.Record `json:"record"`
+
+	// Signature is that of the owner's stamp, in the answer to a claim at a
+	// server that signs. Ledgers do not keep it.
+	Signature fence.Signature `json:"-"`
 }
 
 // IsZero reports whether the ledger remembers no such item.
@@ -94,13 +98,22 @@ func (it Item) Key() string { return keyOf(it.Queue, it.ID) }
 // keyOf returns the key of an item, given its queue and ID.
 func keyOf(queue string, id ID) string { return queue + "/" + string(id) }
 
+// Stamp returns the stamp that the writes of the item's owner carry.
+func (it Item) Stamp() fence.Stamp {
+	s := it.Record.Stamp()
+	s.Signature = it.Signature
+	return s
+}
+
 // Mark is the newest grant of the item, in the form that guards keep.
 func (it Item) Mark() fence.Mark { return it.Record.Stamp().Mark() }
 
 // Deed returns what the owner needs to act on the item from another process.
 // Requests take their ID, Token and Secret from it.
 func (it Item) Deed(secret tenure.Secret) tenure.Deed {
-	return tenure.Deed{Key: it.Key(), Token: it.Record.Token, Secret: secret, TTL: it.Record.TTL}
+	return tenure.Deed{
+		Key: it.Key(), Token: it.Record.Token, Secret: secret, TTL: it.Record.TTL, Signature: it.Signature,
+	}
 }
 
 // ItemOf returns the queue and ID of the item that a deed is for. It returns an

@@ -32,7 +32,7 @@ func (j *Job) Checkpoint() []byte { return j.item.Checkpoint }
 
 // Stamp returns the stamp that every write to a guarded resource carries. It
 // holds no secret.
-func (j *Job) Stamp() fence.Stamp { return j.item.Record.Stamp() }
+func (j *Job) Stamp() fence.Stamp { return j.item.Stamp() }
 
 // Deed returns what another process needs to act on the item. It holds the
 // secret, which all items of the same claim share.

@@ -141,6 +141,9 @@ func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 			case !c.Granted(whole):
 				continue // it has changed hands
 			}
+			if whole.Record.Token == it.Record.Token {
+				whole.Signature = it.Signature
+			}
 			it = whole
 		}
 		items = append(items, it)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/internal/test/faultnet"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/internal/wire"
@@ -260,11 +261,13 @@ func TestAClaimIsNotSentAgainBehindItsCallersBack(t *testing.T) {
 	}
 }
 
-// TestLongItemsComeWhole: a claim of more bytes than an answer carries.
+// TestLongItemsComeWhole: a claim of more bytes than an answer carries. All of
+// their stamps are signed.
 func TestLongItemsComeWhole(t *testing.T) {
 	t.Parallel()
 	base := mem.NewLedger(nil)
-	l := ledgerAt(t, serveLedger(t, base, nil).URL, nil)
+	key := signed.NewKey()
+	l := ledgerAt(t, serveLedger(t, base, &server.Options{SignKey: key}).URL, nil)
 	const items = 5 // an answer carries four
 	want := map[work.ID]byte{}
 	for i := range items {
@@ -284,6 +287,9 @@ func TestLongItemsComeWhole(t *testing.T) {
 	for _, it := range got {
 		if len(it.Payload) != work.MaxPayload || it.Payload[0] != want[it.ID] {
 			t.Errorf("a payload of %d bytes", len(it.Payload))
+		}
+		if err := key.Public().CheckNow(it.Stamp()); err != nil || it.Deed(c.Secret).Stamp() != it.Stamp() {
+			t.Errorf("the stamp %s: %v; the deed has %s", it.Stamp(), err, it.Deed(c.Secret).Stamp())
 		}
 	}
 }

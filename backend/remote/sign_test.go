@@ -1,18 +1,23 @@
 package remote
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/croft-dev/croft"
+	guardedfile "github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // TestALeaseOfASigningServerHasASignedStamp: it stays signed when the lease is
@@ -60,6 +65,43 @@ func TestALeaseOfASigningServerHasASignedStamp(t *testing.T) {
 		t.Fatal(err)
 	}
 	issued("a revocation", revoked.Deed.Stamp())
+}
+
+// TestAWorkerAtASigningServerPassesGuardsWithKeys: its handler raises the fence
+// and writes. A worker at the ledger itself is refused.
+func TestAWorkerAtASigningServerPassesGuardsWithKeys(t *testing.T) {
+	t.Parallel()
+	key := signed.NewKey()
+	base := mem.NewLedger(nil)
+	guarded, err := guardedfile.Open(filepath.Join(t.TempDir(), "out"), &guardedfile.Options{Keys: key.Public()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = guarded.Close() })
+	far := ledgerAt(t, serveLedger(t, base, &server.Options{SignKey: key}).URL, nil)
+	for _, c := range []struct {
+		what string
+		l    work.Ledger
+		want error
+	}{{"a worker at the server", far, nil}, {"a worker at the ledger", base, signed.ErrNotIssued}} {
+		add := work.Request{Verb: work.Add, ID: work.NewID(), Queue: "q"}
+		if a := base.Apply(t.Context(), []work.Request{add})[0]; a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var raised, written error
+		if err := work.Run(ctx, c.l, map[string]work.Handler{"q": func(ctx context.Context, j *work.Job) (work.Result, error) {
+			defer stop()
+			_, raised = guarded.Raise(ctx, j.Stamp())
+			_, written = guarded.Write(ctx, j.Stamp(), strings.NewReader("content"))
+			return work.Result{}, nil
+		}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(raised, c.want) || !errors.Is(written, c.want) {
+			t.Errorf("%s: raised %v, written %v; want %v", c.what, raised, written, c.want)
+		}
+	}
 }
 
 // TestOnlyTheHolderGetsASignature: not the client that asks in vain, and not

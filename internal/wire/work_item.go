@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -72,17 +73,25 @@ type Claimed struct {
 	Trimmed bool `json:"trimmed,omitempty"`
 }
 
-// ClaimedItems writes the answer to a claim.
-func ClaimedItems(items []Claimed) []byte {
-	if items == nil {
-		items = []Claimed{}
-	}
-	return encode(struct {
-		Items []Claimed `json:"items"`
-	}{items})
+// stamped is how a claimed item is written: with the stamp of its owner's
+// writes.
+type stamped struct {
+	Claimed
+	Stamp string `json:"stamp"`
 }
 
-// ReadClaimed reads the answer to a claim.
+// ClaimedItems writes the answer to a claim.
+func ClaimedItems(items []Claimed) []byte {
+	written := make([]stamped, len(items))
+	for i, it := range items {
+		written[i] = stamped{it, it.Stamp().String()}
+	}
+	return encode(struct {
+		Items []stamped `json:"items"`
+	}{written})
+}
+
+// ReadClaimed reads the answer to a claim. It refuses a stamp of another grant.
 func ReadClaimed(body []byte) (items []Claimed, err error) {
 	err = read(body, false, func(r *reader) error {
 		return r.object(func(name string) (bool, error) {
@@ -91,12 +100,22 @@ func ReadClaimed(body []byte) (items []Claimed, err error) {
 			}
 			return true, r.list(work.MaxClaim, func() error {
 				var it Claimed
+				var written string
 				err := r.object(func(name string) (bool, error) {
-					if name == "trimmed" {
+					switch name {
+					case "stamp":
+						return true, text(r, &written)
+					case "trimmed":
 						return true, r.truth(&it.Trimmed)
 					}
 					return r.itemMember(name, &it.Item)
 				})
+				if err == nil && written != "" {
+					stamp, wrong := fence.ParseStamp(written)
+					if it.Signature = stamp.Signature; wrong != nil || stamp != it.Stamp() {
+						err = r.bad("its stamp is not that of the item's owner")
+					}
+				}
 				items = append(items, it)
 				return err
 			})

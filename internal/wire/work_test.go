@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -217,6 +218,19 @@ func TestItemsAndEffectsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 	if _, err := ReadItemLine([]byte("<html>")); !errors.Is(err, work.ErrUnknown) || !errors.Is(err, ErrLine) {
 		t.Errorf("a line of no server: %v", err)
+	}
+	key := signed.NewKey()
+	claimed := it
+	claimed.Record.Grant = tenure.NewSecret().Grant()
+	claimed.Signature = key.Sign(claimed.Record.Stamp()).Signature
+	body := ClaimedItems([]Claimed{{Item: claimed, Trimmed: true}})
+	answer, err := ReadClaimed(body)
+	same("a claimed item", []Claimed{{Item: claimed, Trimmed: true}}, answer, err)
+	other := claimed.Record.Stamp()
+	other.Token++
+	body = bytes.Replace(body, []byte(claimed.Stamp().String()), []byte(key.Sign(other).String()), 1)
+	if _, err := ReadClaimed(body); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("an item with the stamp of another grant is read: %v", err)
 	}
 	// An item that was never claimed has the zero record.
 	it.Record = tenure.Record{}

@@ -73,9 +73,9 @@ A browser shows the server's page at the same address: what is held and by whom,
 refused writes, work items, and the health of the store. With a policy it asks
 for a token.
 
-The server adds no rules of its own to leases, and keeps nothing. Any number of
-servers may serve one store, and a server that is restarted costs no lease.
-Requests of all clients go to the store in few calls.
+The server adds no rules of its own to leases, and does not keep them. Any
+number of servers may serve one store, and a server that is restarted costs no
+lease. Requests of all clients go to the store in few calls.
 
 With a SQLite file or PostgreSQL it also serves the work items there, for every
 "croft work" with the server as its --store. Other stores keep no work items.
@@ -85,10 +85,11 @@ one SQLite file beside the default store, for this machine and all that reach th
 server.
 
 --policy names the file that says who may what: tokens, client certificates,
-OpenID Connect issuers, and rules. Without it everybody who reaches the server may do everything. So on
-anything but a loopback address croft refuses to start without --policy, --cert
-and --key, unless --insecure is given. "croft serve check-policy" explains what a
-policy decides. The owner in a record is the name in the policy.
+OpenID Connect issuers, and rules. Without it everybody who reaches the server
+may do everything. So on anything but a loopback address croft refuses to start
+without --policy, --cert and --key, unless --insecure is given. "croft serve
+check-policy" explains what a policy decides. The owner in a record is the name
+in the policy.
 
 With --files the server also guards files on its own disk, for machines that do
 not share it: "croft write https://HOST/files/PATH". It admits a write only from
