@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 MAX_ANSWER = 64 << 20
 MAX_FILE = 4 << 20
+MAX_FACT = 4096
 MAX_SECONDS = 2 * 366 * 86400.0
 IDLE_CONNECTIONS = 16
 
@@ -267,10 +268,13 @@ def refusal(status: int, text: bytes) -> Problem:
     return problem_of(body)
 
 
-def problem_of(body: Mapping[str, Any]) -> Problem:
+def problem_of(body: object) -> Problem:
     """Reads a refusal, which has the facts of croft and times instead of a remaining time."""
+    if not isinstance(body, dict):
+        return Problem("unknown", "the refusal is not that of a croft server; see whether the URL is right")
     code = str(body.get("code"))
-    facts = {name: body[name] for name in ("key", "token", "owner", "why", "until") if name in body}
+    facts = {name: body[name] for name in ("key", "token", "owner", "why", "until")
+             if isinstance(body.get(name), (str, int)) and len(str(body[name])) <= MAX_FACT}
     if code == "held":
         facts["remaining"] = max(0.0, span(body.get("now"), body.get("until")))
     known = _CODES.get(code, "unknown")
@@ -300,10 +304,11 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
 
 def seconds(duration: object) -> float:
     """Reads a duration as Go prints it, such as 1m30s."""
-    parts = re.findall(r"([\d.]+)(h|ms|m|us|µs|ns|s)", str(duration))
-    if not parts or "".join(n + unit for n, unit in parts) != str(duration):
+    parts = re.findall(r"(\d+(?:\.\d+)?)(h|ms|m|us|µs|ns|s)", str(duration), re.ASCII)
+    total = sum(float(n) * _UNITS[unit] for n, unit in parts)
+    if not parts or "".join(n + unit for n, unit in parts) != str(duration) or not total <= MAX_SECONDS:
         raise Problem("unknown", f"the answer of the server has no duration: {str(duration)[:40]!r}")
-    return sum(float(n) * _UNITS[unit] for n, unit in parts)
+    return total
 
 
 def duration(name: str, value: object) -> str:

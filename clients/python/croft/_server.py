@@ -320,8 +320,6 @@ class Process:
             try:
                 if "error" in answer:
                     raise problem_of(answer["error"])
-                if answer["record"]["key"] != lease.key:
-                    raise Problem("unknown", "the server answers about another key")
                 lease.confirm(done.sent, answer["record"], answer.get("now"))
                 lease.renewed(done.sent)
             except Problem as e:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import http.client
 import http.server
+import itertools
 import json
 import math
 import os
@@ -160,6 +161,25 @@ class OverServer(Case):
             relay.answer = lambda path: (status, text)
             with self.subTest(text, status=status), self.assertRaises(croft.Unknown):
                 croft.Client(relay.url, timeout=0.1).lease("jobs/a", ttl=60).acquire()
+
+    def test_82_answers_about_a_lease_that_cannot_be(self) -> None:
+        relay, client = self.relay()
+        lease = client.lease("jobs/a", ttl=TTL).acquire()
+        record = {"key": "jobs/a", "token": lease.token, "ttl": "1h0m0s", "deadline": "2026-01-01T01:00:00Z",
+                  "now": "2026-01-01T00:00:00Z"}
+        for name, wrong in (("key", "jobs/b"), ("token", lease.token + 1), ("ttl", "1.1.1s"), ("ttl", "9999999h")):
+            changed = json.dumps({**record, name: wrong})
+            relay.answer = lambda path: (200, changed) if path.endswith("/report") else None
+            with self.subTest(changed), self.assertRaises(croft.Unknown):
+                lease.report("half")
+        strange = itertools.cycle(["error", {"error": "x"}, {"record": {**record, "ttl": "1.1.1s"}}, {"record": "x"}, 7,
+                                   {"error": {"code": "held", "now": "x"}}])
+        relay.answer = lambda path: (200, json.dumps({"answers": [next(strange)]})) if path == "/v1/apply" else None
+        before = len(relay.bodies("apply"))
+        until("the answers", lambda: len(relay.bodies("apply")) > before + 6 or lease.lost)
+        self.assertTrue(self.process(client).alive)
+        self.assertLess(lease.remaining, TTL)
+        self.assertTrue(lease.lost is None or lease.lost.loss == "unreachable", lease.lost)
 
     def test_82_requests_that_cannot_be(self) -> None:
         acquire = b'{"id": 1, "do": "acquire", "lease": "a", "key": "jobs/a", "ttl": 3600}\n'

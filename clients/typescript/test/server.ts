@@ -161,6 +161,28 @@ export function server(): void {
     }
   });
 
+  test("82 an answer about another lease, or a strange one, gives no authority and ends nothing", async (t) => {
+    const s = new Station(t);
+    const relay = await new Relay().start(s);
+    const lease = await s.client("worker", { store: relay.url, timeout: 20 }).acquire("jobs/a", { ttl });
+    const record = {
+      ...{ key: "jobs/a", token: lease.token, ttl: "1h0m0s" },
+      ...{ deadline: "2026-01-01T01:00:00Z", now: "2026-01-01T00:00:00Z" },
+    };
+    for (const changed of [{ key: "jobs/b" }, { token: lease.token + 1 }, { ttl: "1.1.1s" }, { ttl: "9999999h" }]) {
+      const wrong = JSON.stringify({ ...record, ...changed });
+      relay.answer = (path) => (path.endsWith("/report") ? [200, wrong] : undefined);
+      await assert.rejects(lease.report("half"), Unknown, wrong);
+    }
+    const error = { code: "not_owned", why: "taken_over", owner: { toString: 1 } };
+    const strange = ["error", null, 7, { error: "x" }, { error: null }, { record: "x" }, { error }];
+    let count = 0;
+    relay.answer = (path) =>
+      path === "/v1/apply" ? [200, JSON.stringify({ answers: [strange[count++ % strange.length]] })] : undefined;
+    await until("the loss", () => lease.signal.aborted);
+    assert.match((await lossOf(lease)).loss, /^(taken_over|unreachable)$/);
+  });
+
   test("82 a torn request gives the leases back, and a wrong one ends nothing", async (t) => {
     const s = new Station(t);
     const helper = fileURLToPath(new URL("../src/server.js", import.meta.url));
