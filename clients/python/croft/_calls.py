@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import socket
 import ssl
 import stat
 import time
@@ -77,6 +78,7 @@ class Server:
         self._token, self._token_read = self._read_token(), time.monotonic()
         self._idle: deque[http.client.HTTPConnection] = deque(maxlen=IDLE_CONNECTIONS)
         self._tls = tls_of(options) if self._secure else None
+        self._ends: dict[socket.socket, float] = {}  # when calls under way have lasted too long
 
     def call(self, path: str, body: Mapping[str, Any], *, wait: float = 0.0) -> Answer:
         """Posts a request. wait is how long the server may wait before it answers."""
@@ -97,6 +99,17 @@ class Server:
                 e.fault = False  # the first copy may have arrived
                 raise
         return self._exchange(self._connect(), path, text, limit)
+
+    def cut(self) -> None:
+        """Breaks calls that last too long. The time limit of a socket begins
+        again with every byte that a slow server sends."""
+        here = time.monotonic()
+        for sock, end in list(self._ends.items()):
+            if here > end:
+                try:
+                    sock.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # the call has ended meanwhile
 
     def acts(self, heard: Callable[[str | None], None]) -> None:
         """Tells of operators' acts until the stream ends. None says that it begins."""
@@ -145,13 +158,14 @@ class Server:
 
     def _exchange(self, connection: http.client.HTTPConnection, path: str, body: bytes, limit: float) -> Answer:
         # Before the request is sent: see "Authority" in docs/protocol.md.
-        sent = now()
+        sent, sock = now(), connection.sock
+        self._ends[sock] = sent[0] + limit
         try:
-            connection.sock.settimeout(limit)
+            sock.settimeout(limit)
             headers = {"Content-Type": "application/json", **self._headers()}
             connection.request("POST", self._path + path, body, headers)
             response = connection.getresponse()
-            text = b""
+            text = bytearray()
             while chunk := response.read1(1 << 16):
                 text += chunk
                 if len(text) > MAX_ANSWER or time.monotonic() - sent[0] > limit:
@@ -165,6 +179,8 @@ class Server:
         except Problem:
             connection.close()
             raise
+        finally:
+            del self._ends[sock]
         response.close()  # it is read to its end, but does not know
         if response.will_close:
             connection.close()
@@ -220,7 +236,9 @@ def tls_of(options: Mapping[str, str]) -> ssl.SSLContext:
         if ("cert" in options) != ("key" in options):
             raise invalid("invalid server URL: cert and key belong together; give both or none")
         if "cert" in options:
-            context.load_cert_chain(options["cert"], options["key"])
+            for name in ("cert", "key"):
+                read_file(name, options[name])
+            context.load_cert_chain(options["cert"], options["key"], password="")  # nobody is asked for one
         return context
     except (OSError, ValueError) as e:
         raise invalid(f"invalid server URL: its certificates cannot be used: {e}") from e
@@ -244,7 +262,7 @@ def check_token(token: str) -> str:
     return token
 
 
-def parse_object(text: bytes) -> dict[str, Any]:
+def parse_object(text: bytes | bytearray) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -258,7 +276,7 @@ _CODES = {"held": "held", "not_owned": "not_owned", "invalid": "invalid", "too_l
           "busy": "unknown"}
 
 
-def refusal(status: int, text: bytes) -> Problem:
+def refusal(status: int, text: bytes | bytearray) -> Problem:
     if 300 <= status < 400:
         return Problem("unknown", f"the server redirects ({status}), and Croft follows no redirects", fault=True)
     try:

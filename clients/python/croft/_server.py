@@ -91,6 +91,7 @@ class Process:
             if os.getppid() != parent:  # a child of it may have inherited our input
                 self._end(0)
             self._look()
+            self._asker.server.cut()
         self._put(None)
         writer.join(1)
         return self._exit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import http.client
 import http.server
@@ -10,8 +11,10 @@ import itertools
 import json
 import math
 import os
+import socket
 import subprocess
 import threading
+import time
 from collections import Counter
 from datetime import datetime
 from typing import Any, Callable
@@ -207,11 +210,37 @@ class OverServer(Case):
         codes = [json.loads(line)["error"]["code"] for line in done.stdout.splitlines()[1:]]
         self.assertEqual(codes, ["invalid", "invalid", "not_owned", "invalid", "invalid", "invalid"])
 
+    def test_82_a_server_that_drips(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def drip(connection: socket.socket, text: bytes) -> None:
+            with connection, contextlib.suppress(OSError):  # the client gives up
+                connection.recv(1 << 16)
+                while True:
+                    connection.send(text)
+                    time.sleep(0.1)
+
+        def serve() -> None:
+            texts = itertools.cycle([b"HTTP/1.1 100 Continue\r\n\r\n", b"X"])
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=drip, args=(listener.accept()[0], next(texts)), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        client = croft.Client(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout=1)
+        self.addCleanup(client.close)
+        with self.assertRaises(croft.Unknown):
+            client.lease("jobs/a").acquire()
+        tasks = f"/proc/{self.process(client).pid}/task"
+        until("the end of the calls", lambda: len(os.listdir(tasks)) <= 4)
+
     def test_83_where_the_token_goes(self) -> None:
+        os.mkfifo(self.path("pipe"))  # nobody waits for what it may bring
         for url in ("http://192.0.2.1/", "http://127.0.0.1:1/?token=abc", "http://u:p@127.0.0.1/", "https://",
                     "http://127.0.0.1:1/?nosuch=1", "http://127.0.0.1:1/#x", "http://127.0.0.1:1/?ca=/etc/passwd",
                     "https://127.0.0.1:1/?token=@/dev/zero", "https://127.0.0.1:1/?ca=@nowhere",
-                    "https://127.0.0.1:1/?cert=x"):
+                    "https://127.0.0.1:1/?cert=x", f"https://127.0.0.1:1/?cert={self.path('pipe')}&key=x"):
             with self.subTest(url), self.assertRaises(croft.Invalid):
                 croft.Client(url).lease("jobs/a").acquire()
         relay, client = self.relay()

@@ -275,7 +275,12 @@ export function server(): void {
     const builder = client(`${url}&cert=${s.path("builder.pem")}&key=${s.path("builder.key")}`);
     assert.equal((await builder.acquire("build/a")).owner, "builder");
     await assert.rejects(client(`${url}&token=@${s.path("wrong")}`).acquire("reports/b"), /token/);
-    await assert.rejects(client(`https://${address}/?token=@${s.path("anns")}`).acquire("reports/b"), /certificate/);
+    const unproven = `https://${address}/?token=@${s.path("anns")}`;
+    await assert.rejects(client(unproven).acquire("reports/b"), /certificate/);
+    s.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
+    s.env["CROFT_STORE"] = unproven;
+    const program = s.node(`await croft.acquire("reports/b").catch((error) => console.log(error.message));`);
+    assert.match(await program.line(), /certificate/);
   });
 
   test("85 a server that is restarted costs no lease, and no acquire that waits", async (t) => {
