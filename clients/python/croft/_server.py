@@ -62,6 +62,7 @@ class Process:
         self._exit: int | None = None  # the exit code, once the end has begun
         self._ended = 0.0
         self._streaming = False
+        self._later: list[tuple[Lease, Callable[[], None]]] = []  # acquires that come after others
         self._tidying = 0  # releases of keys that may have been granted
         self._asker: Asker
 
@@ -153,12 +154,22 @@ class Process:
             body["every"] = f"{200 * 365 * 24}h"
         if "above" in m:
             body["above"] = m["above"]
+        # An acquire that was given up may still be granted, and a release be
+        # under way. A new acquire of the key comes after them.
+        first = any(each.key == key and (each.abandoned or each.ending) for each in self._leases.values())
         self._leases[name] = lease
         lease.busy = True
         if not self._streaming:
             self._streaming = True
             self._spawn(self._hear, lambda _: None)
-        self._spawn(lambda: self._asker.take(lease, body, wait), lambda took: self._took(lease, max_hold, took))
+
+        def take() -> None:
+            self._spawn(lambda: self._asker.take(lease, body, wait), lambda took: self._took(lease, max_hold, took))
+
+        if first:
+            self._later.append((lease, take))
+        else:
+            take()
 
     def _took(self, lease: Lease, max_hold: float, took: Answer | Problem) -> None:
         lease.busy = False
@@ -388,6 +399,17 @@ class Process:
             else:
                 self._fail(left.id, lease.name, lease.lost or Problem("not_owned", "this lease is over"))
         lease.jobs.clear()
+        for each in [each for each in self._later if each[0].key == lease.key]:
+            if each in self._later:  # an earlier one may have taken it along
+                self._later.remove(each)
+                self._begin(*each)
+
+    def _begin(self, lease: Lease, take: Callable[[], None]) -> None:
+        """Begins an acquire, unless it was given up while it waited for its turn."""
+        if lease.abandoned:
+            self._took(lease, math.inf, Problem("cancelled", "the acquire was given up"))
+        else:
+            take()
 
     def _end(self, code: int) -> None:
         """Begins the end: it gives all leases back as failed."""

@@ -54,6 +54,7 @@ class Process {
   #timer: NodeJS.Timeout | undefined;
   #exit: number | undefined; // the exit code, once the end has begun
   #hears = false;
+  #later: { lease: Lease; take: () => void }[] = []; // acquires that come after others
   #tidying = 0; // releases of keys that may have been granted
   #rest: Buffer = Buffer.alloc(0);
 
@@ -177,16 +178,26 @@ class Process {
     lease.stallAfter = seconds("stall_after", m["stall_after"] ?? 0) || Infinity;
     lease.maxHold = seconds("max_hold", m["max_hold"] ?? 0) || Infinity;
     const wait = m["wait"] === "forever" ? Infinity : seconds("wait", m["wait"] ?? 0);
+    // An acquire that was given up may still be granted, and a release be under
+    // way. A new acquire of the key comes after them.
+    const first = [...this.#leases.values()].some((each) => each.key === key && (each.abandoned || each.ending));
     this.#leases.set(name, lease);
     lease.busy = true;
     if (!this.#hears) {
       this.#hears = true;
       void this.#hear();
     }
-    this.#asking.take(lease, { ...body, secret: lease.secret }, wait).then(
-      (took) => this.#took(lease, took.sent, took.body),
-      (error) => this.#refusedAcquire(lease, problem(error)),
-    );
+    const take = () => {
+      this.#asking.take(lease, { ...body, secret: lease.secret }, wait).then(
+        (took) => this.#took(lease, took.sent, took.body),
+        (error) => this.#refusedAcquire(lease, problem(error)),
+      );
+    };
+    if (first) {
+      this.#later.push({ lease, take });
+    } else {
+      take();
+    }
   }
 
   #took(lease: Lease, sent: Instant, record: Body): void {
@@ -495,6 +506,15 @@ class Process {
         this.#say("released", left.id, lease.name); // nothing is held, as it should be
       } else {
         this.#fail(left.id, lease.name, lease.lost ?? new Problem("not_owned", "this lease is over"));
+      }
+    }
+    for (let i: number; (i = this.#later.findIndex((each) => each.lease.key === lease.key)) >= 0; ) {
+      const [next] = this.#later.splice(i, 1);
+      if (next?.lease.abandoned) {
+        const p = new Problem("cancelled", "the acquire was given up before the key was granted");
+        this.#refusedAcquire(next.lease, p);
+      } else {
+        next?.take();
       }
     }
     if (this.#exit !== undefined) {

@@ -101,22 +101,24 @@ export class Station {
 
   /** The helpers that hold leases at the server, the newest at the end. */
   #helpers(owner?: string): number[] {
-    return readdirSync("/proc")
-      .map(Number)
-      .filter((pid) => {
-        try {
-          if (!readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("/src/server.js\0")) {
-            return false;
-          }
-          const env = readFileSync(`/proc/${pid}/environ`, "utf8").split("\0");
-          const theirs = env.find((variable) => variable.startsWith("CROFT_OWNER="));
-          const is = owner === undefined || theirs === undefined || theirs === `CROFT_OWNER=${owner}`;
-          return is && env.includes(`CROFT_STORE=${this.store}`);
-        } catch {
-          return false;
+    const found: { pid: number; started: number }[] = [];
+    for (const pid of readdirSync("/proc").map(Number)) {
+      try {
+        if (!readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("/src/server.js\0")) {
+          continue;
         }
-      })
-      .sort((a, b) => a - b);
+        const env = readFileSync(`/proc/${pid}/environ`, "utf8").split("\0");
+        const theirs = env.find((variable) => variable.startsWith("CROFT_OWNER="));
+        const is = owner === undefined || theirs === undefined || theirs === `CROFT_OWNER=${owner}`;
+        if (is && env.includes(`CROFT_STORE=${this.store}`)) {
+          found.push({ pid, started: Number(stat(pid)[19]) });
+        }
+      } catch {
+        // It has ended, or is none.
+      }
+    }
+    // Ids begin again after the highest.
+    return found.sort((a, b) => a.started - b.started || a.pid - b.pid).map(({ pid }) => pid);
   }
 
   /** Whether a croft that has noted its process id, or a helper, still runs. */
@@ -294,6 +296,12 @@ export async function lossOf(lease: Lease): Promise<LeaseLost> {
   assert.ok(lease.remaining <= 0);
   await assert.rejects(lease.check(), (error) => error === lost);
   return lost;
+}
+
+/** What the system says of a process, from its state on. */
+export function stat(pid: number): string[] {
+  const text = readFileSync(`/proc/${pid}/stat`, "utf8"); // its name may have anything
+  return text.slice(text.lastIndexOf(")") + 2).split(" ");
 }
 
 /** Stops a process, and returns when all of it stands still. */

@@ -5,7 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { home, type Program, proceed, Station, stop, until } from "./support.js";
+import { home, type Program, proceed, stat, Station, stop, until } from "./support.js";
 
 interface Item {
   state: string;
@@ -214,6 +214,5 @@ export function work(): void {
 
 /** The parent of a process. */
 function parent(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-  return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
+  return Number(stat(pid)[1]);
 }
