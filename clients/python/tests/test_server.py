@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from datetime import datetime
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import croft
 
@@ -167,16 +167,19 @@ class OverServer(Case):
 
     def test_82_answers_about_a_lease_that_cannot_be(self) -> None:
         relay, client = self.relay()
-        lease = client.lease("jobs/a", ttl=TTL).acquire()
-        record = {"key": "jobs/a", "token": lease.token, "ttl": "1h0m0s", "deadline": "2026-01-01T01:00:00Z",
-                  "now": "2026-01-01T00:00:00Z"}
+        lease = client.lease("jobs/a", ttl=3600).acquire()
+        record: dict[str, Any] = {"key": "jobs/a", "token": lease.token, "ttl": "1h0m0s",
+                                  "deadline": "2026-01-01T01:00:00Z", "now": "2026-01-01T00:00:00Z"}
         for name, wrong in (("key", "jobs/b"), ("token", lease.token + 1), ("ttl", "1.1.1s"), ("ttl", "9999999h")):
             changed = json.dumps({**record, name: wrong})
             relay.answer = lambda path: (200, changed) if path.endswith("/report") else None
             with self.subTest(changed), self.assertRaises(croft.Unknown):
                 lease.report("half")
-        strange = itertools.cycle(["error", {"error": "x"}, {"record": {**record, "ttl": "1.1.1s"}}, {"record": "x"}, 7,
-                                   {"error": {"code": "held", "now": "x"}}])
+        lease = client.lease("jobs/b", ttl=TTL).acquire()
+        record |= {"key": "jobs/b", "token": lease.token}
+        strange: Iterator[Any] = itertools.cycle(["error", {"error": "x"}, {"record": "x"}, 7,
+                                                  {"record": {**record, "ttl": "1.1.1s"}},
+                                                  {"error": {"code": "held", "now": "x"}}])
         relay.answer = lambda path: (200, json.dumps({"answers": [next(strange)]})) if path == "/v1/apply" else None
         before = len(relay.bodies("apply"))
         until("the answers", lambda: len(relay.bodies("apply")) > before + 6 or lease.lost)

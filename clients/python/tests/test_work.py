@@ -124,7 +124,8 @@ class Work(Case):
 
     def test_91_a_fork_that_returns(self) -> None:
         id = self.add("x")
-        said = self.run_program("child = os.fork()\nif child: os.waitpid(child, 0)\nreturn 'of both' if child else 'no'")
+        said = self.run_program(
+            "child = os.fork()\nif child: os.waitpid(child, 0)\nreturn 'of both' if child else 'no'")
         self.assertEqual(self.result(id), "of both")
         self.assertIn("forked", said)
 

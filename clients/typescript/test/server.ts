@@ -164,16 +164,18 @@ export function server(): void {
   test("82 an answer about another lease, or a strange one, gives no authority and ends nothing", async (t) => {
     const s = new Station(t);
     const relay = await new Relay().start(s);
-    const lease = await s.client("worker", { store: relay.url, timeout: 20 }).acquire("jobs/a", { ttl });
+    const client = s.client("worker", { store: relay.url, timeout: 20 });
+    const reporting = await client.acquire("jobs/a", { ttl: 3600 });
     const record = {
-      ...{ key: "jobs/a", token: lease.token, ttl: "1h0m0s" },
+      ...{ key: "jobs/a", token: reporting.token, ttl: "1h0m0s" },
       ...{ deadline: "2026-01-01T01:00:00Z", now: "2026-01-01T00:00:00Z" },
     };
-    for (const changed of [{ key: "jobs/b" }, { token: lease.token + 1 }, { ttl: "1.1.1s" }, { ttl: "9999999h" }]) {
+    for (const changed of [{ key: "jobs/b" }, { token: reporting.token + 1 }, { ttl: "1.1.1s" }, { ttl: "9999999h" }]) {
       const wrong = JSON.stringify({ ...record, ...changed });
       relay.answer = (path) => (path.endsWith("/report") ? [200, wrong] : undefined);
-      await assert.rejects(lease.report("half"), Unknown, wrong);
+      await assert.rejects(reporting.report("half"), Unknown, wrong);
     }
+    const lease = await client.acquire("jobs/b", { ttl });
     const error = { code: "not_owned", why: "taken_over", owner: { toString: 1 } };
     const strange = ["error", null, 7, { error: "x" }, { error: null }, { record: "x" }, { error }];
     let count = 0;
