@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import socket
 import ssl
 import stat
 import time
@@ -19,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 MAX_ANSWER = 64 << 20
 MAX_FILE = 4 << 20
+MAX_FACT = 4096
 MAX_SECONDS = 2 * 366 * 86400.0
 IDLE_CONNECTIONS = 16
 
@@ -76,6 +78,7 @@ class Server:
         self._token, self._token_read = self._read_token(), time.monotonic()
         self._idle: deque[http.client.HTTPConnection] = deque(maxlen=IDLE_CONNECTIONS)
         self._tls = tls_of(options) if self._secure else None
+        self._ends: dict[socket.socket, float] = {}  # when calls under way have lasted too long
 
     def call(self, path: str, body: Mapping[str, Any], *, wait: float = 0.0) -> Answer:
         """Posts a request. wait is how long the server may wait before it answers."""
@@ -96,6 +99,17 @@ class Server:
                 e.fault = False  # the first copy may have arrived
                 raise
         return self._exchange(self._connect(), path, text, limit)
+
+    def cut(self) -> None:
+        """Breaks calls that last too long. The time limit of a socket begins
+        again with every byte that a slow server sends."""
+        here = time.monotonic()
+        for sock, end in list(self._ends.items()):
+            if here > end:
+                try:
+                    sock.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # the call has ended meanwhile
 
     def acts(self, heard: Callable[[str | None], None]) -> None:
         """Tells of operators' acts until the stream ends. None says that it begins."""
@@ -144,13 +158,14 @@ class Server:
 
     def _exchange(self, connection: http.client.HTTPConnection, path: str, body: bytes, limit: float) -> Answer:
         # Before the request is sent: see "Authority" in docs/protocol.md.
-        sent = now()
+        sent, sock = now(), connection.sock
+        self._ends[sock] = sent[0] + limit
         try:
-            connection.sock.settimeout(limit)
+            sock.settimeout(limit)
             headers = {"Content-Type": "application/json", **self._headers()}
             connection.request("POST", self._path + path, body, headers)
             response = connection.getresponse()
-            text = b""
+            text = bytearray()
             while chunk := response.read1(1 << 16):
                 text += chunk
                 if len(text) > MAX_ANSWER or time.monotonic() - sent[0] > limit:
@@ -164,6 +179,8 @@ class Server:
         except Problem:
             connection.close()
             raise
+        finally:
+            del self._ends[sock]
         response.close()  # it is read to its end, but does not know
         if response.will_close:
             connection.close()
@@ -219,7 +236,9 @@ def tls_of(options: Mapping[str, str]) -> ssl.SSLContext:
         if ("cert" in options) != ("key" in options):
             raise invalid("invalid server URL: cert and key belong together; give both or none")
         if "cert" in options:
-            context.load_cert_chain(options["cert"], options["key"])
+            for name in ("cert", "key"):
+                read_file(name, options[name])
+            context.load_cert_chain(options["cert"], options["key"], password="")  # nobody is asked for one
         return context
     except (OSError, ValueError) as e:
         raise invalid(f"invalid server URL: its certificates cannot be used: {e}") from e
@@ -243,7 +262,7 @@ def check_token(token: str) -> str:
     return token
 
 
-def parse_object(text: bytes) -> dict[str, Any]:
+def parse_object(text: bytes | bytearray) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -257,7 +276,7 @@ _CODES = {"held": "held", "not_owned": "not_owned", "invalid": "invalid", "too_l
           "busy": "unknown"}
 
 
-def refusal(status: int, text: bytes) -> Problem:
+def refusal(status: int, text: bytes | bytearray) -> Problem:
     if 300 <= status < 400:
         return Problem("unknown", f"the server redirects ({status}), and Croft follows no redirects", fault=True)
     try:
@@ -267,10 +286,13 @@ def refusal(status: int, text: bytes) -> Problem:
     return problem_of(body)
 
 
-def problem_of(body: Mapping[str, Any]) -> Problem:
+def problem_of(body: object) -> Problem:
     """Reads a refusal, which has the facts of croft and times instead of a remaining time."""
+    if not isinstance(body, dict):
+        return Problem("unknown", "the refusal is not that of a croft server; see whether the URL is right")
     code = str(body.get("code"))
-    facts = {name: body[name] for name in ("key", "token", "owner", "why", "until") if name in body}
+    facts = {name: body[name] for name in ("key", "token", "owner", "why", "until")
+             if isinstance(body.get(name), (str, int)) and len(str(body[name])) <= MAX_FACT}
     if code == "held":
         facts["remaining"] = max(0.0, span(body.get("now"), body.get("until")))
     known = _CODES.get(code, "unknown")
@@ -300,10 +322,11 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
 
 def seconds(duration: object) -> float:
     """Reads a duration as Go prints it, such as 1m30s."""
-    parts = re.findall(r"([\d.]+)(h|ms|m|us|µs|ns|s)", str(duration))
-    if not parts or "".join(n + unit for n, unit in parts) != str(duration):
+    parts = re.findall(r"(\d+(?:\.\d+)?)(h|ms|m|us|µs|ns|s)", str(duration), re.ASCII)
+    total = sum(float(n) * _UNITS[unit] for n, unit in parts)
+    if not parts or "".join(n + unit for n, unit in parts) != str(duration) or not total <= MAX_SECONDS:
         raise Problem("unknown", f"the answer of the server has no duration: {str(duration)[:40]!r}")
-    return sum(float(n) * _UNITS[unit] for n, unit in parts)
+    return total
 
 
 def duration(name: str, value: object) -> str:

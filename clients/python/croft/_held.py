@@ -50,9 +50,13 @@ class Lease:
         self.hold_end = math.inf
         self.stall_after = math.inf
 
-    def confirm(self, sent: Now, record: Mapping[str, Any], at: object) -> None:
+    def confirm(self, sent: Now, record: object, at: object) -> None:
         """Moves the local deadline. It lies a tenth of the TTL before the store's,
         and is counted from the moment before the request was sent."""
+        if not isinstance(record, dict) or record.get("key") != self.key or (
+            self.token not in (0, record.get("token"))
+        ):
+            raise Problem("unknown", "the server answers about another lease")
         ttl = seconds(record.get("ttl"))
         left = min(ttl, span(at, record.get("deadline"))) - ttl / 10
         if sent[0] + left > self.deadline[0]:

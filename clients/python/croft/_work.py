@@ -61,7 +61,7 @@ class Job:
         """The payload as JSON. The item is dead if it is none."""
         try:
             return json.loads(self.payload)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise Final(f"the payload is no JSON: {e}") from e
 
     def headers(self) -> dict[str, str]:
@@ -161,7 +161,7 @@ class Worker:
         """Works on one item, and ends the process with what croft understands."""
         queue = os.environ.pop(VARIABLE)  # another program that this one starts is no worker
         os.set_inheritable(RESULT, False)
-        code = 1
+        code, pid = 1, os.getpid()
         try:
             if queue != self.queue:
                 raise CroftError(f"this program has been started to work on {queue!r}, and its first worker is on "
@@ -171,6 +171,8 @@ class Worker:
             if inspect.isawaitable(result):
                 result = asyncio.run(_awaited(result))
             text = encoded(result)
+            if os.getpid() != pid:
+                raise CroftError("a process that the worker has forked returned from its function")
             while text:
                 text = text[os.write(RESULT, text):]
             code = 0

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import http.client
 import http.server
+import itertools
 import json
 import math
 import os
+import socket
 import subprocess
 import threading
+import time
 from collections import Counter
 from datetime import datetime
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import croft
 
@@ -161,6 +165,28 @@ class OverServer(Case):
             with self.subTest(text, status=status), self.assertRaises(croft.Unknown):
                 croft.Client(relay.url, timeout=0.1).lease("jobs/a", ttl=60).acquire()
 
+    def test_82_answers_about_a_lease_that_cannot_be(self) -> None:
+        relay, client = self.relay()
+        lease = client.lease("jobs/a", ttl=3600).acquire()
+        record: dict[str, Any] = {"key": "jobs/a", "token": lease.token, "ttl": "1h0m0s",
+                                  "deadline": "2026-01-01T01:00:00Z", "now": "2026-01-01T00:00:00Z"}
+        for name, wrong in (("key", "jobs/b"), ("token", lease.token + 1), ("ttl", "1.1.1s"), ("ttl", "9999999h")):
+            changed = json.dumps({**record, name: wrong})
+            relay.answer = lambda path: (200, changed) if path.endswith("/report") else None
+            with self.subTest(changed), self.assertRaises(croft.Unknown):
+                lease.report("half")
+        lease = client.lease("jobs/b", ttl=TTL).acquire()
+        record |= {"key": "jobs/b", "token": lease.token}
+        strange: Iterator[Any] = itertools.cycle(["error", {"error": "x"}, {"record": "x"}, 7,
+                                                  {"record": {**record, "ttl": "1.1.1s"}},
+                                                  {"error": {"code": "held", "now": "x"}}])
+        relay.answer = lambda path: (200, json.dumps({"answers": [next(strange)]})) if path == "/v1/apply" else None
+        before = len(relay.bodies("apply"))
+        until("the answers", lambda: len(relay.bodies("apply")) > before + 6 or lease.lost)
+        self.assertTrue(self.process(client).alive)
+        self.assertLess(lease.remaining, TTL)
+        self.assertTrue(lease.lost is None or lease.lost.loss == "unreachable", lease.lost)
+
     def test_82_requests_that_cannot_be(self) -> None:
         acquire = b'{"id": 1, "do": "acquire", "lease": "a", "key": "jobs/a", "ttl": 3600}\n'
         for last, code in ((b'{"id": 2, "do"', 2), (b"[]\n", 2), (b"\xff\n", 2), (b"x" * 70_000 + b"\n", 2), (b"", 0)):
@@ -187,11 +213,37 @@ class OverServer(Case):
         codes = [json.loads(line)["error"]["code"] for line in done.stdout.splitlines()[1:]]
         self.assertEqual(codes, ["invalid", "invalid", "not_owned", "invalid", "invalid", "invalid"])
 
+    def test_82_a_server_that_drips(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def drip(connection: socket.socket, text: bytes) -> None:
+            with connection, contextlib.suppress(OSError):  # the client gives up
+                connection.recv(1 << 16)
+                while True:
+                    connection.send(text)
+                    time.sleep(0.1)
+
+        def serve() -> None:
+            texts = itertools.cycle([b"HTTP/1.1 100 Continue\r\n\r\n", b"X"])
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=drip, args=(listener.accept()[0], next(texts)), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        client = croft.Client(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout=1)
+        self.addCleanup(client.close)
+        with self.assertRaises(croft.Unknown):
+            client.lease("jobs/a").acquire()
+        tasks = f"/proc/{self.process(client).pid}/task"
+        until("the end of the calls", lambda: len(os.listdir(tasks)) <= 4)
+
     def test_83_where_the_token_goes(self) -> None:
+        os.mkfifo(self.path("pipe"))  # nobody waits for what it may bring
         for url in ("http://192.0.2.1/", "http://127.0.0.1:1/?token=abc", "http://u:p@127.0.0.1/", "https://",
                     "http://127.0.0.1:1/?nosuch=1", "http://127.0.0.1:1/#x", "http://127.0.0.1:1/?ca=/etc/passwd",
                     "https://127.0.0.1:1/?token=@/dev/zero", "https://127.0.0.1:1/?ca=@nowhere",
-                    "https://127.0.0.1:1/?cert=x"):
+                    "https://127.0.0.1:1/?cert=x", f"https://127.0.0.1:1/?cert={self.path('pipe')}&key=x"):
             with self.subTest(url), self.assertRaises(croft.Invalid):
                 croft.Client(url).lease("jobs/a").acquire()
         relay, client = self.relay()

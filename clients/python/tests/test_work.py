@@ -122,6 +122,18 @@ class Work(Case):
                 self.assertEqual(self.result(id), "")
                 self.work("cancel", id, "--note", "a test") if state == "waiting" else None
 
+    def test_91_a_fork_that_returns(self) -> None:
+        id = self.add("x")
+        said = self.run_program(
+            "child = os.fork()\nif child: os.waitpid(child, 0)\nreturn 'of both' if child else 'no'")
+        self.assertEqual(self.result(id), "of both")
+        self.assertIn("forked", said)
+
+    def test_91_json_that_is_too_deep(self) -> None:
+        id = self.add("[" * 50_000)
+        self.run_program("job.json()", code=1)
+        self.assertEqual(self.item(id)["state"], "dead")
+
     def test_91_the_worker_of_another_queue(self) -> None:
         id = self.add("x")
         with open(self.path("two.py"), "w") as f:

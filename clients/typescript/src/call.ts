@@ -42,8 +42,11 @@ export class Caller {
     };
     const kept = { keepAlive: true, maxFreeSockets: 16 };
     const names = { ...file("ca"), ...file("cert"), ...file("key") };
+    // NODE_TLS_REJECT_UNAUTHORIZED=0 does not count here: it would send the
+    // token and the secrets to anybody.
+    const tls = { minVersion: "TLSv1.2", rejectUnauthorized: true, ...names } as const;
     const secure = url.protocol === "https:";
-    this.#agent = secure ? new https.Agent({ ...kept, minVersion: "TLSv1.2", ...names }) : new http.Agent(kept);
+    this.#agent = secure ? new https.Agent({ ...kept, ...tls }) : new http.Agent(kept);
     try {
       createSecureContext(names);
     } catch (error) {

@@ -3,7 +3,7 @@
 import { randomBytes } from "node:crypto";
 
 import { type Instant, plus, systemClock, until } from "./clock.js";
-import { type Body, type Problem, readRecord } from "./wire.js";
+import { type Body, cannot, type Problem, readRecord } from "./wire.js";
 
 /** An instant that has passed. */
 export const never: Instant = { monotonic: -Infinity, wall: -Infinity };
@@ -56,6 +56,9 @@ export class Lease {
    * and is counted from the moment before the request was sent.
    */
   confirm(sent: Instant, record: Body, now: unknown): void {
+    if (record["key"] !== this.key || (this.token > 0 && record["token"] !== this.token)) {
+      throw cannot("it is about another lease");
+    }
     const { ttl, left } = readRecord(record, now);
     const deadline = plus(sent, left - ttl / 10);
     if (deadline.monotonic > this.deadline.monotonic) {

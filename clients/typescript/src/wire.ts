@@ -4,6 +4,7 @@
 export type Body = Readonly<Record<string, unknown>>;
 
 const maxSeconds = 2 * 366 * 86400;
+const maxFact = 4096;
 
 /** A request that was not carried out. Code and facts are those of croft. */
 export class Problem extends Error {
@@ -70,8 +71,9 @@ export function problemOf(body: Body): Problem {
   const theirs = String(body["code"]);
   const facts: Record<string, unknown> = {};
   for (const name of ["key", "token", "owner", "why", "until"]) {
-    if (body[name] !== undefined) {
-      facts[name] = body[name];
+    const value = body[name];
+    if ((typeof value === "string" || typeof value === "number") && String(value).length <= maxFact) {
+      facts[name] = value;
     }
   }
   if (theirs === "held") {
@@ -113,7 +115,7 @@ function readDuration(text: unknown): number {
   for (const [, number, unit = ""] of text.matchAll(/([\d.]+)(h|ms|m|us|µs|ns|s)/g)) {
     sum += Number(number) * (units[unit] ?? NaN);
   }
-  if (!Number.isFinite(sum)) {
+  if (!(sum <= maxSeconds)) {
     throw cannot("it has no duration");
   }
   return sum;

@@ -161,6 +161,30 @@ export function server(): void {
     }
   });
 
+  test("82 an answer about another lease, or a strange one, gives no authority and ends nothing", async (t) => {
+    const s = new Station(t);
+    const relay = await new Relay().start(s);
+    const client = s.client("worker", { store: relay.url, timeout: 20 });
+    const reporting = await client.acquire("jobs/a", { ttl: 3600 });
+    const record = {
+      ...{ key: "jobs/a", token: reporting.token, ttl: "1h0m0s" },
+      ...{ deadline: "2026-01-01T01:00:00Z", now: "2026-01-01T00:00:00Z" },
+    };
+    for (const changed of [{ key: "jobs/b" }, { token: reporting.token + 1 }, { ttl: "1.1.1s" }, { ttl: "9999999h" }]) {
+      const wrong = JSON.stringify({ ...record, ...changed });
+      relay.answer = (path) => (path.endsWith("/report") ? [200, wrong] : undefined);
+      await assert.rejects(reporting.report("half"), Unknown, wrong);
+    }
+    const lease = await client.acquire("jobs/b", { ttl });
+    const error = { code: "not_owned", why: "taken_over", owner: { toString: 1 } };
+    const strange = ["error", null, 7, { error: "x" }, { error: null }, { record: "x" }, { error }];
+    let count = 0;
+    relay.answer = (path) =>
+      path === "/v1/apply" ? [200, JSON.stringify({ answers: [strange[count++ % strange.length]] })] : undefined;
+    await until("the loss", () => lease.signal.aborted);
+    assert.match((await lossOf(lease)).loss, /^(taken_over|unreachable)$/);
+  });
+
   test("82 a torn request gives the leases back, and a wrong one ends nothing", async (t) => {
     const s = new Station(t);
     const helper = fileURLToPath(new URL("../src/server.js", import.meta.url));
@@ -253,7 +277,12 @@ export function server(): void {
     const builder = client(`${url}&cert=${s.path("builder.pem")}&key=${s.path("builder.key")}`);
     assert.equal((await builder.acquire("build/a")).owner, "builder");
     await assert.rejects(client(`${url}&token=@${s.path("wrong")}`).acquire("reports/b"), /token/);
-    await assert.rejects(client(`https://${address}/?token=@${s.path("anns")}`).acquire("reports/b"), /certificate/);
+    const unproven = `https://${address}/?token=@${s.path("anns")}`;
+    await assert.rejects(client(unproven).acquire("reports/b"), /certificate/);
+    s.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
+    s.env["CROFT_STORE"] = unproven;
+    const program = s.node(`await croft.acquire("reports/b").catch((error) => console.log(error.message));`);
+    assert.match(await program.line(), /certificate/);
   });
 
   test("85 a server that is restarted costs no lease, and no acquire that waits", async (t) => {
