@@ -68,7 +68,8 @@ func TestStreamsThatCannotBeginHoldUpNoCalls(t *testing.T) {
 	srv.Drain()
 }
 
-// stuckReader is a client that takes the beginning of a stream and then nothing more.
+// stuckReader is a client that takes the beginning of a stream and then nothing
+// more.
 type stuckReader struct {
 	*httptest.ResponseRecorder
 	takes int // so many parts
