@@ -150,7 +150,8 @@ func server(u *url.URL) string {
 }
 
 var ports = map[string]string{
-	"postgres": "5432", "redis": "6379", "rediss": "6379", "etcd": "2379", "etcds": "2379", "http": "80", "https": "443",
+	"postgres": "5432", "redis": "6379", "rediss": "6379", "etcd": "2379", "etcds": "2379",
+	"http": "80", "https": "443",
 }
 
 // where returns the part of a query that says which resource is meant. The rest

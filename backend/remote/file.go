@@ -56,7 +56,8 @@ func (s *Store) OpenFile(path string) (*File, error) {
 func openFileURL(_ context.Context, u *url.URL) (guard.Guard, error) {
 	base, path, ok := strings.Cut(u.Path, filesPath)
 	if !ok || u.Fragment != "" {
-		return nil, fmt.Errorf("%w target %q: write https://HOST/files/PATH", fence.ErrInvalid, store.Redact(u.String()))
+		return nil, fmt.Errorf("%w target %q: write https://HOST/files/PATH",
+			fence.ErrInvalid, store.Redact(u.String()))
 	}
 	server := *u
 	server.Path, server.RawPath = base+"/", ""

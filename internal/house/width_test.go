@@ -47,7 +47,7 @@ func wideLines(top string) ([]string, error) {
 			wide := utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
 			comment := isComment(name, line)
 			switch {
-			case strings.Contains(line, "http"):
+			case strings.Contains(line, "://"):
 			case comment && strings.HasPrefix(strings.TrimSpace(line), "//go:"):
 			case comment && wide > commentWidth:
 				found = append(found, fmt.Sprintf("%s:%d: a comment of %d columns; wrap it at %d", name, number, wide, commentWidth))
@@ -218,6 +218,7 @@ func TestPlantedLinesAreCaught(t *testing.T) {
 		"e.go":              {"package a\n\nvar x = `" + wide + wide + "`\n", "e.go:3: code"},
 		"f_test.go":         {"package a\n\nvar x = `" + wide + wide + "`\n", ""},
 		"g.go":              {"package a\n\n// see https://example.org/" + wide + "\n", ""},
+		"y.go":              {"package a\n\nvar http = `" + wide + wide + "`\n", "y.go:3: code"},
 		"testdata/h.go":     {"// " + wide + "\n", ""},
 		"i.go":              {"package a\n\n// Wait wakes whoever waits.\nfunc Wait() {}\n", `i.go:3: "whoever"`},
 		"j.go":              {"package a\n\n// T is a thing.\ntype T struct {\n\tX int // what is kept\n}\n", `j.go:5: "what is"`},

@@ -230,7 +230,8 @@ type signInData struct {
 
 // askToken answers GET signin.
 func (p *Page) askToken(v *visit) error {
-	p.show(v, http.StatusOK, "signin", "Sign in", signInData{Next: v.URL.Query().Get("next"), Needed: p.o.Access != nil})
+	data := signInData{Next: v.URL.Query().Get("next"), Needed: p.o.Access != nil}
+	p.show(v, http.StatusOK, "signin", "Sign in", data)
 	return nil
 }
 

@@ -408,7 +408,8 @@ func (p *Page) carryOut(v *visit, it work.Item, q work.Request, f actForm) *prob
 		}
 	case errors.Is(err, work.ErrUnknown):
 		return &problem{
-			http.StatusServiceUnavailable, titles["unknown"], "The ledger did not answer. Look at the item before you try again.",
+			http.StatusServiceUnavailable, titles["unknown"],
+			"The ledger did not answer. Look at the item before you try again.",
 		}
 	case errors.As(err, &state), errors.Is(err, work.ErrInvalid):
 		return &problem{http.StatusConflict, "Not possible so", err.Error()}

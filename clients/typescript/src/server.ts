@@ -54,7 +54,8 @@ class Process {
   #timer: NodeJS.Timeout | undefined;
   #exit: number | undefined; // the exit code, once the end has begun
   #hears = false;
-  #later: { lease: Lease; take: () => void }[] = []; // acquires that come after others
+  /** later has acquires that come after others. */
+  #later: { lease: Lease; take: () => void }[] = [];
   #tidying = 0; // releases of keys that may have been granted
   #rest: Buffer = Buffer.alloc(0);
 
@@ -307,7 +308,12 @@ class Process {
     );
   }
 
-  #asked(lease: Lease, request: Request, sent: Instant, result: Body | Problem): void {
+  #asked(
+    lease: Lease,
+    request: Request,
+    sent: Instant,
+    result: Body | Problem,
+  ): void {
     lease.busy = false;
     let refused = result instanceof Problem ? result : undefined;
     if (request.what === "release" || request.what === "fail") {
