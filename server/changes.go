@@ -73,9 +73,9 @@ func (s *Server) events(c *call) error {
 	}
 }
 
-// resume looks for what a stream has missed, and sends that. It costs a
-// listing, and the memory for what it finds: so it counts as a listing until
-// the client has all. It reports whether the stream goes on.
+// resume sends the changes that a stream has missed. It reads a listing and
+// keeps the changes in memory, so it counts as a listing until the client has
+// them all. It reports whether the stream goes on.
 func (s *Server) resume(c *call, prefix string, since, now time.Time) (goes bool, err error) {
 	leave, ok := s.enterList(c.id)
 	if !ok {

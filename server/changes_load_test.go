@@ -124,8 +124,8 @@ func TestSlowStreamsShareOneBatch(t *testing.T) {
 	})
 }
 
-// TestStreamsThatResumeAreFew: each has looked for itself what it has missed,
-// so a client that does not read may not have many of them.
+// TestStreamsThatResumeAreFew: each keeps the changes that it missed until its
+// client has read them. So a client that does not read may have few of them.
 func TestStreamsThatResumeAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := mem.New(nil)

@@ -266,8 +266,8 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// add hands a look to the streams. After one that is not whole, the next begins
-// at the same time again.
+// add hands the news of a look to the streams. If the look could not read
+// everything, the next look begins at the same time again.
 func (f *feed) add(ctx context.Context, b news, whole bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,8 +25,8 @@ func (l *ledger) wake(ctx context.Context, w work.Wanted) (woken <-chan struct{}
 // SQLite file, for example, gives no hints of its own.
 type hints struct {
 	mu sync.Mutex
-	// waiting has the clients by what they wait for, so that a request costs
-	// nothing for clients of other queues. Guarded by mu.
+	// waiting has the clients by queue, so that a request costs nothing for
+	// clients of other queues. Guarded by mu.
 	waiting map[string]map[chan struct{}]struct{}
 }
 

@@ -84,7 +84,7 @@ func (d document) whole(s *schema) *schema {
 	return s
 }
 
-// check returns what is wrong with a value. It is stricter than the document:
+// check returns the faults of a value. It is stricter than the document:
 // an answer has no member that the document does not describe.
 func (d document) check(where string, s *schema, v any) []string {
 	s = d.whole(s)

@@ -144,9 +144,9 @@ func problemOf(err error) wire.Problem {
 	return wire.ProblemOf(err)
 }
 
-// workVerb returns the verb of a policy that a request about an item needs. The
-// workers' own reconciler requeues what has lapsed, and the ledger makes sure
-// that it has.
+// workVerb returns the verb of a policy that a request about an item needs. A
+// requeue needs no more than Work: workers run a reconciler, and the ledger
+// requeues only lapsed items.
 func workVerb(v work.Verb) Verb {
 	switch {
 	case v == work.Add:

@@ -166,7 +166,8 @@ func TestAKeyFileIsReadStrictly(t *testing.T) {
 	}
 }
 
-// FuzzVerify: no text is admitted but the one that was signed, with any number.
+// FuzzVerify: the key admits the signed stamp alone. Its sequence number may be
+// any.
 func FuzzVerify(f *testing.F) {
 	key := signed.NewKey()
 	good := key.Sign(stamp)

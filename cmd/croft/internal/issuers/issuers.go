@@ -16,8 +16,8 @@
 // # Goroutines
 //
 // The client of issuers reads keys on a goroutine, for at most the time of a
-// request. This package reads the configuration on one, too. All who wait share
-// what is read, and each stops waiting when its context ends. An issuer's mutex
+// request. This package reads the configuration on one, too. Callers share the
+// answer, and each stops waiting when its context ends. An issuer's mutex
 // guards its fields, and the gate's mutex the times of requests. Neither is
 // held during a request.
 package issuers
