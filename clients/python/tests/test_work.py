@@ -13,7 +13,7 @@ from typing import Any
 
 import croft
 
-from .support import HERE, PROGRAM, Case, end, proceed, stop, until
+from .support import HERE, PROGRAM, TTL, Case, end, proceed, stop, until
 
 
 class Work(Case):
@@ -171,7 +171,7 @@ class Work(Case):
             "open('pid', 'w').write(str(os.getpid()))\n"
             "subprocess.Popen(['sleep', '1000'])\n"
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            "time.sleep(1000)", "once=True, ttl=3")
+            "time.sleep(1000)", f"once=True, ttl={TTL}")
         pid = int(until("the work", lambda: self.read("pid")))
         self.work("cancel", id, "--note", "a test")
         self.assertEqual(program.wait(), 12)
@@ -209,7 +209,7 @@ class Work(Case):
     def test_96_croft_stands_still(self) -> None:
         self.add("x")
         program = self.program(
-            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", "once=True, ttl=3")
+            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", f"once=True, ttl={TTL}")
         pid = int(until("the work", lambda: self.read("pid")))
         stop(program.pid)
         self.addCleanup(proceed, program.pid)
