@@ -5,7 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { home, type Program, proceed, stat, Station, stop, until } from "./support.js";
+import { home, type Program, proceed, stat, Station, stop, ttl, until } from "./support.js";
 
 interface Item {
   state: string;
@@ -152,7 +152,7 @@ export function work(): void {
       const child = spawn("sleep", ["1000"], { detached: true });
       fs.writeFileSync("child", String(child.pid));
       process.on("SIGTERM", () => {});
-      ${busy}`, "{ once: true, ttl: 3 }");
+      ${busy}`, `{ once: true, ttl: ${ttl} }`);
     const pid = await ledger.pid();
     await ledger.cancel(id);
     assert.equal(await program.code(), 12);
@@ -190,7 +190,7 @@ export function work(): void {
     for (const end of ["SIGKILL", "SIGSTOP"] as const) {
       const ledger = new Ledger(new Station(t));
       await ledger.add("x");
-      ledger.start(busy, "{ once: true, ttl: 3 }");
+      ledger.start(busy, `{ once: true, ttl: ${ttl} }`);
       const pid = await ledger.pid();
       const croft = parent(parent(pid));
       process.kill(croft, end);
