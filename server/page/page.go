@@ -62,6 +62,8 @@ type Page struct {
 	reads chan struct{}
 	own   ownReads
 
+	guesses guesses
+
 	health struct {
 		sync.Mutex
 		at       time.Time
