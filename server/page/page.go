@@ -211,6 +211,18 @@ func (p *Page) silent(v *visit, err error) error {
 	return noAnswer
 }
 
+// rest is silent, except that damaged records do not hide the rest of a page:
+// then it tells the log alone.
+func (p *Page) rest(v *visit, err error) error {
+	if err == nil {
+		return nil
+	}
+	if err, damaged := p.silent(v, err), errors.Is(err, store.ErrDamaged); !damaged {
+		return err
+	}
+	return nil
+}
+
 // reading lets a few requests read the store at a time, and not all of them of
 // one visitor. done must be called. show calls it, too, because a visitor may
 // be slow to take a page.
