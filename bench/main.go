@@ -99,7 +99,8 @@ var workloads = []workload{
 		"server-lone", "Through a server: one acquire and release",
 		"One goroutine acquires and releases a key that nobody else wants, through croft\n" +
 			"serve. The floor is Croft on the same kind of store, a SQLite file, without a\n" +
-			"server.",
+			"server. The last line is two calls of Go's HTTP client and server with bodies as\n" +
+			"long, and nothing behind them.",
 		onSQLite(serverRivals, loneWithin(1.5)),
 	},
 	{
