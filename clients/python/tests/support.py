@@ -23,8 +23,9 @@ SERVER = os.environ.get("CROFT_TEST_TRANSPORT") == "server"
 PATIENCE = 60.0  # for what must happen soon; it measures nothing
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-TTL = 6.0
-"""For leases that must end while a test waits, but not while it looks."""
+TTL = 10.0
+"""For leases that must end while a test waits, but not while it looks: on a busy
+machine a process can stand still for seconds."""
 
 
 Test = TypeVar("Test", bound=Callable[..., None])

@@ -13,7 +13,7 @@ from typing import Any
 
 import croft
 
-from .support import HERE, PATIENCE, PROGRAM, SERVER, Case, end, proceed, stop, until
+from .support import HERE, PATIENCE, PROGRAM, SERVER, TTL, Case, end, proceed, stop, until
 
 
 class Work(Case):
@@ -241,7 +241,7 @@ class Work(Case):
     def test_96_croft_stands_still(self) -> None:
         self.add("x")
         program = self.program(
-            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", "once=True, ttl=10")
+            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", f"once=True, ttl={TTL}")
         pid = int(until("the work", lambda: self.read("pid")))
         stop(program.pid)
         self.addCleanup(proceed, program.pid)

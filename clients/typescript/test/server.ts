@@ -126,7 +126,8 @@ export function server(): void {
     const s = new Station(t);
     const relay = await new Relay().start(s);
     relay.lose = (path) => path.endsWith("/acquire");
-    const client = s.client("worker", { store: relay.url, timeout: 3 });
+    // The relay must run meanwhile, and shares its thread with other tests.
+    const client = s.client("worker", { store: relay.url, timeout: 10 });
     await assert.rejects(client.acquire("jobs/a", { ttl: 3600 }), Unknown);
     assert.equal(new Set(relay.bodies("acquire").map(({ secret }) => secret)).size, 1);
     await s.ended("jobs/a", "failed");

@@ -5,7 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 
-import { ended, home, overServer, type Program, proceed, stat, Station, stop, until } from "./support.js";
+import { ended, home, overServer, type Program, proceed, stat, Station, stop, ttl, until } from "./support.js";
 
 interface Item {
   state: string;
@@ -235,7 +235,7 @@ export function work(): void {
     for (const end of ["SIGKILL", "SIGSTOP"] as const) {
       const ledger = new Ledger(t);
       await ledger.add("x");
-      const program = ledger.start(busy, "{ once: true, ttl: 10 }");
+      const program = ledger.start(busy, `{ once: true, ttl: ${ttl} }`);
       const pid = await ledger.pid();
       const croft = parent(parent(pid));
       process.kill(croft, end);
