@@ -256,10 +256,10 @@ func ReadEffects(body []byte, q work.Taking) (effects []work.Effect, err error) 
 	return effects, err
 }
 
-// Pruned writes what was forgotten.
+// Pruned writes how much the ledger has forgotten.
 func Pruned(p work.Pruned) []byte { return encode(p) }
 
-// ReadPruned reads what was forgotten.
+// ReadPruned reads how much the ledger has forgotten.
 func ReadPruned(data []byte) (p work.Pruned, err error) {
 	err = read(data, false, func(r *reader) error {
 		return r.object(func(name string) (bool, error) {
