@@ -95,9 +95,9 @@ kills what it left running.
 
 TERM or INT drains: croft claims nothing more. Commands may finish for --drain,
 then get TERM, and KILL after --grace. Croft gives back the items that they have
-not finished. A second signal ends croft at once. With --until-eof the end of standard
-input drains, too: let the program that starts croft hold a pipe to it. The pipe
-ends with that program, even if it is killed.
+not finished. A second signal ends croft at once. With --until-eof the end of
+standard input drains, too: let the program that starts croft hold a pipe to it.
+The pipe ends with that program, even if it is killed.
 
 Before a command begins, croft raises the fence at the guards that its item
 names ("croft work add --guard"). If it cannot, it gives the item back for 30s
