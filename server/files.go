@@ -41,7 +41,7 @@ type file struct {
 }
 
 // file opens the file in the path of a call, if the identity may do verb with
-// it. What it may not read does not exist for it.
+// it. Without the right to read it, the answer is that no such file exists.
 func (s *Server) file(c *call, verb Verb) (*file, error) {
 	if s.o.Files == nil {
 		return nil, refuse(wire.NewProblem(wire.NotFound, "this server offers no files"))
