@@ -55,8 +55,8 @@ type Store interface {
 
 	// List yields the records whose key begins with prefix, ordered by key. The
 	// empty prefix means all keys. The records may come without their history.
-	// List stops after the first error. If that error matches [ErrDamaged], List
-	// has yielded all records that are not damaged.
+	// List stops after the first error. If that error matches [ErrDamaged],
+	// List has yielded all records that are not damaged.
 	List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error]
 
 	// Now returns the time of the store's clock. Deadlines in records are times

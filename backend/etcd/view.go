@@ -121,10 +121,10 @@ func (s *Store) addHeartbeat(v *view, key string, kv *mvccpb.KeyValue) (err erro
 	return nil
 }
 
-// recall puts this store's own last heartbeat into a view, in place of a damaged
-// one, if the store carries the lease. The record shows that the term goes on
-// and that nobody else carries it. So a heartbeat that others have planted
-// costs no lease: the next renewal writes over it.
+// recall puts this store's own last heartbeat into a view, in place of a
+// damaged one, if the store carries the lease. The record shows that the term
+// goes on and that nobody else carries it. So a heartbeat that others have
+// planted costs no lease: the next renewal writes over it.
 func (s *Store) recall(key string, v *view) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

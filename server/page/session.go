@@ -249,7 +249,8 @@ func (p *Page) signIn(v *visit) error {
 		http.Redirect(v.w, v.Request, Base, http.StatusSeeOther)
 		return nil
 	}
-	wrong, status := "", http.StatusUnauthorized
+	var wrong string
+	status := http.StatusUnauthorized
 	switch {
 	case token == "":
 		wrong = "Paste the token that you were given."

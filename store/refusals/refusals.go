@@ -153,13 +153,14 @@ const maxGets = 256
 // refusals, it returns only the last one of those whose last one is older than
 // that of the others.
 //
-// With an error it returns what it could read. A damaged record does not hide
-// the others: then the error matches [store.ErrDamaged].
+// With an error it also returns the refusals that it could read. A damaged
+// record does not hide the others: then the error matches [store.ErrDamaged].
 func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error) {
 	return ReadSince(ctx, st, prefix, time.Time{})
 }
 
-// ReadSince is Read for refusals after since. It gets no records that have none.
+// ReadSince is Read for refusals after since. It gets no records that have
+// none.
 func ReadSince(ctx context.Context, st store.Store, prefix string, since time.Time) ([]Refusal, error) {
 	var all []Refusal
 	var err error
@@ -168,7 +169,9 @@ func ReadSince(ctx context.Context, st store.Store, prefix string, since time.Ti
 	} else {
 		all, err = readAll(ctx, st, since)
 	}
-	all = slices.DeleteFunc(all, func(r Refusal) bool { return !strings.HasPrefix(r.Key, prefix) || !r.At.After(since) })
+	all = slices.DeleteFunc(all, func(r Refusal) bool {
+		return !strings.HasPrefix(r.Key, prefix) || !r.At.After(since)
+	})
 	slices.SortStableFunc(all, func(x, y Refusal) int {
 		return cmp.Or(x.At.Compare(y.At), strings.Compare(x.Key, y.Key))
 	})
