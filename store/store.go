@@ -55,7 +55,8 @@ type Store interface {
 
 	// List yields the records whose key begins with prefix, ordered by key. The
 	// empty prefix means all keys. The records may come without their history.
-	// List stops after the first error.
+	// List stops after the first error. If that error matches [ErrDamaged],
+	// List has yielded all records that are not damaged.
 	List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error]
 
 	// Now returns the time of the store's clock. Deadlines in records are times
@@ -94,6 +95,12 @@ type Answer struct {
 // known: the store could not be reached, or did not answer in time. An unknown
 // outcome gives no authority and takes none away.
 var ErrUnknown = errors.New("outcome unknown")
+
+// ErrDamaged is matched by errors about a record that the law cannot have
+// written: somebody else has changed or planted it. A store decides nothing
+// from such a record. A store that cannot tell, because it is behind a server,
+// says only ErrUnknown.
+var ErrDamaged = errors.New("damaged record")
 
 // UnknownError is the error of a request whose outcome is not known. Err is the
 // reason.

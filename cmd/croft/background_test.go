@@ -81,7 +81,7 @@ func TestSharedOutputsOfBackgroundCommandsAreFound(t *testing.T) {
 		"exec sh -c 'exec croft serve 2> err' &one&\nexec sh -c 'exec croft serve 2> err' &two&\n":    "[the file err]",
 		"exec sh -c 'exec croft serve > out 2> err' &one&\nexec sh -c 'exec croft serve 2>err' &two&": "[the file err]",
 		"exec croft watch &watch&\nkill watch\nwait watch\nexec croft watch &watch&\n":                "[the name watch]",
-		"[linux] exec script -q -c 'croft watch' page &a&\nexec sh -c 'croft watch >page' &b&\n":     "[the file page]",
+		"[linux] exec script -q -c 'croft watch' page &a&\nexec sh -c 'croft watch >page' &b&\n":      "[the file page]",
 		"croft work run q -- true 2>>err &\ncroft work run q -- true 2>>err &\n":                      "[the file err]",
 		"exec sh -c 'croft a > out' \nexec sh -c 'croft b > out 2>&1' &b&\n# croft c > out &\n":       "[]",
 		"exec sh -c 'croft a >/dev/null 2>err' &a&\nexec sh -c 'croft b >/dev/null 2>err2' &b&\n":     "[]",
