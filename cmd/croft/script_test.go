@@ -110,9 +110,9 @@ func scripts(t *testing.T, folder string, setup func(e *testscript.Env)) testscr
 }
 
 // inMemory returns a folder in memory for the folders of scripts, or "" for the
-// place that testscript chooses. Unlike testenv.Memory it ignores what cannot be
-// removed, as testscript does: a process that a script has left may still write
-// there.
+// place that testscript chooses. A process that a script has left may still
+// write there at the end. So inMemory ignores what cannot be removed, as
+// testscript does.
 func inMemory(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "croft-script-") //nolint:usetesting // not where the test's own folders are
 	if err != nil {
