@@ -257,7 +257,10 @@ func (p *Page) may(v *visit, verb server.Verb, key string) bool {
 //go:embed templates static
 var files embed.FS
 
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/*.html"))
+// templates are parsed at the first page, not at the start of every croft.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/*.html"))
+})
 
 // layout is what every page shows.
 type layout struct {
@@ -285,7 +288,7 @@ func (p *Page) show(v *visit, status int, page, title string, data any) {
 		l.Now = s.now().UnixMilli()
 	}
 	var body bytes.Buffer
-	if err := templates.ExecuteTemplate(&body, "layout", l); err != nil {
+	if err := templates().ExecuteTemplate(&body, "layout", l); err != nil {
 		p.o.Observe(server.Event{Kind: server.Failed, Err: err})
 		http.Error(v.w, "the page could not be made", http.StatusInternalServerError)
 		return
