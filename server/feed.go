@@ -132,7 +132,7 @@ func look(ctx context.Context, st store.Store, prefix string, from time.Time) (b
 // failure returns the error of a listing, unless only damaged records are
 // missing in it.
 func (b *news) failure(err error) error {
-	if errors.Is(err, store.ErrDamaged) {
+	if store.OnlyDamaged(err) {
 		b.damaged = errors.Join(b.damaged, err)
 		return nil
 	}

@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -55,7 +56,7 @@ type Store interface {
 
 	// List yields the records whose key begins with prefix, ordered by key. The
 	// empty prefix means all keys. The records may come without their history.
-	// List stops after the first error. If that error matches [ErrDamaged],
+	// List stops after the first error. If [OnlyDamaged] is true of that error,
 	// List has yielded all records that are not damaged.
 	List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error]
 
@@ -101,6 +102,25 @@ var ErrUnknown = errors.New("outcome unknown")
 // from such a record. A store that cannot tell, because it is behind a server,
 // says only ErrUnknown.
 var ErrDamaged = errors.New("damaged record")
+
+// OnlyDamaged reports whether an error, or all that are joined in it, match
+// [ErrDamaged].
+func OnlyDamaged(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch e := err.(type) { //nolint:errorlint // the loop unwraps it
+		case interface{ Unwrap() []error }:
+			return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !OnlyDamaged(one) })
+		case interface{ Is(target error) bool }:
+			if e.Is(ErrDamaged) {
+				return true
+			}
+		}
+		if err == ErrDamaged { //nolint:errorlint // the loop unwraps it
+			return true
+		}
+	}
+	return false
+}
 
 // UnknownError is the error of a request whose outcome is not known. Err is the
 // reason.

@@ -12,42 +12,37 @@ import (
 
 // List is a list of errors. The zero List is empty.
 type List struct {
-	damaged, others []error
-	more            int
+	first []error
+	more  int
+	other bool // one of the errors is not about damaged records alone
 }
 
-// most limits how many errors of damaged records a List keeps, and how many
-// others. So many are enough to see the fault.
+// most limits how many errors a List keeps. So many are enough to see the
+// fault.
 const most = 10
 
-// Add adds errors. Those beyond the limits are only counted.
+// Add adds errors. Those beyond the limit are only counted, except the first
+// that is not about damaged records alone: it says that more is missing.
 func (l *List) Add(errs ...error) {
 	for _, err := range errs {
-		kept := &l.others
-		if errors.Is(err, store.ErrDamaged) {
-			kept = &l.damaged
-		}
-		if len(*kept) < most {
-			*kept = append(*kept, err)
-		} else {
+		other := !store.OnlyDamaged(err)
+		switch {
+		case len(l.first) < most:
+			l.first = append(l.first, err)
+		case other && !l.other:
+			l.first[most-1] = err
+			l.more++
+		default:
 			l.more++
 		}
+		l.other = l.other || other
 	}
 }
 
-// Err returns the joined errors, or nil if there are none. They match
-// [store.ErrDamaged] only if all of them do: then nothing else is missing in
-// the listing.
+// Err returns the joined errors, or nil if there are none.
 func (l *List) Err() error {
-	err := errors.Join(l.others...)
-	switch damaged := errors.Join(l.damaged...); {
-	case err == nil:
-		err = damaged
-	case damaged != nil:
-		err = fmt.Errorf("%w\n%s", err, damaged.Error())
-	}
 	if l.more == 0 {
-		return err
+		return errors.Join(l.first...)
 	}
-	return fmt.Errorf("%w\nand %d more", err, l.more)
+	return fmt.Errorf("%w\nand %d more", errors.Join(l.first...), l.more)
 }

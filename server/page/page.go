@@ -217,7 +217,7 @@ func (p *Page) rest(v *visit, err error) error {
 	if err == nil {
 		return nil
 	}
-	if err, damaged := p.silent(v, err), errors.Is(err, store.ErrDamaged); !damaged {
+	if err, damaged := p.silent(v, err), store.OnlyDamaged(err); !damaged {
 		return err
 	}
 	return nil

@@ -154,7 +154,8 @@ const maxGets = 256
 // that of the others.
 //
 // With an error it also returns the refusals that it could read. A damaged
-// record does not hide the others: then the error matches [store.ErrDamaged].
+// record does not hide the others: then [store.OnlyDamaged] is true of the
+// error.
 func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error) {
 	return ReadSince(ctx, st, prefix, time.Time{})
 }
