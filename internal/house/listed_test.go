@@ -21,7 +21,7 @@ var (
 	lockedModule = regexp.MustCompile(`"node_modules/([^"]+)": \{`)
 )
 
-// supplyPage lists what is taken from where.
+// supplyPage lists the parts of a release and their sources.
 const supplyPage = "docs/supply-chain.md"
 
 // unlistedSupply reports parts of others that docs/supply-chain.md does not

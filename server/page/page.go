@@ -62,6 +62,8 @@ type Page struct {
 	reads chan struct{}
 	own   ownReads
 
+	guesses guesses
+
 	health struct {
 		sync.Mutex
 		at       time.Time
@@ -207,6 +209,18 @@ func (p *Page) silent(v *visit, err error) error {
 		p.o.Observe(server.Event{Kind: server.Failed, Err: err})
 	}
 	return noAnswer
+}
+
+// rest is silent, except that damaged records do not hide the rest of a page:
+// then it tells the log alone.
+func (p *Page) rest(v *visit, err error) error {
+	if err == nil {
+		return nil
+	}
+	if err, damaged := p.silent(v, err), store.OnlyDamaged(err); !damaged {
+		return err
+	}
+	return nil
 }
 
 // reading lets a few requests read the store at a time, and not all of them of
