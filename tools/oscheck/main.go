@@ -4,6 +4,8 @@
 // It reports what a compiler would report, without compiling. go vet would
 // first compile all dependencies for each system, which takes minutes without a
 // cache. oscheck reads imported packages without the bodies of their functions.
+//
+// Like the go command, it does not repeat a check that passed: see checked.go.
 package main
 
 import (
@@ -24,9 +26,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: oscheck SYSTEM/ARCHITECTURE...")
 		os.Exit(2)
 	}
+	before, err := inputs()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "oscheck:", err)
+		os.Exit(1)
+	}
 	failed := false
 	for _, system := range os.Args[1:] {
-		if err := check(system); err != nil {
+		if passed(system, before) {
+			continue
+		}
+		err := check(system)
+		if err == nil {
+			err = pass(system, before)
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "oscheck: %s: %v\n", system, err)
 			failed = true
 		}

@@ -75,7 +75,7 @@ func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
 // It waits until the standby has everything that s has.
 func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	tb.Helper()
-	standby, err := newPostgres()
+	standby, err := newPostgres(roomy())
 	if err == nil {
 		args := []string{
 			"-D", filepath.Join(standby.dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
@@ -225,9 +225,14 @@ func (s *PostgresServer) Start(tb testing.TB) {
 	}
 }
 
-// startPostgres makes a cluster and starts it.
+// startPostgres makes a cluster and starts it. The cluster is in memory, unless
+// it syncs to disk.
 func startPostgres(extra ...string) (*PostgresServer, error) {
-	s, err := newPostgres()
+	within := roomy()
+	if slices.Contains(extra, "fsync=on") {
+		within = ""
+	}
+	s, err := newPostgres(within)
 	if err != nil {
 		return nil, err
 	}
@@ -240,14 +245,14 @@ func startPostgres(extra ...string) (*PostgresServer, error) {
 	return s, nil
 }
 
-// newPostgres makes a folder for a server. The folder is removed when the test
-// binary ends.
-func newPostgres() (*PostgresServer, error) {
+// newPostgres makes a folder for a server, in the folder within. It is removed
+// when the test binary ends.
+func newPostgres(within string) (*PostgresServer, error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "croft-postgres-")
+	dir, err := os.MkdirTemp(within, "croft-postgres-")
 	if err != nil {
 		return nil, err
 	}
