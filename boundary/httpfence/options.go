@@ -132,7 +132,7 @@ func (o *Options) fill() error {
 // admission returns what does not concern requests.
 func (o *Options) admission() admission.Options {
 	return admission.Options{
-		Kind: "http", Opener: " (croft proxy open)",
+		NotedAs: "http:", Opener: " (croft proxy open)",
 		Marks: o.Marks, Served: o.Served, Client: o.Client, Notes: o.Notes, LeasePrefix: o.LeasePrefix,
 		TTL: o.TTL, Settle: o.Settle, Wait: o.Wait, Idle: o.Idle, MaxWrites: o.MaxWrites, MaxResources: o.MaxResources,
 		Current: o.Current, AdmitUnsure: o.AdmitUnsure, RefuseNothing: o.RefuseNothing,

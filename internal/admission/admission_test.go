@@ -21,7 +21,7 @@ import (
 // newGate makes a gate without leases, whose marks are in memory.
 func newGate(t *testing.T, change func(*Options)) *Gate {
 	t.Helper()
-	o := Options{Kind: "test", Marks: func(context.Context, string) (guard.Guard, error) {
+	o := Options{Marks: func(context.Context, string) (guard.Guard, error) {
 		return &guardtest.Memory{}, nil
 	}}
 	if change != nil {
@@ -202,5 +202,35 @@ func TestAClientThatLeavesIsNotUnsure(t *testing.T) {
 	err := g.checkCurrent(ctx, Write{Stamp: stamp, Stamped: true}, func(error) { t.Error("the write was admitted") })
 	if RefusalOf(err).Status != http.StatusServiceUnavailable {
 		t.Errorf("the write got %v", err)
+	}
+}
+
+// TestAForgottenResourceCanStillBeClosed: Close may have seen it just before.
+// Forgetting it twice does not forget the next one of its name.
+func TestAForgottenResourceCanStillBeClosed(t *testing.T) {
+	g := newGate(t, nil)
+	write := func() *resourceState {
+		a, err := g.Arrive(t.Context(), Write{Resource: "r"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Answered()
+		a.Depart()
+		return a.s
+	}
+	old := write()
+	old.releaseIdle(0)
+	if g.Resources() != 0 || !old.turn.try() {
+		t.Error("the turn of a forgotten resource was not passed on")
+	}
+	old.turn.pass()
+	fresh := write()
+	old.releaseIdle(0)
+	if _, known := g.Inspect("r"); !known || fresh == old {
+		t.Error("the next resource of that name was forgotten, too")
 	}
 }

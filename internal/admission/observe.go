@@ -85,7 +85,7 @@ func (g *Gate) Observed(wr Write, refusal error) {
 	e.Kind, e.Status, e.Code, e.Err = gate.Observed, known.Status, known.Code, refusal
 	g.Emit(e)
 	if g.Options.Notes != nil && wr.Stamped && (guard.Refused(refusal) || known.Code == "not_owned") {
-		g.Options.Notes.LetIn(wr.Stamp, g.Options.Kind+":"+wr.Resource, refusal)
+		g.Options.Notes.LetIn(wr.Stamp, g.Options.NotedAs+wr.Resource, refusal)
 	}
 }
 
@@ -97,6 +97,6 @@ func (g *Gate) unsure(w Write, status int, why error) {
 		Status: status, Err: why,
 	})
 	if g.Options.Notes != nil {
-		g.Options.Notes.Unsure(w.Stamp, g.Options.Kind+":"+w.Resource, status == 0)
+		g.Options.Notes.Unsure(w.Stamp, g.Options.NotedAs+w.Resource, status == 0)
 	}
 }

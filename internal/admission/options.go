@@ -13,12 +13,12 @@ import (
 	"github.com/croft-dev/croft/tenure"
 )
 
-// Options shape a [Gate]. Marks and Kind are required. The fields that
-// httpfence.Options has, too, are described there.
+// Options shape a [Gate]. Marks is required. The fields that httpfence.Options
+// has, too, are described there.
 type Options struct {
-	// Kind begins the targets under which refusals are noted, as in
-	// http:RESOURCE.
-	Kind string
+	// NotedAs begins the targets under which refusals are noted, as in
+	// http:RESOURCE. Default: the target is the resource.
+	NotedAs string
 	// Standby is how long a write waits while another gate has the resource.
 	// Default: it is refused at once.
 	Standby time.Duration

@@ -158,7 +158,7 @@ func (g *Gate) Refused(w Write, err error) *Refusal {
 		Status: known.Status, Code: known.Code, Err: err,
 	})
 	if g.Options.Notes != nil && w.Stamped && (guard.Refused(err) || known.Code == "not_owned") {
-		g.Options.Notes.Refused(w.Stamp, g.Options.Kind+":"+w.Resource, err)
+		g.Options.Notes.Refused(w.Stamp, g.Options.NotedAs+w.Resource, err)
 	}
 	return &known
 }

@@ -59,7 +59,7 @@ func (s *resourceState) hold(ctx context.Context) error {
 		}
 		s.lease, s.doubt, s.raised = nil, nil, false // the terms tell what may be on its way
 	}
-	lease, err := client.Acquire(ctx, s.g.Options.LeasePrefix+s.resource, options)
+	lease, err := s.acquire(ctx, options)
 	if err != nil {
 		return s.leaseless(err)
 	}
@@ -72,6 +72,22 @@ func (s *resourceState) hold(ctx context.Context) error {
 	s.last = lease.Token()
 	s.assess(ctx, rec)
 	return nil
+}
+
+// acquire takes a new lease. It waits for another gate's, until this one closes.
+func (s *resourceState) acquire(ctx context.Context, options *croft.LeaseOptions) (*croft.Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if s.g.Options.Standby > 0 {
+		go func() {
+			select {
+			case <-s.g.done:
+				cancel(errClosing)
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return s.g.Options.Client.Acquire(ctx, s.g.Options.LeasePrefix+s.resource, options)
 }
 
 // terms returns the lease's record with the terms before it, if they can be
@@ -296,15 +312,11 @@ func (s *resourceState) releaseIdle(idle time.Duration) {
 	case now.Sub(s.used) >= idle:
 		s.end(ctx)
 		s.g.mu.Lock()
-		gone := s.users == 0
-		if gone {
+		if s.users == 0 && s.g.resources[s.resource] == s { // it may be forgotten already
 			delete(s.g.resources, s.resource)
 			s.g.clients.count(s.client, usage{resources: -1})
 		}
 		s.g.mu.Unlock()
-		if gone {
-			return
-		}
 	}
 	s.turn.pass()
 }
