@@ -173,7 +173,8 @@ func (s *session) readClient(l *lines) {
 			m, err = decode(line)
 		}
 		if err != nil {
-			s.outbox.put(rpcError(message{}, invalidRequest, "the message is refused, and nothing was sent on: "+err.Error()))
+			s.outbox.put(rpcError(message{}, invalidRequest,
+				"the message is refused, and nothing was sent on: "+err.Error()))
 			continue
 		}
 		s.fromClient(m)
@@ -220,7 +221,8 @@ func (s *session) request(m message) {
 	w, kind := s.classify(m)
 	switch kind {
 	case unknownMethod:
-		s.outbox.put(rpcError(m, methodNotFound, "the proxy does not know this method, so it may write; nothing was sent on"))
+		s.outbox.put(rpcError(m, methodNotFound,
+			"the proxy does not know this method, so it may write; nothing was sent on"))
 		return
 	case noTasks:
 		s.outbox.put(rpcError(m, methodNotFound, "tasks are not offered here; nothing was sent on"))

@@ -29,9 +29,9 @@ func rules(t *testing.T, texts ...string) []Rule {
 	return all
 }
 
-// TestWhatIsNoWritePassesUnchanged: in the revisions with initialize and in
+// TestReadsAndNotificationsPassUnchanged: in the revisions with initialize and in
 // those without, in both directions, whether or not there is a stamp.
-func TestWhatIsNoWritePassesUnchanged(t *testing.T) {
+func TestReadsAndNotificationsPassUnchanged(t *testing.T) {
 	t.Parallel()
 	a := newWorld().agent(t, fence.Stamp{}, nil)
 	for _, line := range []string{
@@ -219,8 +219,8 @@ func TestAnnotationsCountIfTheyAreTrusted(t *testing.T) {
 	}
 }
 
-// TestTasksAreHidden from both sides, unless they are wanted. Then their updates
-// and cancellations are writes.
+// TestTasksAreHidden from both sides, unless they are wanted. Then their
+// updates and cancellations are writes.
 func TestTasksAreHidden(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -13,9 +13,9 @@ import (
 // This file has what the proxy changes in messages, and the messages of its
 // own.
 
-// These are names of revisions without sessions. There every request says in its
-// _meta what the client can do. In earlier revisions initialize says it, and the
-// extension for tasks is the capability tasks.
+// These are names of revisions without sessions. There every request says in
+// its _meta what the client can do. In earlier revisions initialize says it, and
+// the extension for tasks is the capability tasks.
 const (
 	tasksExtension     = "io.modelcontextprotocol/tasks"
 	clientCapabilities = "io.modelcontextprotocol/clientCapabilities"
@@ -69,8 +69,8 @@ func isTask(result object) bool {
 	return result.text("resultType") == "task" || result.object("task") != nil
 }
 
-// shown returns an answer of the upstream as the client sees it, and learns from
-// it which tools are said to write nothing.
+// shown returns an answer of the upstream as the client sees it, and learns
+// from it which tools are said to write nothing.
 func (s *session) shown(method string, m message) message {
 	result := m.result()
 	if result == nil {

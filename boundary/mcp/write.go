@@ -81,8 +81,8 @@ func (s *session) target(m message, w *admission.Write) error {
 	}
 	i := slices.IndexFunc(s.o.Rules, func(r Rule) bool { return r.Tool == everyTool || r.Tool == w.What })
 	if i < 0 {
-		return fmt.Errorf("%w call: no rule says which resource the tool %q writes to, so it is refused", fence.ErrInvalid,
-			w.What)
+		return fmt.Errorf("%w call: no rule says which resource the tool %q writes to, so it is refused",
+			fence.ErrInvalid, w.What)
 	}
 	resource, key, err := s.o.Rules[i].target(arguments)
 	if err != nil {

@@ -74,7 +74,8 @@ func (s *resourceState) hold(ctx context.Context) error {
 	return nil
 }
 
-// acquire takes a new lease. It waits for another gate's, until this one closes.
+// acquire takes a new lease. It waits for another gate's, until this one
+// closes.
 func (s *resourceState) acquire(ctx context.Context, options *croft.LeaseOptions) (*croft.Lease, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

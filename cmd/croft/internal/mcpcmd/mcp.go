@@ -77,7 +77,7 @@ held back there. Croft speaks no HTTP here, and keeps no secrets for the server.
   croft proxy open mcp/tasks/42 --note "looked: the file was not written"`,
 		Args: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 0 || len(args) == 0 {
-				return errors.New("name the command of the server after --: croft mcp [flags] -- UPSTREAM [ARGUMENT...]")
+				return errors.New("name the server's command after --: croft mcp [flags] -- UPSTREAM [ARGUMENT...]")
 			}
 			return nil
 		},
@@ -102,7 +102,8 @@ held back there. Croft speaks no HTTP here, and keeps no secrets for the server.
 	span(&f.o.TTL, 15*time.Second, tenure.MinTTL, time.Minute, false, "ttl",
 		"how long a proxy that died keeps others from its resources; the same for all")
 	span(&f.o.Settle, 30*time.Second, time.Millisecond, tenure.MaxPeriod, true, "settle",
-		"how long a resource stays closed when a call may still take effect, or \"forever\": until an operator opens it")
+		"how long a resource stays closed when a call may still take effect, "+
+			"or \"forever\": until an operator opens it")
 	span(&f.o.Wait, time.Minute, time.Millisecond, tenure.MaxPeriod, false, "wait",
 		"how long a write waits for its turn, and for a closed resource to open")
 	span(&f.o.AnswerWithin, 10*time.Minute, time.Millisecond, tenure.MaxPeriod, false, "answer-within",
@@ -153,8 +154,8 @@ func (a *app) serve(ctx context.Context, f *flags, command []string) error {
 	f.o.Current, f.o.Notes, f.o.AdmitUnsure = leases.Current, leases.Notes, f.unsure == cli.AdmitUnsure
 	f.o.Dropped = func(err error) { fmt.Fprintf(a.Stderr, "croft: %s\n", cli.Lines(err.Error())) }
 	if source == "" {
-		fmt.Fprintf(a.Stderr, "croft: %s is not set, so every write is refused; run the agent inside croft run, and have "+
-			"its host pass the variable on\n", cli.EnvLease)
+		fmt.Fprintf(a.Stderr, "croft: %s is not set, so every write is refused; "+
+			"run the agent inside croft run, and have its host pass the variable on\n", cli.EnvLease)
 	}
 	up, err := start(ctx, command)
 	if err != nil {

@@ -281,7 +281,8 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	a.proxyListens(listenView{
-		Address: listener.Addr().String(), Upstream: upstream.Redacted(), Marks: marks.Shown, Observe: f.o.RefuseNothing,
+		Address: listener.Addr().String(), Upstream: upstream.Redacted(), Marks: marks.Shown,
+		Observe: f.o.RefuseNothing,
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
