@@ -17,6 +17,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/admission"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -48,18 +49,18 @@ func TestManyResourcesKeepFewGuardsOpen(t *testing.T) {
 	})
 	url := strings.TrimSuffix(serve(t, g), "1")
 	for _, stamp := range []fence.Stamp{older, newer} {
-		for i := range 3 * mostOpenGuards {
+		for i := range 3 * admission.MostOpenGuards {
 			send(t, "PUT", fmt.Sprint(url, i), stamp, "").want(t, "a write", 200, "")
-			if n := open.Load(); n > mostOpenGuards {
-				t.Fatalf("%d guards are open between writes, want at most %d", n, mostOpenGuards)
+			if n := open.Load(); n > admission.MostOpenGuards {
+				t.Fatalf("%d guards are open between writes, want at most %d", n, admission.MostOpenGuards)
 			}
 		}
 	}
-	for i := range 3 * mostOpenGuards {
+	for i := range 3 * admission.MostOpenGuards {
 		send(t, "PUT", fmt.Sprint(url, i), older, "").want(t, "a stale write", 409, "stale")
 	}
 	var all sync.WaitGroup
-	for i := range 6 * mostOpenGuards {
+	for i := range 6 * admission.MostOpenGuards {
 		all.Go(func() {
 			if r, err := sendErr(t.Context(), "PUT", fmt.Sprint(url, "x", i), newer, ""); err != nil || r.status != http.StatusOK {
 				t.Errorf("one of many at once: %s, %v", r, err)
@@ -67,8 +68,8 @@ func TestManyResourcesKeepFewGuardsOpen(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := most.Load(); n > 2*mostOpenGuards {
-		t.Errorf("%d guards were open at once, want at most %d", n, 2*mostOpenGuards)
+	if n := most.Load(); n > 2*admission.MostOpenGuards {
+		t.Errorf("%d guards were open at once, want at most %d", n, 2*admission.MostOpenGuards)
 	}
 	if err := g.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -91,11 +92,7 @@ func TestAnOpenedResourceIsForgotten(t *testing.T) {
 	if err := Reopen(t.Context(), newClient(t, w.store, "op"), "", "r/1", croft.ByHand{Note: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	testEventually(t, func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(g.resources) == 0
-	})
+	testEventually(t, func() bool { return g.core.Resources() == 0 })
 	two := w.gate(t, "two", impatient)
 	send(t, "PUT", serve(t, two), newer, "").want(t, "another gate", 200, "")
 }
@@ -111,11 +108,8 @@ func TestTheRecordSaysThatAResourceIsClosedWhateverTheReason(t *testing.T) {
 	method := strings.Repeat("M", tenure.MaxText)
 	send(t, method, front.URL+"/r/1", newer, "").want(t, "a write that is cut", 502, "unknown")
 	rec, err := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
-	if err != nil || !strings.HasPrefix(rec.Progress, closedMark) {
+	if err != nil || !strings.HasPrefix(rec.Progress, admission.ClosedMark) {
 		t.Errorf("the record says %q, %v", rec.Progress, err)
-	}
-	if got, want := legible("a\x00b\xff\n€"+strings.Repeat("€", tenure.MaxText)), "a b? €"; !strings.HasPrefix(got, want) || len(got) > tenure.MaxText {
-		t.Errorf("%d bytes, %.10q; want %q at the beginning and at most %d", len(got), got, want, tenure.MaxText)
 	}
 }
 
@@ -174,7 +168,7 @@ func TestTheRestOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &passage{lease: lease}}}
+	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &admission.Passage{Lease: lease}}}
 	const much = 64 << 20 // more than the system takes
 	failed := make(chan error, 1)
 	go func() {
@@ -191,27 +185,5 @@ func TestTheRestOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 	n, _ := io.Copy(io.Discard, there)
 	if err := <-failed; !errors.Is(err, croft.ErrLost) || n+1 == much {
 		t.Errorf("%d bytes of %d left, %v; want ErrLost", n+1, much, err)
-	}
-}
-
-// TestATermThatIsNotRememberedMayHaveBeenTakenByHand: then its gate may still
-// believe in its lease.
-func TestATermThatIsNotRememberedMayHaveBeenTakenByHand(t *testing.T) {
-	lapsed := tenure.Term{Cause: tenure.Expired, Ended: tenure.EndExpired}
-	first := tenure.Term{Cause: tenure.First, Ended: tenure.EndExpired}
-	for name, c := range map[string]struct {
-		history  []tenure.Term
-		believed bool
-	}{
-		"nothing is remembered":    {nil, true},
-		"only the newest":          {[]tenure.Term{{}}, true},
-		"not from the beginning":   {[]tenure.Term{lapsed, lapsed, {}}, true},
-		"all from the beginning":   {[]tenure.Term{first, lapsed, {}}, false},
-		"one was taken by hand":    {[]tenure.Term{first, {Ended: tenure.EndTakenOver}, lapsed, {}}, true},
-		"taken and settled before": {[]tenure.Term{{Ended: tenure.EndTakenOver}, {Ended: tenure.EndReleased}, lapsed, {}}, false},
-	} {
-		if left, believed := unsettled(tenure.Record{History: c.history}); !left || believed != c.believed {
-			t.Errorf("%s: left %v, believed %v; want true, %v", name, left, believed, c.believed)
-		}
 	}
 }

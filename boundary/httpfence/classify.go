@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // steering lists headers that tell some services another path, method or length
@@ -129,7 +130,7 @@ func (o *Options) classify(r *http.Request) (target, error) {
 	if read {
 		return target{}, nil
 	}
-	return target{}, &refusal{status: http.StatusForbidden, code: "invalid", err: fmt.Errorf(
+	return target{}, &admission.Refusal{Status: http.StatusForbidden, Code: "invalid", Err: fmt.Errorf(
 		"%w request: no rule says which resource %s %s writes to, so it is refused; "+
 			"add a rule, or exempt it if it writes nothing", fence.ErrInvalid, r.Method, escaped)}
 }

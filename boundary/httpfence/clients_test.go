@@ -31,9 +31,8 @@ func TestOneClientHasItsShare(t *testing.T) {
 			}
 		}
 		testEventually(t, func() bool {
-			p.gate.mu.Lock()
-			defer p.gate.mu.Unlock()
-			return p.gate.clients.of("127.0.0.1") == usage{int64(writes), int64(writes), int64(writes * sent)}
+			w, r, b := p.gate.core.Used("127.0.0.1")
+			return w == int64(writes) && r == int64(writes) && b == int64(writes*sent)
 		})
 	}
 	refused := func(t *testing.T, what string, r reply) {
@@ -70,13 +69,7 @@ func TestOneClientHasItsShare(t *testing.T) {
 		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "one of the three", 200, "")
 		testEventually(t, func() bool {
 			clk.Advance(time.Hour) // the client may get its answer before the gate notes it
-			p.gate.mu.Lock()
-			s := p.gate.resources["r/1"]
-			p.gate.mu.Unlock()
-			if s != nil {
-				s.releaseIdle(time.Hour)
-			}
-			return s == nil
+			return !p.gate.core.ReleaseIdle("r/1", time.Hour)
 		})
 		send(t, "PUT", front.URL+"/r/9", newer, "").want(t, "when one is idle", 200, "")
 	})
@@ -87,57 +80,10 @@ func TestOneClientHasItsShare(t *testing.T) {
 			send(t, "PUT", front.URL+"/r/1", stamp, strings.Repeat("x", 2*inMemory))
 		}
 		testEventually(t, func() bool {
-			p.gate.mu.Lock()
-			defer p.gate.mu.Unlock()
-			return len(p.gate.clients.each) == 0 && p.gate.clients.all == usage{}
+			w, r, b := p.gate.core.Used("")
+			return w == 0 && r == 0 && b == 0
 		})
 	})
-}
-
-// TestManyClientsMayHaveOneAddress: a balancer's, or a NAT's. With the
-// defaults a whole fleet is not refused while the gate is less than half full.
-func TestManyClientsMayHaveOneAddress(t *testing.T) {
-	g := newWorld().gate(t, "one", nil)
-	c := &clients{each: map[string]*usage{}}
-	for i := range 30_000 { // 500 new resources a second, for a minute
-		if err := c.admit("balancer", true, &g.o); err != nil {
-			t.Fatalf("resource %d: %v", i, err)
-		}
-		c.count("balancer", usage{resources: 1})
-	}
-	for i := range 2000 {
-		if err := c.admit("balancer", false, &g.o); err != nil {
-			t.Fatalf("write %d: %v", i, err)
-		}
-		c.count("balancer", usage{writes: 1})
-	}
-}
-
-// TestTheNextClientFindsRoom: whatever the clients before it have taken, there
-// is room. The client that has most is refused with 429.
-func TestTheNextClientFindsRoom(t *testing.T) {
-	o := newWorld().options(t, "one")
-	o.MaxWrites = 1000
-	if err := o.fill(); err != nil {
-		t.Fatal(err)
-	}
-	c := &clients{each: map[string]*usage{}}
-	for i := range 8 {
-		name := fmt.Sprint("hog ", i)
-		err := c.admit(name, false, &o)
-		if err != nil {
-			t.Fatalf("the first write of %s: %v", name, err)
-		}
-		for ; err == nil; err = c.admit(name, false, &o) {
-			c.count(name, usage{writes: 1})
-		}
-		if r := refusalOf(err); r.status != http.StatusTooManyRequests {
-			t.Errorf("%s, that has %d of %d: %v, want 429", name, c.of(name).writes, c.all.writes, err)
-		}
-		if i == 0 && c.all.writes != 500 {
-			t.Errorf("one client got %d of 1000, want half", c.all.writes)
-		}
-	}
 }
 
 // TestOneBodyIsReceivedWhileThereIsRoom: its client may then have more than it
@@ -146,21 +92,6 @@ func TestOneBodyIsReceivedWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
 	_, front := newWorld().proxy(t, "one", http.HandlerFunc(echo), func(o *ProxyOptions) { o.MaxBody, o.MaxBodies = 100, 100 })
 	send(t, "PUT", front.URL+"/r/1", newer, strings.Repeat("x", 100)).want(t, "the only body", 200, "")
-}
-
-// TestManyUnusedResourcesAreKeptForLess: each costs the renewals of a lease.
-func TestManyUnusedResourcesAreKeptForLess(t *testing.T) {
-	g := newWorld().gate(t, "one", func(o *Options) { o.Idle = time.Minute })
-	for n, want := range map[int]time.Duration{0: time.Minute, 2*mostKept - 1: time.Minute, 10 * mostKept: 6 * time.Second} {
-		g.resources = map[string]*resourceState{}
-		for i := range n {
-			g.resources[fmt.Sprint(i)] = nil
-		}
-		if got := g.idle(); got != want {
-			t.Errorf("of %d resources, one is kept for %s; want %s", n, got, want)
-		}
-	}
-	g.resources = nil
 }
 
 // TestAClientIsAnAddress: of IPv6 it is a network, because one site has all of

@@ -17,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/current"
 	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/internal/admission"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -334,19 +335,6 @@ func TestNoReplacedOwnerIsLetInOnceTheGateHasHeard(t *testing.T) {
 	}
 }
 
-// TestAClientThatLeavesIsNotUnsure: with AdmitUnsure, hanging up would be a way
-// past the check.
-func TestAClientThatLeavesIsNotUnsure(t *testing.T) {
-	t.Parallel()
-	g := newWorld().gate(t, "gate", func(o *Options) { o.Current, o.AdmitUnsure = unsure{}, true })
-	ctx, leave := context.WithCancel(t.Context())
-	leave()
-	err := g.checkCurrent(ctx, write{stamp: newer, stamped: true}, func(error) { t.Error("the write was admitted") })
-	if refusalOf(err).status != http.StatusServiceUnavailable {
-		t.Errorf("the write got %v", err)
-	}
-}
-
 // TestAnotherKeysOwnerIsNotNamed: an error of the gate's own lease, or of a
 // handler's, may name an owner. The client must not learn it.
 func TestAnotherKeysOwnerIsNotNamed(t *testing.T) {
@@ -357,8 +345,8 @@ func TestAnotherKeysOwnerIsNotNamed(t *testing.T) {
 	}}
 	for name, stamp := range map[string]fence.Stamp{"a handler's": {}, "the gate's": newer} {
 		recorder := httptest.NewRecorder()
-		known := *refusalOf(other)
-		known.stamp = stamp
+		known := *admission.RefusalOf(other)
+		known.Stamp = stamp
 		Refuse(recorder, &known)
 		if body := recorder.Body.String(); strings.Contains(body, "secret-name") || strings.Contains(body, "50") {
 			t.Errorf("%s error is told as %s", name, body)

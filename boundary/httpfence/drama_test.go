@@ -47,7 +47,7 @@ type drama struct {
 	mu        sync.Mutex // guards the fields below
 	owners    []fence.Stamp
 	takeovers []*takeover
-	admitted  []admission
+	admitted  []admittedWrite
 	arrived   []fence.Token // at the service, in order
 	unsure    fence.Token   // the last event was about this token
 	away      bool
@@ -123,7 +123,7 @@ func (d *drama) begin() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	p.gate.clk = clock.NewProcess()
+	p.gate.core.Clock = clock.NewProcess()
 	p.writes.Transport.(*forwarder).base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := d.network.dial(ctx)
 		return &guardedConn{Conn: conn, exchange: ctx.Value(exchangeKey).(*exchange)}, err
@@ -266,7 +266,7 @@ func (d *drama) observe(e gate.Event) {
 			d.unsure = e.Token
 		}
 	case gate.Admitted:
-		d.admitted = append(d.admitted, admission{e.Token, time.Now(), d.unsure == e.Token})
+		d.admitted = append(d.admitted, admittedWrite{e.Token, time.Now(), d.unsure == e.Token})
 		d.unsure = 0
 	}
 }

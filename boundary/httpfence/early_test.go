@@ -80,9 +80,7 @@ func TestOfManyStaleWritesNoBodyIsReceived(t *testing.T) {
 	})
 	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "")
 	atGate(t, p.gate, 0)
-	p.gate.mu.Lock()
-	p.gate.resources["r/1"].closeMarks() // the next look opens it again
-	p.gate.mu.Unlock()
+	p.gate.core.CloseMarks("r/1") // the next look opens it again
 	stale := "PUT /r/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + Header + ": " + older.String() + "\r\nContent-Length: 1000000\r\n\r\n"
 	var all sync.WaitGroup
 	for range many {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // forwarder sends writes to the service, each at most once and on a connection
@@ -50,9 +51,9 @@ func newForwarder(o ProxyOptions, settle time.Duration) *forwarder {
 
 // exchange connects a write with its connection to the service.
 type exchange struct {
-	passage *passage
+	passage *admission.Passage
 	ctx     context.Context
-	gate    *Gate
+	gate    *admission.Gate
 	start   time.Time
 }
 
@@ -84,14 +85,14 @@ func (x *exchange) failed(ctx context.Context, err error, connected bool) error 
 	}
 	p := x.passage
 	if !connected {
-		p.notSent()
-		known := &refusal{
-			status: http.StatusBadGateway, code: "unknown", resource: p.w.resource, retry: time.Second, err: err,
-			say: "the service behind the proxy cannot be reached; nothing was sent, try again",
+		p.NotSent()
+		known := &admission.Refusal{
+			Status: http.StatusBadGateway, Code: "unknown", Resource: p.Write.Resource, Retry: time.Second, Err: err,
+			Say: "the service behind the proxy cannot be reached; nothing was sent, try again",
 		}
-		x.gate.emit(gate.Event{
-			Kind: gate.Refused, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key,
-			Token: p.w.stamp.Token, Status: known.status, Code: known.code, Err: err,
+		x.gate.Emit(gate.Event{
+			Kind: gate.Refused, Resource: p.Write.Resource, Method: p.Write.What, Key: p.Write.Stamp.Key,
+			Token: p.Write.Stamp.Token, Status: known.Status, Code: known.Code, Err: err,
 		})
 		return known
 	}
@@ -100,20 +101,20 @@ func (x *exchange) failed(ctx context.Context, err error, connected bool) error 
 	if errors.Is(err, errNoAnswer) {
 		status = http.StatusGatewayTimeout
 	}
-	return &refusal{
-		status: status, code: "unknown", resource: p.w.resource, sent: true, err: err,
-		say: "the write was sent to the service and it is not known whether it took effect, or still will; " +
+	return &admission.Refusal{
+		Status: status, Code: "unknown", Resource: p.Write.Resource, Sent: true, Err: err,
+		Say: "the write was sent to the service and it is not known whether it took effect, or still will; " +
 			"the resource is closed until that has settled",
 	}
 }
 
 func (x *exchange) doubt(err error) {
 	p := x.passage
-	x.gate.emit(gate.Event{
-		Kind: gate.InDoubt, Resource: p.w.resource, Method: p.w.what, Key: p.w.stamp.Key,
-		Token: p.w.stamp.Token, Err: err,
+	x.gate.Emit(gate.Event{
+		Kind: gate.InDoubt, Resource: p.Write.Resource, Method: p.Write.What, Key: p.Write.Stamp.Key,
+		Token: p.Write.Stamp.Token, Err: err,
 	})
-	p.inDoubt(err.Error())
+	p.InDoubt(err.Error())
 }
 
 // answer is the body of the service's answer. The write's turn ends with it. It
@@ -160,12 +161,12 @@ func (a *answer) end(err error) {
 		return
 	}
 	if errors.Is(err, io.EOF) {
-		w := x.passage.w
-		x.gate.emit(gate.Event{
-			Kind: gate.Answered, Resource: w.resource, Method: w.what, Key: w.stamp.Key, Token: w.stamp.Token,
+		w := x.passage.Write
+		x.gate.Emit(gate.Event{
+			Kind: gate.Answered, Resource: w.Resource, Method: w.What, Key: w.Stamp.Key, Token: w.Stamp.Token,
 			Status: a.status, Took: time.Since(x.start),
 		})
-		x.passage.answered()
+		x.passage.Answered()
 		return
 	}
 	if cause := context.Cause(x.ctx); cause != nil {
@@ -184,7 +185,7 @@ type guardedConn struct {
 // Write checks the lease as late as possible. A process that was stopped for
 // long finds out here.
 func (t *guardedConn) Write(b []byte) (int, error) {
-	return writeWhile(t.Conn, b, t.exchange.passage.alive)
+	return writeWhile(t.Conn, b, t.exchange.passage.Alive)
 }
 
 // Close closes the connection. If the write was given up, it does not send the

@@ -261,21 +261,3 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		}
 	}
 }
-
-// TestEveryResourceHasATargetOfItsOwn, whatever its name.
-func TestEveryResourceHasATargetOfItsOwn(t *testing.T) {
-	for _, c := range [][3]string{
-		{"/m/{resource}", "orders/4 2", "/m/orders%2F4%202"},
-		{"file:///m/{resource}", "orders/42", "file:///m/orders%252F42"},
-		{"redis://h/0#p:{resource}", "orders/4#2", "redis://h/0#p:orders/4%232"},
-		{"postgres://h/d#p/{resource}", "a%b", "postgres://h/d#p/a%25b"},
-	} {
-		if got := markTarget(c[0], c[1]); got != c[2] {
-			t.Errorf("%s with %s is %s, want %s", c[0], c[1], got, c[2])
-		}
-	}
-	a, b := markTarget("/m/{resource}", strings.Repeat("x", 400)+"a"), markTarget("/m/{resource}", strings.Repeat("x", 400)+"b")
-	if a == b || len(a) > 200 {
-		t.Errorf("long names: %s and %s", a, b)
-	}
-}

@@ -77,8 +77,8 @@ type takeover struct {
 	heard bool      // the channel was live at the time
 }
 
-// admission is a write that the proxy has let in.
-type admission struct {
+// admittedWrite is a write that the proxy has let in.
+type admittedWrite struct {
 	token  fence.Token
 	at     time.Time
 	unsure bool // the store did not say, and the mark decided

@@ -25,7 +25,7 @@ import (
 // owner writes and is replaced. Replaced owners go on writing.
 type trial struct {
 	resources, terms int
-	flaw             func(*Gate)
+	flaw             func(*Proxy)
 
 	t       *testing.T
 	store   *mem.Store
@@ -60,10 +60,10 @@ func (tr *trial) run(t *testing.T) []string {
 			o.TTL, o.Settle, o.Wait = time.Second, tr.service.answerWithin, 20*time.Second
 			o.Observe = func(e gate.Event) { tr.tally(string(e.Kind) + "/" + e.Code) }
 		})
-		p.gate.settled, p.gate.o.Settle = tr.service.settled, 20*time.Millisecond
+		p.gate.core.Settled, p.gate.core.Options.Settle = tr.service.settled, 20*time.Millisecond
 		tr.service.behind(p)
 		if tr.flaw != nil {
-			tr.flaw(p.gate)
+			tr.flaw(p)
 		}
 		tr.fronts = append(tr.fronts, front.URL)
 	}
@@ -243,11 +243,11 @@ func TestNoStaleWriteReachesTheServiceAfterANewerOne(t *testing.T) {
 //   - Two proxies have no lease.
 func TestTheTrialCatchesBrokenProxies(t *testing.T) {
 	t.Parallel()
-	for name, flaw := range map[string]func(*Gate){
-		"no serialisation":                     func(g *Gate) { g.flaw.unserialised = true },
-		"the turn is freed when clients leave": func(g *Gate) { g.flaw.freeOnLeave = true },
-		"nothing settles":                      func(g *Gate) { g.settled, g.o.Settle = nil, 1 },
-		"two at once":                          func(g *Gate) { g.o.Client = nil },
+	for name, flaw := range map[string]func(*Proxy){
+		"no serialisation":                     func(p *Proxy) { p.gate.core.Flaw.Unserialised = true },
+		"the turn is freed when clients leave": func(p *Proxy) { p.freeOnLeave = true },
+		"nothing settles":                      func(p *Proxy) { p.gate.core.Settled, p.gate.core.Options.Settle = nil, 1 },
+		"two at once":                          func(p *Proxy) { p.gate.core.Options.Client = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

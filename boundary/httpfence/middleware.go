@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 )
 
@@ -47,14 +46,14 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wr, err := g.read(r)
 		if g.o.RefuseNothing {
-			if err == nil && wr.resource != "" {
-				err = g.judge(r.Context(), wr)
+			if err == nil && wr.Resource != "" {
+				err = g.core.Judge(r.Context(), wr.Write)
 			}
-			if err != nil || wr.resource != "" {
-				g.observed(wr, err)
+			if err != nil || wr.Resource != "" {
+				g.core.Observed(wr.Write, err)
 			}
-			if wr.stamped {
-				r = withStamp(r, wr.stamp)
+			if wr.Stamped {
+				r = withStamp(r, wr.Stamp)
 			}
 			next.ServeHTTP(w, r)
 			return
@@ -63,48 +62,39 @@ func (g *Gate) Middleware(next http.Handler) http.Handler {
 			g.refuse(w, wr, err)
 			return
 		}
-		if wr.resource == "" {
+		if wr.Resource == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		a, err := g.arrive(r.Context(), wr)
+		a, err := g.core.Arrive(r.Context(), wr.Write)
 		if err != nil {
 			g.refuse(w, wr, err)
 			return
 		}
-		defer a.depart()
-		p, err := a.enter(r.Context())
+		defer a.Depart()
+		p, err := a.Enter(r.Context())
 		if err != nil {
 			g.refuse(w, wr, err)
 			return
 		}
-		defer p.answered() // also after a panic: the handler is over
+		defer p.Answered() // also after a panic: the handler is over
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
+		defer context.AfterFunc(p.Context(), func() { cancel(context.Cause(p.Context())) })()
 		r = r.WithContext(ctx)
-		if wr.stamped {
-			r = withStamp(r, wr.stamp)
+		if wr.Stamped {
+			r = withStamp(r, wr.Stamp)
 		}
 		start := time.Now()
 		next.ServeHTTP(w, r)
-		g.emit(gate.Event{
-			Kind: gate.Answered, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key,
-			Token: wr.stamp.Token, Took: time.Since(start),
+		g.core.Emit(gate.Event{
+			Kind: gate.Answered, Resource: wr.Resource, Method: wr.What, Key: wr.Stamp.Key,
+			Token: wr.Stamp.Token, Took: time.Since(start),
 		})
 	})
 }
 
 // refuse answers a write that is not let in.
 func (g *Gate) refuse(w http.ResponseWriter, wr write, err error) {
-	known := *refusalOf(err)
-	known.resource, known.stamp = wr.resource, wr.stamp
-	g.emit(gate.Event{
-		Kind: gate.Refused, Resource: wr.resource, Method: wr.what, Key: wr.stamp.Key, Token: wr.stamp.Token,
-		Status: known.status, Code: known.code, Err: err,
-	})
-	Refuse(w, &known)
-	if g.o.Notes != nil && wr.stamped && (guard.Refused(err) || known.code == "not_owned") {
-		g.o.Notes.Refused(wr.stamp, "http:"+wr.resource, err)
-	}
+	Refuse(w, g.core.Refused(wr.Write, err))
 }

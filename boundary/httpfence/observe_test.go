@@ -164,7 +164,7 @@ func markAfterAnInventedWrite(t *testing.T, away, flawed bool) fence.Mark {
 			o.Current = unsure{}
 		}
 	})
-	g.flaw.judgesByMarkAlone = flawed
+	g.core.Flaw.JudgesByMarkAlone = flawed
 	w.lease(t, "jobs/a", "ann")
 	send(t, "PUT", serve(t, g), newer, "").want(t, "an invented stamp's write", 200, "")
 	return w.mark(t, "r/1")

@@ -13,7 +13,7 @@ import (
 	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
-	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // Options shape a [Gate]. Rules and Marks are required. Everything else has a
@@ -107,25 +107,13 @@ type Options struct {
 }
 
 // DefaultLeasePrefix begins the keys of gates' leases.
-const DefaultLeasePrefix = "croft-proxy/"
+const DefaultLeasePrefix = admission.DefaultLeasePrefix
 
-// markTimeout bounds one read, or one raise, of a mark.
-const markTimeout = 5 * time.Second
-
-// mostTTL bounds the TTL of gates. It also bounds how long a gate can believe
-// in a lease that an operator has taken from it.
-const mostTTL = time.Minute
-
-// fill checks the options and fills in the defaults.
+// fill checks what concerns requests, and fills in its defaults.
 func (o *Options) fill() error {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w gate: %s", fence.ErrInvalid, fmt.Sprintf(format, args...))
-	}
-	if o.Marks == nil {
-		return bad("it has no marks; set Marks, for example to MarksAt(\"redis://host/0#{resource}\")")
-	}
 	if len(o.Rules) == 0 {
-		return bad("it has no rules, so nothing could be written; add one, for example /{path...} as service")
+		return fmt.Errorf("%w gate: it has no rules, so nothing could be written; "+
+			"add one, for example /{path...} as service", fence.ErrInvalid)
 	}
 	for _, rules := range []*[]Rule{&o.Rules, &o.Exempt} {
 		*rules = slices.Clone(*rules)
@@ -135,50 +123,52 @@ func (o *Options) fill() error {
 			}
 		}
 	}
-	if o.Notes == nil {
-		o.Notes = o.Client
-	}
 	if len(o.Reads) == 0 {
 		o.Reads = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
 	}
-	if o.LeasePrefix == "" {
-		o.LeasePrefix = DefaultLeasePrefix
-	}
-	if err := fence.CheckKey(o.LeasePrefix + "x"); err != nil {
-		return bad("lease prefix: %v", err)
-	}
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		usual time.Duration
-		most  time.Duration
-	}{
-		{"TTL", &o.TTL, 15 * time.Second, mostTTL},
-		{"Settle", &o.Settle, 30 * time.Second, croft.Forever},
-		{"Wait", &o.Wait, time.Minute, tenure.MaxPeriod},
-		{"Idle", &o.Idle, time.Minute, tenure.MaxPeriod},
-	} {
-		if *d.value == 0 {
-			*d.value = d.usual
-		}
-		if *d.value < 0 || *d.value > d.most {
-			return bad("%s %s: it must be between 0 and %s", d.name, *d.value, d.most)
-		}
-	}
-	for _, n := range []struct {
-		name  string
-		value *int
-		usual int
-	}{{"MaxWrites", &o.MaxWrites, 4096}, {"MaxResources", &o.MaxResources, 1 << 16}} {
-		if *n.value == 0 {
-			*n.value = n.usual
-		}
-		if *n.value < 0 {
-			return bad("%s %d: it must be more than 0", n.name, *n.value)
-		}
-	}
-	if o.TTL < tenure.MinTTL {
-		return bad("TTL %s: it must be at least %s", o.TTL, tenure.MinTTL)
-	}
 	return nil
 }
+
+// admission returns what does not concern requests.
+func (o *Options) admission() admission.Options {
+	return admission.Options{
+		NotedAs: "http:", Opener: " (croft proxy open)",
+		Marks: o.Marks, Served: o.Served, Client: o.Client, Notes: o.Notes, LeasePrefix: o.LeasePrefix,
+		TTL: o.TTL, Settle: o.Settle, Wait: o.Wait, Idle: o.Idle, MaxWrites: o.MaxWrites, MaxResources: o.MaxResources,
+		Current: o.Current, AdmitUnsure: o.AdmitUnsure, RefuseNothing: o.RefuseNothing,
+		Observe: o.Observe, Logger: o.Logger,
+	}
+}
+
+// ErrOpen is matched by the error of [Reopen] if there is nothing to open.
+var ErrOpen = admission.ErrOpen
+
+// Reopen opens a closed resource for an operator. The operator must know that
+// nothing sent to the service is still on its way: no program can find that
+// out. The store keeps who did so and why. The prefix is the LeasePrefix of the
+// gates, or "" for the default.
+//
+// If a gate serves the resource, or the last one ended well, there is nothing
+// to open. Then the error matches [ErrOpen] and nothing changes.
+func Reopen(ctx context.Context, client *croft.Client, prefix, resource string, h croft.ByHand) error {
+	return admission.Reopen(ctx, client, prefix, resource, h)
+}
+
+// MarksAt returns a function for Options.Marks that opens guards named by a
+// template. The template is a target as for guard.Open, with {resource} for the
+// name of the resource. The program must import the backends of these guards.
+// The error of MarksAt matches fence.ErrInvalid.
+//
+//	/var/lib/croft/marks/{resource}         a file each
+//	redis://host:6379/0#proxy:{resource}    a hash each
+//	postgres://host/db#proxy/{resource}     a row each
+//
+// The name is escaped as the target needs it. Of the files only their sidecars,
+// which hold the marks, are ever made.
+func MarksAt(template string) (func(ctx context.Context, resource string) (guard.Guard, error), error) {
+	return admission.MarksAt(template)
+}
+
+// MarkFile returns the file in which a proxy with the marks "dir/{resource}"
+// keeps the mark of a resource.
+func MarkFile(dir, resource string) string { return admission.MarkFile(dir, resource) }

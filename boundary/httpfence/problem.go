@@ -3,7 +3,6 @@ package httpfence
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,9 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/internal/admission"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -52,98 +50,6 @@ type Problem struct {
 	Owner string `json:"owner,omitempty"`
 }
 
-// refusal is an error that knows its HTTP answer. The client is told say. The
-// error behind it is for the operator: it may name addresses, owners and files
-// that are none of the client's business.
-type refusal struct {
-	status   int
-	code     string
-	resource string
-	stamp    fence.Stamp   // of the write, if it has one
-	retry    time.Duration // for Retry-After; 0 means none
-	sent     bool
-	say      string // if it is "", see detail
-	err      error  // if it is nil, say is all there is to know
-}
-
-func (r *refusal) Error() string {
-	switch {
-	case r.err == nil:
-		return r.say
-	case r.say == "":
-		return r.err.Error()
-	}
-	return r.say + ": " + r.err.Error()
-}
-
-func (r *refusal) Unwrap() error { return r.err }
-
-// detail returns what the client is told. If nobody has worded the error for
-// clients, they are told what the law says of their own stamp, or which mistake
-// their own request has. Otherwise they are told only what the code means.
-func (r *refusal) detail() string {
-	if r.say != "" {
-		return r.say
-	}
-	var stale *fence.StaleError
-	var refused *fence.RefusedError
-	var notOwned *tenure.NotOwnedError
-	switch {
-	case errors.As(r.err, &notOwned) && notOwned.Record.Issued(r.stamp):
-		return notOwned.Error()
-	case errors.As(r.err, &stale):
-		anonymous := *stale
-		anonymous.PresentedOwner, anonymous.NewestOwner = "", ""
-		return anonymous.Error()
-	case errors.As(r.err, &refused):
-		return refused.Error()
-	case r.code == "invalid":
-		return r.err.Error()
-	}
-	return meanings[r.code]
-}
-
-// meanings has the details for errors that are not for clients.
-var meanings = map[string]string{
-	"held":      "another owner has the lease that this write needs; try again later",
-	"not_owned": "the lease that this write needs is no longer its owner's; stop this work",
-	"unknown":   "the write could not be decided; look whether it took effect before you send it again",
-}
-
-// verdicts is the one table from errors to HTTP. The first match counts. The
-// codes are those of the command line.
-var verdicts = []struct {
-	match  error
-	code   string
-	status int
-}{
-	{croft.ErrLost, "not_owned", http.StatusConflict},
-	{tenure.ErrHeld, "held", http.StatusConflict},
-	{tenure.ErrNotOwned, "not_owned", http.StatusConflict},
-	{fence.ErrStale, "stale", http.StatusConflict},
-	{fence.ErrCollision, "collision", http.StatusConflict},
-	{fence.ErrWrongKey, "wrong_key", http.StatusConflict},
-	{fence.ErrRepeated, "repeated", http.StatusConflict},
-	{guard.ErrBusy, "unknown", http.StatusServiceUnavailable},
-	{store.ErrUnknown, "unknown", http.StatusServiceUnavailable},
-	{ErrNoStamp, "invalid", http.StatusPreconditionRequired},
-	{fence.ErrInvalid, "invalid", http.StatusBadRequest},
-}
-
-// refusalOf turns any error into a refusal.
-func refusalOf(err error) *refusal {
-	var r *refusal
-	if errors.As(err, &r) {
-		return r
-	}
-	for _, v := range verdicts {
-		if errors.Is(err, v.match) {
-			return &refusal{status: v.status, code: v.code, err: err}
-		}
-	}
-	return &refusal{status: http.StatusServiceUnavailable, code: "unknown", err: err}
-}
-
 // Refuse answers a request with the problem that err describes. It is for
 // handlers that admit stamps in their own transaction.
 //
@@ -152,7 +58,7 @@ func refusalOf(err error) *refusal {
 // explains a wrong stamp or request. It does not repeat other errors, which may
 // name addresses, owners and files: log those.
 func Refuse(w http.ResponseWriter, err error) {
-	r := refusalOf(err)
+	r := admission.RefusalOf(err)
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
@@ -161,38 +67,20 @@ func Refuse(w http.ResponseWriter, err error) {
 	h.Set("Content-Type", ProblemType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(body.Len())) // lets a client read the answer while it still sends
-	if r.retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
+	if r.Retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.Retry.Seconds()))))
 	}
-	w.WriteHeader(r.status)
+	w.WriteHeader(r.Status)
 	_, _ = body.WriteTo(w) // the client may have gone
 }
 
-func problemOf(r *refusal) Problem {
-	p := Problem{
-		Title: http.StatusText(r.status), Status: r.status, Detail: r.detail(), Code: r.code,
-		Resource: r.resource, Sent: r.sent,
+func problemOf(r *admission.Refusal) Problem {
+	f := r.Facts()
+	return Problem{
+		Title: http.StatusText(r.Status), Status: r.Status, Detail: r.Detail(), Code: r.Code,
+		Resource: r.Resource, Sent: r.Sent,
+		Key: f.Key, Token: f.Token, Seq: f.Seq, Newest: f.Newest, Mark: f.Mark, Owner: f.Owner,
 	}
-	var stale *fence.StaleError
-	var refused *fence.RefusedError
-	var notOwned *tenure.NotOwnedError
-	presented := func(s fence.Stamp) { p.Key, p.Token, p.Seq = s.Key, s.Token, s.Seq }
-	switch {
-	case r.code == "not_owned" && errors.As(r.err, &notOwned):
-		presented(r.stamp)
-		if rec := notOwned.Record; rec.Issued(r.stamp) && rec.Token > r.stamp.Token {
-			p.Newest, p.Owner = rec.Token, rec.Owner
-		}
-	case errors.As(r.err, &stale):
-		presented(stale.Presented)
-		p.Newest = stale.Newest.Token
-	case errors.As(r.err, &refused):
-		presented(refused.Presented)
-		mark := refused.Mark
-		mark.Grant = ""
-		p.Mark = &mark
-	}
-	return p
 }
 
 // ProblemError is a refusal as a client finds it in an answer. It matches the

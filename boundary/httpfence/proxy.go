@@ -19,6 +19,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // ProxyOptions shape a [Proxy]. Rules, Marks and Client are required.
@@ -71,6 +72,9 @@ type Proxy struct {
 	writes *httputil.ReverseProxy
 	reads  *httputil.ReverseProxy
 	stall  time.Duration
+	// freeOnLeave breaks the proxy on purpose, for tests of the tests: a client
+	// that leaves gives up the turn of its write.
+	freeOnLeave bool
 }
 
 // NewProxy makes a proxy in front of a service. Its error matches
@@ -101,7 +105,7 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		value *time.Duration
 		usual time.Duration
 	}{
-		{"AnswerWithin", &o.AnswerWithin, min(30*time.Second, gate.o.Settle)},
+		{"AnswerWithin", &o.AnswerWithin, min(30*time.Second, gate.core.Options.Settle)},
 		{"ConnectWithin", &o.ConnectWithin, 5 * time.Second},
 		{"ReceiveWithin", &o.ReceiveWithin, time.Minute},
 	} {
@@ -112,11 +116,11 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 			return nil, fmt.Errorf("%w %s %s: it must be more than 0", fence.ErrInvalid, d.name, *d.value)
 		}
 	}
-	if gate.o.Settle < o.AnswerWithin {
+	if gate.core.Options.Settle < o.AnswerWithin {
 		return nil, fmt.Errorf("%w settle time %s: "+
 			"it must be at least as long as the service may take to answer (%s), "+
 			"because a proxy that dies leaves a write behind for as long as that",
-			fence.ErrInvalid, gate.o.Settle, o.AnswerWithin)
+			fence.ErrInvalid, gate.core.Options.Settle, o.AnswerWithin)
 	}
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 20
@@ -161,7 +165,7 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		ErrorLog: silent,
 	}
 	p.writes = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: newForwarder(o, gate.o.Settle), FlushInterval: -1, ErrorLog: silent,
+		Rewrite: rewrite, Transport: newForwarder(o, gate.core.Options.Settle), FlushInterval: -1, ErrorLog: silent,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
 	}
 	return p, nil
@@ -172,16 +176,16 @@ func (p *Proxy) readFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the client has gone
 	}
-	p.gate.emit(gate.Event{
+	p.gate.core.Emit(gate.Event{
 		Kind: gate.ReadFailed, Method: r.Method, Status: http.StatusBadGateway, Code: "unknown", Err: err,
 	})
-	known := &refusal{
-		status: http.StatusBadGateway, code: "unknown", sent: true, err: err,
-		say: "the service behind the proxy did not answer; try again",
+	known := &admission.Refusal{
+		Status: http.StatusBadGateway, Code: "unknown", Sent: true, Err: err,
+		Say: "the service behind the proxy did not answer; try again",
 	}
 	if errors.Is(err, errNotConnected) {
-		known.sent, known.retry = false, time.Second
-		known.say = "the service behind the proxy cannot be reached; nothing was sent, try again"
+		known.Sent, known.Retry = false, time.Second
+		known.Say = "the service behind the proxy cannot be reached; nothing was sent, try again"
 	}
 	Refuse(w, known)
 }
@@ -212,20 +216,20 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.observe(w, r)
 		return
 	}
-	wr, err := write{what: r.Method}, checkUpgrade(r)
+	wr, err := write{Write: admission.Write{What: r.Method}}, checkUpgrade(r)
 	if err == nil {
 		err = p.checkHost(r)
 	}
 	if err == nil {
 		wr, err = p.gate.read(r)
 	}
-	if err == nil && wr.resource == "" && !wr.exempt {
+	if err == nil && wr.Resource == "" && !wr.exempt {
 		err = checkNoBody(r)
 	}
 	switch {
 	case err != nil:
 		p.refuse(w, r, wr, err)
-	case wr.resource == "":
+	case wr.Resource == "":
 		p.reads.ServeHTTP(w, r)
 	default:
 		p.write(w, r, wr)
@@ -267,7 +271,7 @@ func (p *Proxy) checkHost(r *http.Request) error {
 	if slices.Contains(p.o.Hosts, host) || slices.Contains(p.o.Hosts, "*") {
 		return nil
 	}
-	return &refusal{status: http.StatusMisdirectedRequest, code: "invalid", err: fmt.Errorf(
+	return &admission.Refusal{Status: http.StatusMisdirectedRequest, Code: "invalid", Err: fmt.Errorf(
 		"%w host %q: the proxy is not called by this name; use its address, "+
 			"or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
 }
@@ -288,7 +292,7 @@ func checkNoBody(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	return &refusal{status: http.StatusBadRequest, code: "invalid", err: fmt.Errorf(
+	return &admission.Refusal{Status: http.StatusBadRequest, Code: "invalid", Err: fmt.Errorf(
 		"%w request: a %s has no body here; leave it out, "+
 			"or have the operator exempt this request by a rule (croft proxy --exempt)", fence.ErrInvalid, r.Method)}
 }
@@ -300,7 +304,7 @@ func checkUpgrade(r *http.Request) error {
 		!strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
 		return nil
 	}
-	return &refusal{status: http.StatusNotImplemented, code: "invalid", err: fmt.Errorf(
+	return &admission.Refusal{Status: http.StatusNotImplemented, Code: "invalid", Err: fmt.Errorf(
 		"%w request: connections are not upgraded here (WebSocket, CONNECT, h2c), "+
 			"because what flows through them cannot be checked; "+
 			"use plain requests, or connect past the proxy for what writes nothing", fence.ErrInvalid)}
@@ -308,12 +312,12 @@ func checkUpgrade(r *http.Request) error {
 
 func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	start := time.Now()
-	arrival, err := p.gate.arrive(r.Context(), wr)
+	arrival, err := p.gate.core.Arrive(r.Context(), wr.Write)
 	if err != nil {
 		p.refuse(w, r, wr, err)
 		return
 	}
-	defer arrival.depart()
+	defer arrival.Depart()
 	control := http.NewResponseController(w)
 	body := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
 	size, whole := r.ContentLength, io.Reader(body)
@@ -323,7 +327,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	}
 	if !p.o.StreamBodies {
 		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the time until now does not count
-		got, err := receive(kept{body, func(n int64) error { return arrival.keep(n, p.o.MaxBodies, p.o.MaxBody) }})
+		got, err := receive(kept{body, func(n int64) error { return arrival.Keep(n, p.o.MaxBodies, p.o.MaxBody) }})
 		if err != nil {
 			p.refuse(w, r, wr, err)
 			return
@@ -336,24 +340,24 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 		p.refuse(w, r, wr, err)
 		return
 	}
-	passage, err := arrival.enter(r.Context())
+	passage, err := arrival.Enter(r.Context())
 	if err != nil {
 		p.gate.refuse(w, wr, err)
 		return
 	}
-	defer passage.inDoubt("the proxy failed") // has no effect if the passage has ended otherwise
+	defer passage.InDoubt("the proxy failed") // has no effect if the passage has ended otherwise
 	if p.o.StreamBodies {
 		_ = control.SetReadDeadline(time.Now().Add(p.o.ReceiveWithin)) // the wait for the turn does not count
 	}
-	if p.gate.flaw.freeOnLeave {
-		defer context.AfterFunc(r.Context(), func() { passage.free.Do(passage.s.leave) })()
+	if p.freeOnLeave {
+		defer context.AfterFunc(r.Context(), passage.FreeTurn)()
 	}
 	// From here on it does not matter if the client leaves. A sent write cannot
 	// be taken back, and until it is answered nobody else may come in.
-	ctx, cancel := context.WithTimeoutCause(passage.ctx, p.o.AnswerWithin, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(passage.Context(), p.o.AnswerWithin, errNoAnswer)
 	defer cancel()
 	out := r.WithContext(context.WithValue(ctx, exchangeKey, &exchange{
-		passage: passage, ctx: ctx, gate: p.gate, start: start,
+		passage: passage, ctx: ctx, gate: p.gate.core, start: start,
 	}))
 	out.Body, out.ContentLength = io.NopCloser(whole), size
 	if size == 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/internal/admission"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -410,7 +411,7 @@ func TestAWriteIsSentOnce(t *testing.T) {
 	w := newWorld()
 	var seen journal
 	p, front := w.proxy(t, "one", cutter(&seen), nil)
-	p.gate.o.Settle = 20 * time.Millisecond
+	p.gate.core.Options.Settle = 20 * time.Millisecond
 	for range 3 {
 		send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "a good one", 200, "") // leaves an open connection
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/r/1", nil)
@@ -455,7 +456,7 @@ func TestAProxyThatLosesItsLeaseCutsWhatIsInFlight(t *testing.T) {
 	}
 	<-cut
 	send(t, "PUT", two.URL+"/r/1", newer, "").want(t, "at the other proxy, at once", 503, "unknown")
-	clk.Advance(next.gate.o.Settle + next.gate.o.TTL)
+	clk.Advance(next.gate.core.Options.Settle + next.gate.core.Options.TTL)
 	testEventually(t, func() bool { return send(t, "PUT", two.URL+"/r/1", newer, "").status == 200 })
 	send(t, "PUT", two.URL+"/r/1", older, "").want(t, "the older owner there", 409, "stale")
 }
@@ -489,7 +490,7 @@ func TestNothingLeavesAfterTheLease(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	go func() { _, _ = io.Copy(io.Discard, there) }()
-	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &passage{lease: lease}}}
+	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &admission.Passage{Lease: lease}}}
 	defer conn.Close()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Errorf("under the lease: %v", err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // atGate waits until n writes to r/1 have arrived at a gate, to wait or to go
@@ -15,10 +15,8 @@ import (
 func atGate(t *testing.T, g *Gate, n int) {
 	t.Helper()
 	testEventually(t, func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		s := g.resources["r/1"]
-		return s != nil && s.users == n
+		s, known := g.core.Inspect("r/1")
+		return known && s.Writes == n
 	})
 }
 
@@ -68,7 +66,7 @@ func TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay(t *testing.T) {
 	all.Go(func() { send(t, "PATCH", front.URL+"/r/1", older, "").want(t, "the older", 409, "stale") })
 	testEventually(t, func() bool {
 		rec, err := w.store.Get(t.Context(), DefaultLeasePrefix+"r/1")
-		return err == nil && strings.HasPrefix(rec.Progress, closedMark)
+		return err == nil && strings.HasPrefix(rec.Progress, admission.ClosedMark)
 	})
 	all.Go(func() { send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the newer", 200, "") })
 	atGate(t, p.gate, 2)
@@ -82,47 +80,8 @@ func TestAReplacedOwnerThatWaitsForAClosedResourceGivesWay(t *testing.T) {
 
 // waitsAt reports whether a write waits for its turn at r/1.
 func waitsAt(g *Gate) func() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.resources["r/1"]
 	return func() bool {
-		s.turn.mu.Lock()
-		defer s.turn.mu.Unlock()
-		return len(s.turn.waiting) == 1
-	}
-}
-
-// TestNoKeyGetsBeforeAnotherByItsTokens: this holds for any forged token. Of
-// one key the newest token goes first, and writes with the same token go in
-// order of arrival.
-func TestNoKeyGetsBeforeAnotherByItsTokens(t *testing.T) {
-	var q queue
-	if !q.try() {
-		t.Fatal("nobody has the turn")
-	}
-	var order journal
-	var all sync.WaitGroup
-	for i, c := range []struct {
-		key   string
-		token fence.Token
-	}{{"x", 1}, {"a", 7}, {"x", 2}, {"a", 8}, {"x", 3}, {"a", 7}, {"a", 8}} {
-		stamp := fence.Stamp{Key: c.key, Token: c.token, Seq: uint64(i)}
-		all.Go(func() {
-			if err := q.take(t.Context(), stamp, nil); err != nil {
-				t.Error(err)
-			}
-			order.add("%s%d.%d", stamp.Key, stamp.Token, stamp.Seq)
-			q.pass()
-		})
-		testEventually(t, func() bool {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			return len(q.waiting) == i+1
-		})
-	}
-	q.pass()
-	all.Wait()
-	if want := "x3.4 a8.3 x2.2 a8.6 x1.0 a7.1 a7.5"; order.String() != want {
-		t.Errorf("the turns were %s, want %s", order.String(), want)
+		s, _ := g.core.Inspect("r/1")
+		return s.Waiting == 1
 	}
 }

@@ -238,10 +238,8 @@ func (w *world) lose(t testing.TB, g *Gate) {
 	if _, err := newClient(t, w.store, "op").Revoke(ctx, DefaultLeasePrefix+"r/1", croft.ByHand{Note: "test"}); err != nil {
 		t.Error(err)
 	}
-	g.mu.Lock()
-	lease := g.resources["r/1"].lease
-	g.mu.Unlock()
-	if err := lease.Report(ctx, "still there"); !errors.Is(err, croft.ErrNotOwned) {
+	s, _ := g.core.Inspect("r/1")
+	if err := s.Lease.Report(ctx, "still there"); !errors.Is(err, croft.ErrNotOwned) {
 		t.Errorf("the gate's lease, when it was revoked: %v, want ErrNotOwned", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // TestRulesNameTheResource: rules decide which requests are writes, to which
@@ -76,9 +77,9 @@ func TestRulesNameTheResource(t *testing.T) {
 		}
 		to, err := o.classify(r)
 		got := strings.TrimSpace(to.resource + " " + to.key)
-		var known *refusal
+		var known *admission.Refusal
 		switch {
-		case errors.As(err, &known) && known.status == http.StatusForbidden:
+		case errors.As(err, &known) && known.Status == http.StatusForbidden:
 			got = "refused"
 		case errors.Is(err, fence.ErrInvalid):
 			got = "invalid"

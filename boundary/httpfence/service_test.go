@@ -58,7 +58,7 @@ func (s *service) behind(p *Proxy) {
 	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err == nil {
-			resource := ctx.Value(exchangeKey).(*exchange).passage.w.resource
+			resource := ctx.Value(exchangeKey).(*exchange).passage.Write.Resource
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.under[resource]++

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // inMemory is how much of a body is kept in memory. The rest goes to a file.
@@ -88,9 +89,9 @@ func (s *spool) close() {
 // noRoom returns the refusal of a body that could not be kept. The client has
 // done nothing wrong.
 func noRoom(err error) error {
-	return &refusal{
-		status: http.StatusServiceUnavailable, code: "unknown", retry: time.Second, err: err,
-		say: fmt.Sprintf("a body of more than %d bytes needs room for a temporary file, and there is none; "+
+	return &admission.Refusal{
+		Status: http.StatusServiceUnavailable, Code: "unknown", Retry: time.Second, Err: err,
+		Say: fmt.Sprintf("a body of more than %d bytes needs room for a temporary file, and there is none; "+
 			"nothing was sent", inMemory),
 	}
 }
@@ -99,17 +100,17 @@ func noRoom(err error) error {
 // has been sent.
 func receiving(err error) error {
 	var long *http.MaxBytesError
-	var known *refusal
+	var known *admission.Refusal
 	switch {
 	case errors.As(err, &known):
 		return err
 	case errors.As(err, &long):
-		return &refusal{status: http.StatusRequestEntityTooLarge, code: "invalid", err: fmt.Errorf(
+		return &admission.Refusal{Status: http.StatusRequestEntityTooLarge, Code: "invalid", Err: fmt.Errorf(
 			"%w body: it has more than %d bytes, which is all that is let through; nothing was sent",
 			fence.ErrInvalid, long.Limit)}
 	}
-	return &refusal{
-		status: http.StatusBadRequest, code: "invalid", say: "the body broke off; nothing was sent",
-		err: fmt.Errorf("%w body: %w", fence.ErrInvalid, err),
+	return &admission.Refusal{
+		Status: http.StatusBadRequest, Code: "invalid", Say: "the body broke off; nothing was sent",
+		Err: fmt.Errorf("%w body: %w", fence.ErrInvalid, err),
 	}
 }

@@ -2,19 +2,19 @@ package httpfence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // Header is the name of the header that carries a stamp in its text form.
 const Header = "Croft-Stamp"
 
 // ErrNoStamp is matched by the refusal of a write without a stamp.
-var ErrNoStamp = errors.New("the write carries no stamp")
+var ErrNoStamp = admission.ErrNoStamp
 
 // SetStamp puts a stamp into the header of a request.
 func SetStamp(h http.Header, s fence.Stamp) { h.Set(Header, s.String()) }

@@ -10,6 +10,7 @@ import (
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -131,7 +132,7 @@ func TestAProblemSaysWhatTheCommandLineSays(t *testing.T) {
 			t.Errorf("%v: %d %+v, want %d %s", c.err, resp.StatusCode, err, c.status, c.code)
 		}
 		want := c.err.Error()
-		if general, ok := meanings[c.code]; ok { // the error may name things that the client must not learn
+		if general, ok := admission.Meanings[c.code]; ok { // the error may name things that the client must not learn
 			want = general
 		}
 		if p.Detail != want {

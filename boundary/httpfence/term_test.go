@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/internal/admission"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -32,7 +33,7 @@ func (instantly) Stop()                 {}
 
 func at(g *Gate) *clock.Manual {
 	m := clock.NewManual(clock.Instant(time.Hour))
-	g.clk = standing{m}
+	g.core.Clock = standing{m}
 	return m
 }
 
@@ -379,29 +380,22 @@ func TestAnIdleGateLearnsFromTheTermsWhetherToStayClosed(t *testing.T) {
 			g := w.gate(t, "one", func(o *Options) { o.Settle, o.Wait = croft.Forever, soon })
 			url := serve(t, g)
 			send(t, "PUT", url, newer, "").want(t, "closed", 503, "unknown")
-			a, err := g.arrive(t.Context(), write{target: target{resource: "r/1"}})
+			a, err := g.core.Arrive(t.Context(), admission.Write{Resource: "r/1"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer a.depart()
+			defer a.Depart()
 			if err := c.act(t.Context(), newClient(t, w.store, "op")); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.s.lease.Report(t.Context(), "still there"); !errors.Is(err, croft.ErrNotOwned) {
+			s, _ := g.core.Inspect("r/1")
+			if err := s.Lease.Report(t.Context(), "still there"); !errors.Is(err, croft.ErrNotOwned) {
 				t.Errorf("the gate's lease: %v, want ErrNotOwned", err)
 			}
-			a.s.turn.pass()
-			a.s.releaseIdle(0)
-			if err := a.wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if a.s.lease != nil {
+			g.core.ReleaseIdle("r/1", 0)
+			if s, _ = g.core.Inspect("r/1"); s.Lease != nil {
 				t.Error("the idle gate has kept the lease that it had lost")
 			}
-			a.s.turn.pass()
 			send(t, "PUT", url, newer, "").want(t, "the next write", c.status, c.code)
 		})
 	}
@@ -417,19 +411,18 @@ func TestWithoutLeasesADoubtIsKeptUntilItHasSettled(t *testing.T) {
 		o.Client, o.Idle = nil, time.Nanosecond
 	})
 	clk := at(g)
-	a, err := g.arrive(t.Context(), write{target: target{resource: "r/1"}})
+	a, err := g.core.Arrive(t.Context(), admission.Write{Resource: "r/1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := a.s
-	if !s.turn.try() {
-		t.Fatal("somebody has the turn")
+	p, err := a.Enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.closeFor(time.Minute, "test")
-	s.leave()
-	a.depart()
+	p.InDoubt("test")
+	a.Depart()
 	clk.Advance(time.Minute - 1)
-	s.releaseIdle(g.o.Idle)
+	g.core.ReleaseIdle("r/1", g.core.Options.Idle)
 	url := serve(t, g)
 	send(t, "PUT", url, newer, "").want(t, "a moment too early", 503, "unknown")
 	clk.Advance(1)
@@ -506,6 +499,6 @@ func TestALostLeaseEndsTheHandlersContext(t *testing.T) {
 		t.Errorf("the handler's context ended with %v, want ErrLost", err)
 	}
 	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "at once", 503, "unknown")
-	clk.Advance(g.o.Settle + g.o.TTL)
+	clk.Advance(g.core.Options.Settle + g.core.Options.TTL)
 	send(t, "PUT", front.URL+"/r/1", newer, "").want(t, "the next", 200, "")
 }

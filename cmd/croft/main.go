@@ -2,8 +2,8 @@
 // writes of stale owners.
 //
 // Every command has a file of its own, and root.go lists them. The commands of
-// croft drill, hold, proxy and work have packages of their own in internal.
-// Package cli in internal has what all of them share.
+// croft drill, hold, mcp, proxy and work have packages of their own in
+// internal. Package cli in internal has what all of them share.
 //
 // A command runs on one goroutine, with few exceptions. The type job, readUntil
 // and the packages in internal say which goroutines they have.

@@ -12,6 +12,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/drillcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/holdcmd"
+	"github.com/croft-dev/croft/cmd/croft/internal/mcpcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/proxycmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/servecmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/workcmd"
@@ -37,6 +38,7 @@ func (a *app) commands() []*cobra.Command {
 		a.readCommand(),
 		a.guardCommand(),
 		proxycmd.Command(a.App),
+		mcpcmd.Command(a.App),
 
 		a.statusCommand(),
 		a.lsCommand(),

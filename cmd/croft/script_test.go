@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 	if home != "" {
 		cli.SystemConfig = func() string { return filepath.Join(home, "..", "etc", "croft", "croft.toml") }
 	}
+	if folder := os.Getenv("CROFT_TEST_MCP_SERVER"); folder != "" { // croft mcp started this one
+		serveFiles(folder)
+		return
+	}
 	if os.Getenv("CROFT_TEST_MAIN") != "" { // a test started this croft as a real process
 		if home != "" {
 			cli.HomeDir = func() (string, error) { return home, nil }

@@ -3,8 +3,8 @@
 // A gate is a guard around calls instead of data. It stands in front of a
 // service and lets in the writes whose stamps still count. It keeps a resource
 // closed while the outcome of a write is not known. Package boundary/httpfence
-// has the gates for HTTP. Code that counts or logs events needs only this
-// package.
+// has the gates for HTTP, and boundary/mcp those for MCP. Code that counts or
+// logs events needs only this package.
 package gate
 
 import (
@@ -55,7 +55,7 @@ const (
 type Event struct {
 	Kind     Kind
 	Resource string
-	Method   string
+	Method   string // of HTTP, or the name of a tool
 	Key      string
 	Token    fence.Token
 	Status   int // an HTTP status

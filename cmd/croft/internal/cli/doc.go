@@ -8,5 +8,6 @@
 //
 // Opening a store or a ledger, and asking whether an owner is current, run on a
 // goroutine that is left behind if a system call never returns. The types
-// progress and Metrics say what their goroutines do.
+// progress and Metrics say what their goroutines do. Proxies ask lateLedger
+// from many goroutines; its mutex guards its ledger.
 package cli

@@ -4,7 +4,7 @@
 // The goroutine of the command waits for the server's failure or for a signal,
 // and then stops the server and the proxy. The server and the proxy serve on
 // goroutines of their own. They call the observer that prints events, so it
-// locks. They also ask lateLedger, whose mutex guards its ledger.
+// locks.
 package proxycmd
 
 import (
@@ -129,10 +129,8 @@ interrupt or TERM: it finishes writes under way first.`,
 	flags.StringVar(&f.listen, "listen", f.listen, "the `address` to listen on; port 0 chooses a free one")
 	flags.StringSliceVar(&f.o.Hosts, "host", nil, "a `name` by which clients call the proxy, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
-	flags.StringVar(&f.marks, "marks", "",
-		"where marks are kept: a `target` with {resource} in it (default: beside the leases, where the store has room)")
-	flags.StringVar(&f.leases, "leases", "", "the `store` of the writers' leases, if it is another than --store; "+
-		"\"none\": do not ask whether a writer is the current owner")
+	flags.StringVar(&f.marks, "marks", "", cli.MarksUsage)
+	flags.StringVar(&f.leases, "leases", "", cli.LeasesUsage)
 	cli.UnsureFlag(flags, &f.unsure, cli.RefuseUnsure)
 	cli.KeysFlag(flags, &f.keys)
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false,
@@ -241,10 +239,11 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	if f.o.Keys, err = cli.ReadKeys(f.keys); err != nil {
 		return err
 	}
-	marks, err := a.openMarks(ctx, f)
+	marks, err := a.OpenMarks(ctx, f.marks)
 	if err != nil {
 		return err
 	}
+	f.o.Marks, f.o.Served = marks.Open, marks.Served
 	metrics, err := a.StartMetrics(f.metrics, f.namespaces()...)
 	if err != nil {
 		return err
@@ -255,11 +254,12 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 		return err
 	}
 	defer end()
-	endFollowing, err := a.followLeases(ctx, client.Store(), f)
+	leases, err := a.FollowLeases(ctx, client.Store(), f.leases)
 	if err != nil {
 		return err
 	}
-	defer endFollowing()
+	defer leases.End()
+	f.o.Current, f.o.Notes, f.o.AdmitUnsure = leases.Current, leases.Notes, f.unsure == cli.AdmitUnsure
 	f.o.Client, f.o.Observe = client, a.proxyEvents()
 	if metrics.Metrics != nil {
 		told := f.o.Observe
@@ -281,7 +281,8 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	a.proxyListens(listenView{
-		Address: listener.Addr().String(), Upstream: upstream.Redacted(), Marks: marks, Observe: f.o.RefuseNothing,
+		Address: listener.Addr().String(), Upstream: upstream.Redacted(), Marks: marks.Shown,
+		Observe: f.o.RefuseNothing,
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

@@ -1,4 +1,4 @@
-package httpfence
+package admission
 
 import (
 	"context"
@@ -74,7 +74,7 @@ func openable(rec tenure.Record, now time.Time) error {
 		return fmt.Errorf("%w: nothing is remembered of it; see whether the name is right", ErrOpen)
 	}
 	if rec.Alive(now) {
-		if strings.HasPrefix(rec.Progress, closedMark) {
+		if strings.HasPrefix(rec.Progress, ClosedMark) {
 			return nil
 		}
 		return fmt.Errorf("%w: %s serves it", ErrOpen, rec.Owner)

@@ -1,4 +1,4 @@
-package httpfence
+package admission
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-func (g *Gate) emit(e gate.Event) {
-	if g.o.Observe != nil {
-		g.o.Observe(e)
+// Emit tells of an event.
+func (g *Gate) Emit(e gate.Event) {
+	if g.Options.Observe != nil {
+		g.Options.Observe(e)
 	}
-	if g.o.Logger == nil {
+	if g.Options.Logger == nil {
 		return
 	}
 	level := slog.LevelDebug
@@ -42,5 +43,5 @@ func (g *Gate) emit(e gate.Event) {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
-	g.o.Logger.LogAttrs(context.Background(), level, string(e.Kind), attrs...)
+	g.Options.Logger.LogAttrs(context.Background(), level, string(e.Kind), attrs...)
 }

@@ -1,4 +1,4 @@
-package httpfence
+package admission
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 // This file has what a gate does with its lease and with a closed resource. The
 // package comment explains what the terms of a lease tell the next gate.
 
-// closedMark begins the progress marker of a closed term.
-const closedMark = "closed"
+// ClosedMark begins the progress marker of a closed term.
+const ClosedMark = "closed"
 
 // ready makes sure that this gate has the resource and that it is open.
 func (s *resourceState) ready(ctx context.Context) error {
@@ -38,16 +38,17 @@ func (s *resourceState) ready(ctx context.Context) error {
 
 // hold takes the lease unless the gate has it.
 func (s *resourceState) hold(ctx context.Context) error {
-	client := s.g.o.Client
+	client := s.g.Options.Client
 	if client == nil || s.lease != nil && s.lease.Err() == nil {
 		return nil
 	}
 	// If the client leaves, go on: otherwise a term could be left behind that
 	// nobody uses.
 	ctx = context.WithoutCancel(ctx)
-	options := &croft.LeaseOptions{TTL: s.g.o.TTL}
+	options := &croft.LeaseOptions{TTL: s.g.Options.TTL, WaitFor: s.g.Options.Standby}
 	if s.lease != nil {
-		options.WaitFor = 2 * time.Second // an operator who opens the resource has the key for a moment
+		// An operator who opens the resource has the key for a moment.
+		options.WaitFor = max(options.WaitFor, 2*time.Second)
 		resumed, err := s.lease.Resume(ctx)
 		switch {
 		case err == nil:
@@ -58,12 +59,12 @@ func (s *resourceState) hold(ctx context.Context) error {
 		}
 		s.lease, s.doubt, s.raised = nil, nil, false // the terms tell what may be on its way
 	}
-	lease, err := client.Acquire(ctx, s.g.o.LeasePrefix+s.resource, options)
+	lease, err := s.acquire(ctx, options)
 	if err != nil {
 		return s.leaseless(err)
 	}
 	s.lease, s.raised = lease, false
-	s.g.emit(gate.Event{Kind: gate.Taken, Resource: s.resource, Token: lease.Token()})
+	s.g.Emit(gate.Event{Kind: gate.Taken, Resource: s.resource, Token: lease.Token()})
 	rec := s.terms(ctx)
 	if !follows(rec, s.last) { // another gate may have sent the unsent write
 		s.unsent = fence.Stamp{}
@@ -73,6 +74,23 @@ func (s *resourceState) hold(ctx context.Context) error {
 	return nil
 }
 
+// acquire takes a new lease. It waits for another gate's, until this one
+// closes.
+func (s *resourceState) acquire(ctx context.Context, options *croft.LeaseOptions) (*croft.Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if s.g.Options.Standby > 0 {
+		go func() {
+			select {
+			case <-s.g.done:
+				cancel(errClosing)
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return s.g.Options.Client.Acquire(ctx, s.g.Options.LeasePrefix+s.resource, options)
+}
+
 // terms returns the lease's record with the terms before it, if they can be
 // read.
 func (s *resourceState) terms(ctx context.Context) tenure.Record {
@@ -80,7 +98,7 @@ func (s *resourceState) terms(ctx context.Context) tenure.Record {
 	if len(rec.History) < 2 && rec.Cause != tenure.First { // an answer may come without history
 		ctx, cancel := context.WithTimeout(ctx, markTimeout)
 		defer cancel()
-		if full, err := s.g.o.Client.Store().Get(ctx, rec.Key); err == nil && full.Token == rec.Token {
+		if full, err := s.g.Options.Client.Store().Get(ctx, rec.Key); err == nil && full.Token == rec.Token {
 			return full
 		}
 	}
@@ -118,21 +136,22 @@ func (s *resourceState) assess(ctx context.Context, rec tenure.Record) {
 	if rec.Cause == tenure.First {
 		// This term is the first, or the store has forgotten the others.
 		if served, err := s.served(ctx); err != nil || served {
-			s.closeFor(s.g.o.Settle, "the lease store remembers no gate before this one, but there may have been one")
+			s.closeFor(s.g.Options.Settle,
+				"the lease store remembers no gate before this one, but there may have been one")
 			s.tell(ctx)
 		}
 		return
 	}
-	if s.g.o.Served != nil {
+	if s.g.Options.Served != nil {
 		_, _ = s.served(ctx) // record it, in case the store forgets one day
 	}
 	left, believed := unsettled(rec)
 	if !left {
 		return
 	}
-	d := s.g.o.Settle
+	d := s.g.Options.Settle
 	if believed && d != croft.Forever {
-		d += s.g.o.TTL // the gate before may not know yet that its lease was taken
+		d += s.g.Options.TTL // the gate before may not know yet that its lease was taken
 	}
 	s.closeFor(d, "the gate before this one did not end well ("+string(rec.Cause)+")")
 	s.tell(ctx)
@@ -146,7 +165,7 @@ func (s *resourceState) served(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	if s.g.o.Served == nil {
+	if s.g.Options.Served == nil {
 		done, err := s.useMarks(ctx)
 		if err != nil {
 			return false, err
@@ -161,7 +180,7 @@ func (s *resourceState) served(ctx context.Context) (bool, error) {
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	own, err := s.g.o.Served(ctx, s.resource)
+	own, err := s.g.Options.Served(ctx, s.resource)
 	if err != nil {
 		return false, err
 	}
@@ -197,7 +216,7 @@ func unsettled(rec tenure.Record) (left, believed bool) {
 // settle waits until a closed resource opens, and ends its term.
 func (s *resourceState) settle(ctx context.Context) error {
 	for {
-		now := s.g.clk.Now()
+		now := s.g.Clock.Now()
 		if s.over() {
 			s.reopen(context.WithoutCancel(ctx))
 			return nil
@@ -210,7 +229,7 @@ func (s *resourceState) settle(ctx context.Context) error {
 		if s.lease != nil && s.lease.Err() != nil {
 			return nil
 		}
-		timer := s.g.clk.Timer(min(left, time.Second))
+		timer := s.g.Clock.Timer(min(left, time.Second))
 		select {
 		case <-timer.C():
 			timer.Stop()
@@ -219,7 +238,7 @@ func (s *resourceState) settle(ctx context.Context) error {
 			return errClosing
 		case <-ctx.Done():
 			timer.Stop()
-			until := "until an operator opens it (croft proxy open)"
+			until := "until an operator opens it" + s.g.Options.Opener
 			if !s.doubt.forever {
 				until = fmt.Sprintf("for another %s", left.Round(time.Millisecond))
 			}
@@ -232,13 +251,13 @@ func (s *resourceState) settle(ctx context.Context) error {
 
 // over reports whether the write in doubt has settled.
 func (s *resourceState) over() bool {
-	return !s.doubt.forever && s.g.clk.Now() >= s.doubt.until && (s.g.settled == nil || s.g.settled(s.resource))
+	return !s.doubt.forever && s.g.Clock.Now() >= s.doubt.until && (s.g.Settled == nil || s.g.Settled(s.resource))
 }
 
 // reopen ends a closed term. Nothing is on its way any more.
 func (s *resourceState) reopen(ctx context.Context) {
 	s.doubt = nil
-	s.g.emit(gate.Event{Kind: gate.Opened, Resource: s.resource})
+	s.g.Emit(gate.Event{Kind: gate.Opened, Resource: s.resource})
 	if s.lease != nil {
 		_ = s.lease.Release(ctx) // if this fails the lease lapses, and the next term waits again
 		s.lease, s.raised = nil, false
@@ -253,9 +272,9 @@ func (s *resourceState) tell(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
-	marker := closedMark + " until an operator opens it: "
+	marker := ClosedMark + " until an operator opens it: "
 	if !s.doubt.forever {
-		marker = fmt.Sprintf("%s for %s: ", closedMark, s.doubt.until.Sub(s.g.clk.Now()).Round(time.Second))
+		marker = fmt.Sprintf("%s for %s: ", ClosedMark, s.doubt.until.Sub(s.g.Clock.Now()).Round(time.Second))
 	}
 	_ = s.lease.Report(ctx, legible(marker+s.doubt.why))
 }
@@ -271,6 +290,11 @@ func legible(text string) string {
 	}, strings.ToValidUTF8(text, "?")), tenure.MaxText)
 }
 
+// Leave gives the lease of a write's resource back, if nothing else waits to
+// write there. It is for a gate that shares its resources with others, which
+// wait for the lease (Options.Standby). Call it after Depart.
+func (a *Arrival) Leave() { a.s.releaseIdle(0) }
+
 // releaseIdle gives the lease of a resource back that was unused for as long as
 // idle. It also opens a resource that has settled. It leaves a resource in use
 // alone.
@@ -278,7 +302,7 @@ func (s *resourceState) releaseIdle(idle time.Duration) {
 	if !s.turn.try() {
 		return
 	}
-	now := s.g.clk.Now()
+	now := s.g.Clock.Now()
 	ctx := context.Background()
 	switch {
 	case s.doubt != nil && s.over():
@@ -289,15 +313,11 @@ func (s *resourceState) releaseIdle(idle time.Duration) {
 	case now.Sub(s.used) >= idle:
 		s.end(ctx)
 		s.g.mu.Lock()
-		gone := s.users == 0
-		if gone {
+		if s.users == 0 && s.g.resources[s.resource] == s { // it may be forgotten already
 			delete(s.g.resources, s.resource)
 			s.g.clients.count(s.client, usage{resources: -1})
 		}
 		s.g.mu.Unlock()
-		if gone {
-			return
-		}
 	}
 	s.turn.pass()
 }
@@ -310,7 +330,7 @@ func (s *resourceState) end(ctx context.Context) {
 		} else {
 			_ = s.lease.Release(ctx)
 		}
-		s.g.emit(gate.Event{Kind: gate.Left, Resource: s.resource})
+		s.g.Emit(gate.Event{Kind: gate.Left, Resource: s.resource})
 		s.lease, s.doubt = nil, nil // the terms tell what may be on its way
 	}
 	s.closeMarks()

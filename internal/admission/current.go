@@ -1,4 +1,4 @@
-package httpfence
+package admission
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 // checkCurrent refuses a write whose owner is not the current one. If the store
 // cannot say, it refuses as well. With AdmitUnsure it calls admitted instead,
 // and the mark decides.
-func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) error {
-	if g.o.Current == nil || !w.stamped {
+func (g *Gate) checkCurrent(ctx context.Context, w Write, admitted func(error)) error {
+	if g.Options.Current == nil || !w.Stamped {
 		return nil
 	}
-	err := g.o.Current.Check(ctx, w.stamp)
+	err := g.Options.Current.Check(ctx, w.Stamp)
 	switch {
 	case err == nil || errors.Is(err, fence.ErrInvalid):
 		return err
@@ -28,30 +28,30 @@ func (g *Gate) checkCurrent(ctx context.Context, w write, admitted func(error)) 
 			return stale
 		}
 		return err
-	case g.o.RefuseNothing || g.o.AdmitUnsure && ctx.Err() == nil: // not if the client has left
+	case g.Options.RefuseNothing || g.Options.AdmitUnsure && ctx.Err() == nil: // not if the client has left
 		admitted(err)
 		return nil
 	}
 	if ctx.Err() == nil {
 		g.unsure(w, http.StatusServiceUnavailable, err)
 	}
-	return &refusal{
-		status: http.StatusServiceUnavailable, code: "unknown", resource: w.resource, retry: time.Second, err: err,
-		say: "the lease store does not say whether this owner is the current one; nothing was sent, try again",
+	return &Refusal{
+		Status: http.StatusServiceUnavailable, Code: "unknown", Resource: w.Resource, Retry: time.Second, Err: err,
+		Say: "the lease store does not say whether this owner is the current one; nothing was sent, try again",
 	}
 }
 
 // shutOutAsSeen returns the refusal of a write by the newest mark that this
 // gate has seen. It only words a refusal that the store has made.
-func (g *Gate) shutOutAsSeen(w write) error {
+func (g *Gate) shutOutAsSeen(w Write) error {
 	g.mu.Lock()
-	s := g.resources[w.resource]
+	s := g.resources[w.Resource]
 	g.mu.Unlock()
 	if s == nil {
 		return nil
 	}
 	if seen := s.seen.Load(); seen != nil {
-		return shutOut(*seen, w.stamp)
+		return shutOut(*seen, w.Stamp)
 	}
 	return nil
 }

@@ -1,10 +1,8 @@
-package httpfence
+package admission
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"time"
 )
 
@@ -31,26 +29,6 @@ func (u *usage) add(n usage) {
 	u.writes += n.writes
 	u.resources += n.resources
 	u.bytes += n.bytes
-}
-
-// clientOf names the client of a request: its address, or for IPv6 its network
-// of 48 bits, because one site can have all the addresses in it.
-func clientOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	ip = ip.Unmap().WithZone("")
-	if ip.Is6() {
-		if network, err := ip.Prefix(48); err == nil {
-			return network.String()
-		}
-	}
-	return ip.String()
 }
 
 // of returns what a client uses.
@@ -81,11 +59,11 @@ func (c *clients) count(client string, n usage) {
 func checkQuota(what string, used, all, n, most, least int64, retry time.Duration) error {
 	switch {
 	case all+n > most:
-		return &refusal{status: http.StatusServiceUnavailable, code: "held", retry: retry, say: fmt.Sprintf(
+		return &Refusal{Status: http.StatusServiceUnavailable, Code: "held", Retry: retry, Say: fmt.Sprintf(
 			"the gate has %d %s, and %d are as many as it takes at once; nothing was sent, try again later",
 			all, what, most)}
 	case used+n > max(most-all-n, least):
-		return &refusal{status: http.StatusTooManyRequests, code: "held", retry: retry, say: fmt.Sprintf(
+		return &Refusal{Status: http.StatusTooManyRequests, Code: "held", Retry: retry, Say: fmt.Sprintf(
 			"this client has %d of the %d %s that the gate takes at once, and what is left is for others; "+
 				"nothing was sent, try again later", used, most, what)}
 	}
@@ -103,18 +81,18 @@ func (c *clients) admit(client string, fresh bool, o *Options) error {
 	return err
 }
 
-// keep counts n more bytes of a body that the proxy keeps. It refuses them if
+// Keep counts n more bytes of a body that the proxy keeps. It refuses them if
 // there is no room: most bounds all bodies, and least is the size that one body
 // may always have.
-func (a *arrival) keep(n, most, least int64) error {
+func (a *Arrival) Keep(n, most, least int64) error {
 	c := &a.s.g.clients
 	a.s.g.mu.Lock()
 	defer a.s.g.mu.Unlock()
-	err := checkQuota("bytes of bodies", c.of(a.w.client).bytes, c.all.bytes, n, most, least, time.Second)
+	err := checkQuota("bytes of bodies", c.of(a.w.Client).bytes, c.all.bytes, n, most, least, time.Second)
 	if err != nil {
 		return err
 	}
 	a.bytes += n
-	c.count(a.w.client, usage{bytes: n})
+	c.count(a.w.Client, usage{bytes: n})
 	return nil
 }

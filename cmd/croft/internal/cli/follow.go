@@ -1,4 +1,4 @@
-package proxycmd
+package cli
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft"
-	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/current"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -19,59 +19,68 @@ import (
 // owner.
 const noLeases = "none"
 
-// followLeases makes the proxy follow the store of the writers' leases, and the
-// ledger in the same place. st is the proxy's own store.
-func (a *app) followLeases(ctx context.Context, st store.Store, f *proxyFlags) (end func(), err error) {
+// LeasesUsage describes the flag --leases.
+const LeasesUsage = "the `store` of the writers' leases, if it is another than --store; " +
+	"\"none\": do not ask whether a writer is the current owner"
+
+// Followed is the store of the writers' leases, as a proxy follows it.
+type Followed struct {
+	Current guard.Current // nil with --leases none
+	Notes   *croft.Client // notes refusals there; nil if it is the proxy's own store
+	End     func()
+}
+
+// FollowLeases makes a proxy follow the store of the writers' leases, and the
+// ledger in the same place. st is the proxy's own store. The leases are the
+// value of --leases.
+func (a *App) FollowLeases(ctx context.Context, st store.Store, leases string) (f Followed, err error) {
 	var opened []func() // closed from the last to the first
-	end = func() {
+	f.End = func() {
 		for i := len(opened) - 1; i >= 0; i-- {
 			opened[i]()
 		}
 	}
 	defer func() {
 		if err != nil {
-			end()
+			f.End()
 		}
 	}()
-	if f.leases == noLeases {
-		return end, nil
+	if leases == noLeases {
+		return f, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*a.Timeout)
 	defer cancel()
 	var name string
-	if f.leases == "" {
+	if leases == "" {
 		if name, _, err = a.StoreName(); err != nil {
-			return end, err
+			return f, err
 		}
 	} else {
-		if name, err = a.StoreAt(f.leases); err == nil {
-			st, err = cli.OpenWithin(ctx, name)
+		if name, err = a.StoreAt(leases); err == nil {
+			st, err = OpenWithin(ctx, name)
 		}
 		if err != nil {
-			return end, fmt.Errorf("--leases: %w", err)
+			return f, fmt.Errorf("--leases: %w", err)
 		}
 		opened = append(opened, func() { _ = st.Close() })
 		// Operators look for a refusal where the lease is.
-		notes := croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout})
-		opened = append(opened, func() { _ = notes.Close() })
-		f.o.Notes = notes
+		f.Notes = croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout})
+		opened = append(opened, func() { _ = f.Notes.Close() })
 	}
-	leases, err := current.Follow(st, &current.Options{Timeout: a.Timeout})
+	owners, err := current.Follow(st, &current.Options{Timeout: a.Timeout})
 	if err != nil {
-		return end, err
+		return f, err
 	}
-	opened = append(opened, leases.Close)
-	checks := cli.LeasesOrItems{Leases: leases}
+	opened = append(opened, owners.Close)
 	ledger := &lateLedger{open: func(ctx context.Context) (work.Ledger, error) { return a.LedgerOf(ctx, name) }}
 	opened = append(opened, ledger.close)
 	items, err := current.Follow(ledger, &current.Options{Timeout: a.Timeout})
 	if err != nil {
-		return end, err
+		return f, err
 	}
 	opened = append(opened, items.Close)
-	checks.Items = items
-	f.o.Current, f.o.AdmitUnsure = checks, f.unsure == cli.AdmitUnsure
-	return end, nil
+	f.Current = LeasesOrItems{Leases: owners, Items: items}
+	return f, nil
 }
 
 // lateLedger reads the records of a ledger. It opens the ledger at the first

@@ -1,0 +1,326 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/croft-dev/croft/internal/admission"
+)
+
+// These bound the end of a session.
+const (
+	// lastAnswers is how long writes inside may take when the session is asked
+	// to end.
+	lastAnswers = 5 * time.Second
+	// leaves is how long the upstream may take to end by itself.
+	leaves = 2 * time.Second
+	// dies is how long it may take to be killed.
+	dies = 10 * time.Second
+)
+
+// mostCalls bounds the requests of a client that have no answer yet.
+const mostCalls = 4096
+
+// session is one client and one upstream.
+type session struct {
+	o    Options
+	gate *admission.Gate
+	up   Upstream
+	// toUpstream and toClient write messages. Those for the client go through
+	// outbox, so that nobody waits for a client that does not read.
+	toUpstream sender
+	toClient   sender
+	outbox     *outbox
+
+	writes   sync.WaitGroup
+	down     chan struct{} // closed when the upstream is gone
+	fall     func()        // closes down
+	kill     sync.Once
+	survived error // why the upstream could not be killed
+
+	mu       sync.Mutex
+	ending   bool             // no request is taken any more
+	doubt    error            // why the session has killed the upstream
+	calls    map[string]*call // unanswered requests of the client, by id
+	inside   map[*admission.Passage]bool
+	readOnly map[string]bool // tools of which the upstream says so
+}
+
+// call is a request of the client that is not answered.
+type call struct {
+	message
+	// answer gets the upstream's answer to a write. It is nil for a read.
+	answer chan message
+	// leave ends the wait of a write that is not sent yet.
+	leave context.CancelFunc
+	sent  bool          // the write may have reached the upstream
+	left  chan struct{} // closed when the client has cancelled the write
+	gone  bool          // left is closed
+}
+
+// Serve passes messages between a client and an upstream until the client has
+// left, the upstream is gone, or ctx ends. Nothing of the upstream is alive
+// when it returns nil. The reader of a client that has not left may still be in
+// use then.
+//
+// If ctx ends, Serve waits a few seconds for the writes that are inside, and
+// returns nil. If the upstream is gone first, the error says why.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, up Upstream, o Options) error {
+	if err := o.usual(); err != nil {
+		return err
+	}
+	gate, err := o.gate()
+	if err != nil {
+		return err
+	}
+	s := &session{
+		o: o, gate: gate, up: up, toUpstream: sender{w: up.In}, toClient: sender{w: out}, outbox: newOutbox(),
+		down: make(chan struct{}), calls: map[string]*call{}, inside: map[*admission.Passage]bool{},
+		readOnly: map[string]bool{},
+	}
+	s.fall = sync.OnceFunc(func() { close(s.down) })
+	left := make(chan struct{})
+	go func() { defer close(left); s.readClient(newLines(in)) }()
+	go func() { defer s.fall(); s.readUpstream(newLines(up.Out)) }()
+	go s.keepLimit()
+	written := make(chan struct{})
+	go func() { defer close(written); s.outbox.drain(&s.toClient) }()
+	select {
+	case <-left:
+	case <-ctx.Done():
+	case <-s.down:
+		err = errors.New("the upstream has ended")
+	}
+	err = s.finish(ctx, err)
+	s.outbox.close()
+	select {
+	case <-written:
+	case <-time.After(leaves): // the client does not read
+	}
+	return err
+}
+
+// finish ends the session. It waits for the writes that are inside, because a
+// sent write cannot be taken back.
+func (s *session) finish(ctx context.Context, why error) error {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	closed, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.AnswerWithin+lastAnswers)
+	defer cancel()
+	answered := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() { ended <- s.gate.Close(closed) }() // refuses those that wait
+	go func() { s.writes.Wait(); close(answered) }()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		select {
+		case <-answered:
+		case <-time.After(lastAnswers):
+		}
+	}
+	_ = s.up.In.Close() // it asks the upstream to end
+	select {
+	case <-s.down:
+	case <-time.After(leaves):
+	}
+	s.killUpstream()
+	<-answered // no write waits for an upstream that is gone
+	s.failCalls()
+	if s.doubt != nil {
+		why = s.doubt
+	}
+	return errors.Join(why, s.survived, <-ended)
+}
+
+// killUpstream kills the upstream with all its descendants, once.
+func (s *session) killUpstream() {
+	s.kill.Do(func() {
+		defer s.fall()
+		ctx, cancel := context.WithTimeout(context.Background(), dies)
+		defer cancel()
+		if err := s.up.Kill(ctx); err != nil {
+			s.survived = fmt.Errorf("the upstream could not be killed: %w", err)
+		}
+	})
+}
+
+// failCalls answers the reads to which no answer will come.
+func (s *session) failCalls() {
+	s.mu.Lock()
+	calls := s.calls
+	s.calls = map[string]*call{}
+	s.mu.Unlock()
+	for _, c := range calls {
+		s.outbox.put(rpcError(c.message, internalError, "the server behind the proxy has ended"))
+	}
+}
+
+// readClient reads the messages of the client until it leaves.
+func (s *session) readClient(l *lines) {
+	for {
+		line, err := l.next()
+		if err != nil && !errors.Is(err, errTooLong) {
+			return
+		}
+		var m message
+		if err == nil {
+			m, err = decode(line)
+		}
+		if err != nil {
+			s.outbox.put(rpcError(message{}, invalidRequest,
+				"the message is refused, and nothing was sent on: "+err.Error()))
+			continue
+		}
+		s.fromClient(m)
+	}
+}
+
+// readUpstream reads the messages of the upstream until it is gone.
+func (s *session) readUpstream(l *lines) {
+	for {
+		line, err := l.next()
+		if err != nil && !errors.Is(err, errTooLong) {
+			return
+		}
+		var m message
+		if err == nil {
+			m, err = decode(line)
+		}
+		if err != nil {
+			s.o.Dropped(fmt.Errorf("a message of the upstream is refused: %w", err))
+			continue
+		}
+		s.fromUpstream(m)
+	}
+}
+
+// fromClient passes a message of the client on, or refuses it.
+func (s *session) fromClient(m message) {
+	m = s.cleaned(m)
+	switch {
+	case m.isRequest():
+		s.request(m)
+	case m.method == "notifications/cancelled":
+		if s.cancelled(m) {
+			_ = s.toUpstream.send(m.body, nil)
+		}
+	default:
+		_ = s.toUpstream.send(m.body, nil) // an upstream that is gone closes down
+	}
+}
+
+// request passes a request on, or refuses it.
+func (s *session) request(m message) {
+	c := &call{message: m}
+	w, kind := s.classify(m)
+	switch kind {
+	case unknownMethod:
+		s.outbox.put(rpcError(m, methodNotFound,
+			"the proxy does not know this method, so it may write; nothing was sent on"))
+		return
+	case noTasks:
+		s.outbox.put(rpcError(m, methodNotFound, "tasks are not offered here; nothing was sent on"))
+		return
+	case write:
+		c.answer, c.left = make(chan message, 1), make(chan struct{})
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	c.leave = leave
+	if why := s.register(c); why != "" {
+		leave()
+		s.outbox.put(rpcError(m, invalidRequest, why))
+		return
+	}
+	if kind == read {
+		leave()
+		_ = s.toUpstream.send(m.body, nil)
+		return
+	}
+	go func() {
+		defer s.writes.Done()
+		defer leave()
+		s.write(ctx, c, w)
+	}()
+}
+
+// register enters a request into the table. It returns why it may not.
+func (s *session) register(c *call) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ending:
+		return "the proxy is stopping; nothing was sent on"
+	case s.calls[c.id] != nil:
+		return "a request with this id is not answered yet; nothing was sent on"
+	case len(s.calls) == mostCalls:
+		return fmt.Sprintf("%d requests are not answered yet; nothing was sent on", mostCalls)
+	}
+	s.calls[c.id] = c
+	if c.answer != nil {
+		s.writes.Add(1)
+	}
+	return ""
+}
+
+// forget takes a request out of the table, and returns it.
+func (s *session) forget(id string) *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls[id]
+	delete(s.calls, id)
+	return c
+}
+
+// cancelled notes that the client does not want an answer any more. It reports
+// whether the upstream is to hear of it: it has not seen a write that waits.
+func (s *session) cancelled(m message) bool {
+	value, _ := m.params.get("requestId")
+	id, err := idText(value)
+	if err != nil {
+		return true // it cancels nothing
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls[id]
+	switch {
+	case c == nil:
+		return true
+	case c.answer == nil:
+		delete(s.calls, id)
+		return true
+	case c.gone:
+		return false
+	}
+	c.gone = true
+	close(c.left)
+	c.leave()
+	return c.sent
+}
+
+// fromUpstream passes a message of the upstream on. An answer to nothing is
+// dropped.
+func (s *session) fromUpstream(m message) {
+	if m.method != "" {
+		if m.method == "notifications/tools/list_changed" {
+			s.mu.Lock()
+			clear(s.readOnly)
+			s.mu.Unlock()
+		}
+		s.outbox.put(m.body)
+		return
+	}
+	c := s.forget(m.id)
+	switch {
+	case c == nil:
+	case c.answer != nil:
+		c.answer <- m
+	default:
+		s.outbox.put(s.shown(c.method, m).body)
+	}
+}

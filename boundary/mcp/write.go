@@ -1,0 +1,303 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/internal/admission"
+)
+
+// kind says what becomes of a request of the client.
+type kind int
+
+const (
+	read kind = iota
+	write
+	unknownMethod
+	noTasks
+)
+
+// reads lists the methods that write nothing. Others may, and are refused.
+var reads = []string{
+	"initialize", "ping", "server/discover", "tools/list", "prompts/list", "prompts/get", "resources/list",
+	"resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
+	"subscriptions/listen", "completion/complete", "logging/setLevel",
+}
+
+// taskReads and taskWrites list the methods of tasks.
+var (
+	taskReads  = []string{"tasks/get", "tasks/list", "tasks/result"}
+	taskWrites = []string{"tasks/update", "tasks/cancel"}
+)
+
+// classify says what becomes of a request. Of a write it says whose it is. Each
+// round of a call of several rounds is a call of its own.
+func (s *session) classify(m message) (admission.Write, kind) {
+	w := admission.Write{What: m.method, Client: "stdio", Stamp: s.o.Stamp, Stamped: s.o.Stamp != (fence.Stamp{})}
+	isTask := slices.Contains(taskReads, m.method) || slices.Contains(taskWrites, m.method)
+	_, wantsTask := m.params.get("task")
+	switch {
+	case (isTask || wantsTask) && !s.o.Tasks:
+		return w, noTasks
+	case slices.Contains(taskWrites, m.method):
+		return w, write
+	case isTask || slices.Contains(reads, m.method):
+		return w, read
+	case m.method != "tools/call":
+		return w, unknownMethod
+	}
+	w.What = m.params.text("name")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.o.Reads, w.What) || s.o.TrustAnnotations && s.readOnly[w.What] {
+		return w, read
+	}
+	return w, write
+}
+
+// target names the resource of a write, and checks its stamp. A task method is
+// a tool of that name, and its params are the arguments.
+func (s *session) target(m message, w *admission.Write) error {
+	if !w.Stamped {
+		return fmt.Errorf("%w: nothing says which task these calls belong to; start the agent under croft run, "+
+			"and pass CROFT_LEASE on to the server's process", admission.ErrNoStamp)
+	}
+	arguments := m.params.object("arguments")
+	if m.method != "tools/call" {
+		arguments = m.params
+	}
+	if w.What == "" {
+		return fmt.Errorf("%w call: it names no tool", fence.ErrInvalid)
+	}
+	if len(s.o.Rules) == 0 {
+		w.Resource = resourcePrefix + w.Stamp.Key
+		return fence.CheckKey(w.Resource)
+	}
+	i := slices.IndexFunc(s.o.Rules, func(r Rule) bool { return r.Tool == everyTool || r.Tool == w.What })
+	if i < 0 {
+		return fmt.Errorf("%w call: no rule says which resource the tool %q writes to, so it is refused",
+			fence.ErrInvalid, w.What)
+	}
+	resource, key, err := s.o.Rules[i].target(arguments)
+	if err != nil {
+		return err
+	}
+	w.Resource = resource
+	if key != "" && key != w.Stamp.Key {
+		return &fence.RefusedError{Err: fence.ErrWrongKey, Presented: w.Stamp, Mark: fence.Mark{Key: key}}
+	}
+	return fence.CheckAhead(w.Stamp.Token, time.Now())
+}
+
+// write lets a call in, sends it on, and waits for its answer. The context ends
+// when the client has cancelled the call.
+func (s *session) write(ctx context.Context, c *call, w admission.Write) {
+	answer, err := s.admit(ctx, c, &w)
+	var reply object
+	if err != nil {
+		reply = refused(c.message, s.gate.Refused(w, err))
+	} else {
+		reply = s.shown(c.method, answer).body
+	}
+	s.mu.Lock()
+	if s.calls[c.id] == c {
+		delete(s.calls, c.id)
+	}
+	unwanted := c.gone
+	s.mu.Unlock()
+	if !unwanted {
+		s.outbox.put(reply)
+	}
+}
+
+// admit takes a call through the gate. When it returns, the resource is free
+// for others, whether or not the client takes the answer.
+func (s *session) admit(ctx context.Context, c *call, w *admission.Write) (message, error) {
+	err := s.target(c.message, w)
+	if err != nil {
+		return message{}, err
+	}
+	a, err := s.gate.Arrive(ctx, *w)
+	if err != nil {
+		return message{}, err
+	}
+	defer a.Leave()
+	defer a.Depart()
+	p, err := a.Enter(ctx)
+	if err != nil {
+		return message{}, err
+	}
+	s.enter(p)
+	defer s.exit(p)
+	return s.exchange(c, p)
+}
+
+// enter notes that a write is inside, and bounds how long the upstream may run:
+// it must not outlive the lease under which it writes.
+func (s *session) enter(p *admission.Passage) {
+	s.mu.Lock()
+	s.inside[p] = true
+	s.mu.Unlock()
+	s.limit()
+}
+
+func (s *session) exit(p *admission.Passage) {
+	s.mu.Lock()
+	delete(s.inside, p)
+	s.mu.Unlock()
+	s.limit()
+}
+
+// limit says how long the upstream may run: while writes are inside, as long as
+// the leases of all of them last.
+func (s *session) limit() {
+	if s.up.AllowFor == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := time.Duration(math.MaxInt64 / 2)
+	for p := range s.inside {
+		if p.Lease != nil {
+			left = min(left, p.Lease.Remaining())
+		}
+	}
+	_ = s.up.AllowFor(left) // an upstream that is gone needs no bound
+}
+
+// keepLimit moves the limit as the leases are renewed, until the upstream is
+// gone.
+func (s *session) keepLimit() {
+	tick := time.NewTicker(s.gate.Options.TTL / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.mu.Lock()
+			busy := len(s.inside) > 0
+			s.mu.Unlock()
+			if busy {
+				s.limit()
+			}
+		case <-s.down:
+			return
+		}
+	}
+}
+
+// These are reasons for doubt.
+var (
+	errNoAnswer  = errors.New("the upstream did not answer in time")
+	errCancelled = errors.New("the client has cancelled it, and the upstream did not say how it ended")
+	errGone      = errors.New("the upstream has ended")
+)
+
+// cancelledWithin is how long the upstream may take to say how a cancelled
+// write has ended. Tests wait for less.
+var cancelledWithin = 10 * time.Second
+
+// exchange sends a call on and waits for its answer. It ends the passage.
+func (s *session) exchange(c *call, p *admission.Passage) (message, error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeoutCause(p.Context(), s.o.AnswerWithin, errNoAnswer)
+	defer cancel()
+	sent := make(chan error, 1)
+	go func() {
+		sent <- s.toUpstream.send(c.body, func() error { return s.mayStillSend(c, p) })
+	}()
+	left := c.left
+	for {
+		var why error
+		select {
+		case m := <-c.answer:
+			if isTask(m.result()) && !s.o.Tasks {
+				why = errors.New("the upstream has made a task of it, which goes on")
+				break
+			}
+			p.Answered()
+			s.gate.Emit(gate.Event{
+				Kind: gate.Answered, Resource: p.Write.Resource, Method: p.Write.What, Key: p.Write.Stamp.Key,
+				Token: p.Write.Stamp.Token, Took: time.Since(start),
+			})
+			return m, nil
+		case err := <-sent:
+			var not *notSentError
+			if errors.As(err, &not) {
+				p.NotSent()
+				return message{}, &admission.Refusal{
+					Code: "unknown", Err: err,
+					Say: "the proxy could not send the call in time; nothing was sent, try again",
+				}
+			}
+			continue // if it could not be written, the upstream is about to be gone
+		case <-left:
+			left = nil
+			time.AfterFunc(cancelledWithin, cancel)
+			continue
+		case <-ctx.Done():
+			if why = context.Cause(ctx); c.wasLeft() && errors.Is(why, context.Canceled) {
+				why = errCancelled
+			}
+		case <-s.down:
+			select {
+			case m := <-c.answer: // its last words
+				c.answer <- m
+				continue
+			default:
+			}
+			why = errGone
+		}
+		return message{}, s.leaveInDoubt(c, p, why)
+	}
+}
+
+// mayStillSend is asked just before a write is sent, with nothing in between.
+func (s *session) mayStillSend(c *call, p *admission.Passage) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.gone {
+		return errCancelled
+	}
+	if err := p.Alive(); err != nil {
+		return err
+	}
+	c.sent = true
+	return nil
+}
+
+func (c *call) wasLeft() bool {
+	select {
+	case <-c.left:
+		return true
+	default:
+		return false
+	}
+}
+
+// leaveInDoubt ends the passage of a write that may or may not take effect. The
+// upstream is killed before the resource closes, so that nothing of it is still
+// at work when the resource opens.
+func (s *session) leaveInDoubt(c *call, p *admission.Passage, why error) error {
+	s.gate.Emit(gate.Event{
+		Kind: gate.InDoubt, Resource: p.Write.Resource, Method: p.Write.What, Key: p.Write.Stamp.Key,
+		Token: p.Write.Stamp.Token, Err: why,
+	})
+	s.mu.Lock()
+	if s.doubt == nil {
+		s.doubt = fmt.Errorf("a call of %q is in doubt, and the upstream was killed: %w", c.params.text("name"), why)
+	}
+	s.mu.Unlock()
+	s.killUpstream()
+	p.InDoubt(why.Error())
+	return &admission.Refusal{
+		Code: "unknown", Sent: true, Err: why,
+		Say: "the call was sent to the server, and it is not known whether it took effect, or still will; " +
+			"the server was stopped",
+	}
+}
