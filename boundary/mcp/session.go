@@ -2,9 +2,11 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +48,7 @@ type session struct {
 	ending   bool             // no request is taken any more
 	doubt    error            // why the session has killed the upstream
 	calls    map[string]*call // unanswered requests of the client, by id
+	writeIDs map[string]*call // unanswered writes, by the id that the upstream sees
 	inside   map[*admission.Passage]bool
 	readOnly map[string]bool // tools of which the upstream says so
 }
@@ -53,11 +56,15 @@ type session struct {
 // call is a request of the client that is not answered.
 type call struct {
 	message
+	// writeID is the id of a write that the upstream sees. It is random, so
+	// that no answer to an earlier request of the client is taken for its own.
+	writeID string
 	// answer gets the upstream's answer to a write. It is nil for a read.
 	answer chan message
 	// leave ends the wait of a write that is not sent yet.
 	leave context.CancelFunc
 	sent  bool          // the write may have reached the upstream
+	back  bool          // the write must not be sent any more
 	left  chan struct{} // closed when the client has cancelled the write
 	gone  bool          // left is closed
 }
@@ -79,7 +86,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, up Upstream, o Opti
 	}
 	s := &session{
 		o: o, gate: gate, up: up, toUpstream: sender{w: up.In}, toClient: sender{w: out}, outbox: newOutbox(),
-		down: make(chan struct{}), calls: map[string]*call{}, inside: map[*admission.Passage]bool{},
+		down: make(chan struct{}), calls: map[string]*call{},
+		writeIDs: map[string]*call{}, inside: map[*admission.Passage]bool{},
 		readOnly: map[string]bool{},
 	}
 	s.fall = sync.OnceFunc(func() { close(s.down) })
@@ -207,9 +215,12 @@ func (s *session) fromClient(m message) {
 	case m.isRequest():
 		s.request(m)
 	case m.method == "notifications/cancelled":
-		if s.cancelled(m) {
+		if m, ok := s.cancelled(m); ok {
 			_ = s.toUpstream.send(m.body, nil)
 		}
+	case m.method != "" && !strings.HasPrefix(m.method, "notifications/"):
+		s.outbox.put(rpcError(message{}, invalidRequest,
+			"a call without an id is refused, because a server may carry it out; nothing was sent on"))
 	default:
 		_ = s.toUpstream.send(m.body, nil) // an upstream that is gone closes down
 	}
@@ -228,7 +239,7 @@ func (s *session) request(m message) {
 		s.outbox.put(rpcError(m, methodNotFound, "tasks are not offered here; nothing was sent on"))
 		return
 	case write:
-		c.answer, c.left = make(chan message, 1), make(chan struct{})
+		c.answer, c.left, c.writeID = make(chan message, 1), make(chan struct{}), "croft-"+rand.Text()
 	}
 	ctx, leave := context.WithCancel(context.Background())
 	c.leave = leave
@@ -264,43 +275,54 @@ func (s *session) register(c *call) string {
 	s.calls[c.id] = c
 	if c.answer != nil {
 		s.writes.Add(1)
+		s.writeIDs[string(encode(c.writeID))] = c
 	}
 	return ""
 }
 
-// forget takes a request out of the table, and returns it.
-func (s *session) forget(id string) *call {
+// asked returns the request to which the upstream answers under that id, or
+// nil. No second answer belongs to it. A write is in the table of calls until
+// its resource is free.
+func (s *session) asked(id string) *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c := s.writeIDs[id]; c != nil && c.sent {
+		delete(s.writeIDs, id)
+		return c
+	}
 	c := s.calls[id]
+	if c == nil || c.answer != nil { // the upstream knows a write by another id
+		return nil
+	}
 	delete(s.calls, id)
 	return c
 }
 
-// cancelled notes that the client does not want an answer any more. It reports
-// whether the upstream is to hear of it: it has not seen a write that waits.
-func (s *session) cancelled(m message) bool {
+// cancelled notes that the client does not want an answer any more. It returns
+// what the upstream is to hear, if anything: it has not seen a write that
+// waits.
+func (s *session) cancelled(m message) (message, bool) {
 	value, _ := m.params.get("requestId")
 	id, err := idText(value)
 	if err != nil {
-		return true // it cancels nothing
+		return m, true // it cancels nothing
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.calls[id]
 	switch {
 	case c == nil:
-		return true
+		return m, true
 	case c.answer == nil:
 		delete(s.calls, id)
-		return true
+		return m, true
 	case c.gone:
-		return false
+		return m, false
 	}
 	c.gone = true
 	close(c.left)
 	c.leave()
-	return c.sent
+	return m.withParams(m.params.with("requestId", c.writeID)), c.sent
 }
 
 // fromUpstream passes a message of the upstream on. An answer to nothing is
@@ -315,10 +337,12 @@ func (s *session) fromUpstream(m message) {
 		s.outbox.put(m.body)
 		return
 	}
-	c := s.forget(m.id)
+	c := s.asked(m.id)
 	switch {
 	case c == nil:
 	case c.answer != nil:
+		id, _ := c.body.get("id")
+		m.id, m.body = c.id, m.body.with("id", id)
 		c.answer <- m
 	default:
 		s.outbox.put(s.shown(c.method, m).body)

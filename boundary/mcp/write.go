@@ -106,9 +106,8 @@ func (s *session) write(ctx context.Context, c *call, w admission.Write) {
 		reply = s.shown(c.method, answer).body
 	}
 	s.mu.Lock()
-	if s.calls[c.id] == c {
-		delete(s.calls, c.id)
-	}
+	delete(s.calls, c.id)
+	delete(s.writeIDs, string(encode(c.writeID)))
 	unwanted := c.gone
 	s.mu.Unlock()
 	if !unwanted {
@@ -204,7 +203,7 @@ func (s *session) exchange(c *call, p *admission.Passage) (message, error) {
 	defer cancel()
 	sent := make(chan error, 1)
 	go func() {
-		sent <- s.toUpstream.send(c.body, func() error { return s.mayStillSend(c, p) })
+		sent <- s.toUpstream.send(c.body.with("id", c.writeID), func() error { return s.mayStillSend(c, p) })
 	}()
 	left := c.left
 	for {
