@@ -40,3 +40,76 @@ func TestALateAnswerEndsNoWrite(t *testing.T) {
 	want(t, "the write", outcome(m), "done")
 	want(t, "its id", m.id, `"x"`)
 }
+
+// TestWritesReachTheServerInOrder: a client need not wait for an answer before
+// it makes the next call.
+func TestWritesReachTheServerInOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	a := w.agent(t, w.term(t, "ann"), nil)
+	const calls = 100
+	for i := range calls {
+		a.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"write_file","arguments":{"text":"<%d>"}}}`, i, i))
+	}
+	for range calls {
+		want(t, "a write", outcome(a.hear()), "written")
+	}
+	seen := a.upstream.sees()
+	for i := range calls {
+		_, after, found := strings.Cut(seen, fmt.Sprintf("<%d>", i))
+		if !found {
+			t.Fatalf("the server saw write %d out of order or not at all", i)
+		}
+		seen = after
+	}
+}
+
+// TestAWriteThatWaitsOvertakesNone: also if one between them is cancelled.
+func TestAWriteThatWaitsOvertakesNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	stamp := w.term(t, "ann")
+	first, a := w.agent(t, stamp, nil), w.agent(t, stamp, nil)
+	first.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold"}}`)
+	id := <-first.upstream.held
+	for _, id := range []string{`"a"`, `"x"`, `"b"`} {
+		a.say(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"write_file"}}`)
+	}
+	a.say(cancel)
+	a.ask("ping", "{}")
+	first.upstream.answer(id, "done")
+	for _, id := range []string{`"a"`, `"b"`} {
+		m := a.hear()
+		want(t, "the answer to "+m.id, outcome(m), "written")
+		want(t, "the next answer", m.id, id)
+	}
+}
+
+// TestAnUnsentWriteIsInNoDoubt: a server that does not read keeps a write from
+// being sent. That does not close the resource.
+func TestAnUnsentWriteIsInNoDoubt(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	stamp := w.term(t, "ann")
+	first := w.agent(t, stamp, nil)
+	a := w.agent(t, stamp, func(o *Options) { o.AnswerWithin, o.Reads = soon, []string{"stall"} })
+	first.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold"}}`)
+	id := <-first.upstream.held
+	a.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"stall"}}`)
+	a.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"write_file"}}`)
+	a.say(`{"jsonrpc":"2.0","id":3,"method":"ping"}`) // it cannot be written
+	first.upstream.answer(id, "done")
+	m := a.hear()
+	if got := string(encode(m.body)); m.id != "2" || !strings.Contains(got, `"sent":false`) {
+		t.Errorf("a write that could not be sent was answered with %s", got)
+	}
+	a.upstream.thaw <- true
+	want(t, "what the server has read before", outcome(a.hear()), "thawed")
+	a.hear()
+	a.next = 3
+	a.upstream.sees()
+	want(t, "the next write", a.tool("write_file", "{}"), "written")
+	if seen := a.upstream.sees(); strings.Count(seen, "tools/call") != 1 {
+		t.Errorf("the server saw %s", seen)
+	}
+}

@@ -49,6 +49,7 @@ type session struct {
 	doubt    error            // why the session has killed the upstream
 	calls    map[string]*call // unanswered requests of the client, by id
 	writeIDs map[string]*call // unanswered writes, by the id that the upstream sees
+	newest   map[string]*call // the newest write to each resource
 	inside   map[*admission.Passage]bool
 	readOnly map[string]bool // tools of which the upstream says so
 }
@@ -61,6 +62,14 @@ type call struct {
 	writeID string
 	// answer gets the upstream's answer to a write. It is nil for a read.
 	answer chan message
+	// write is the write, and invalid says why it names no resource.
+	write   admission.Write
+	invalid error
+	// Writes to one resource go to the gate in the order in which they came.
+	// after is closed when this one's turn has come, and done when it passes
+	// the turn on.
+	after <-chan struct{}
+	done  chan struct{}
 	// leave ends the wait of a write that is not sent yet.
 	leave context.CancelFunc
 	sent  bool          // the write may have reached the upstream
@@ -87,7 +96,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, up Upstream, o Opti
 	s := &session{
 		o: o, gate: gate, up: up, toUpstream: sender{w: up.In}, toClient: sender{w: out}, outbox: newOutbox(),
 		down: make(chan struct{}), calls: map[string]*call{},
-		writeIDs: map[string]*call{}, inside: map[*admission.Passage]bool{},
+		writeIDs: map[string]*call{}, newest: map[string]*call{}, inside: map[*admission.Passage]bool{},
 		readOnly: map[string]bool{},
 	}
 	s.fall = sync.OnceFunc(func() { close(s.down) })
@@ -240,6 +249,9 @@ func (s *session) request(m message) {
 		return
 	case write:
 		c.answer, c.left, c.writeID = make(chan message, 1), make(chan struct{}), "croft-"+rand.Text()
+		c.done = make(chan struct{})
+		c.invalid = s.target(m, &w)
+		c.write = w
 	}
 	ctx, leave := context.WithCancel(context.Background())
 	c.leave = leave
@@ -256,7 +268,7 @@ func (s *session) request(m message) {
 	go func() {
 		defer s.writes.Done()
 		defer leave()
-		s.write(ctx, c, w)
+		s.write(ctx, c)
 	}()
 }
 
@@ -276,8 +288,26 @@ func (s *session) register(c *call) string {
 	if c.answer != nil {
 		s.writes.Add(1)
 		s.writeIDs[string(encode(c.writeID))] = c
+		if last := s.newest[c.write.Resource]; last != nil {
+			c.after = last.done
+		}
+		s.newest[c.write.Resource] = c
 	}
 	return ""
+}
+
+// passTurn lets the next write to the same resource go to the gate, after all
+// that came before this one.
+func (s *session) passTurn(c *call) {
+	if c.after != nil {
+		<-c.after
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newest[c.write.Resource] == c {
+		delete(s.newest, c.write.Resource)
+	}
+	close(c.done)
 }
 
 // asked returns the request to which the upstream answers under that id, or
