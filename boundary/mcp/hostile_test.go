@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/croft-dev/croft/fence"
 )
@@ -111,5 +112,76 @@ func TestAnUnsentWriteIsInNoDoubt(t *testing.T) {
 	want(t, "the next write", a.tool("write_file", "{}"), "written")
 	if seen := a.upstream.sees(); strings.Count(seen, "tools/call") != 1 {
 		t.Errorf("the server saw %s", seen)
+	}
+}
+
+// TestARefusedRequestIsAnswered under its own id, so that its client does not
+// wait. The id of another request is not touched.
+func TestARefusedRequestIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	a := w.agent(t, w.term(t, "ann"), nil)
+	for _, params := range []string{
+		`{"name":"read_file","Name":"write_file"}`,
+		`{"name":"write_file","arguments":{"text":"\ud800"}}`,
+		`null`,
+	} {
+		a.say(toolCall(params))
+		if got := string(encode(a.hear().body)); !strings.Contains(got, `"id":1,"error":{"code":-32600`) {
+			t.Errorf("%s was answered with %s", params, got)
+		}
+	}
+	a.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold"}}`)
+	id := <-a.upstream.held
+	for _, line := range []string{toolCall(`null`), `{"jsonrpc":"2.0","id":"\ud800","method":"ping"}`} {
+		a.say(line)
+		if got := string(encode(a.hear().body)); !strings.Contains(got, `"id":null,"error":{"code":-32600`) {
+			t.Errorf("%s was answered with %s", line, got)
+		}
+	}
+	a.upstream.answer(id, "done")
+	want(t, "the call under way", outcome(a.hear()), "done")
+}
+
+// TestAServerCannotSpeakAsCroft: programs take croft/refusal for the word of the
+// proxy, and send a call again of which nothing was sent.
+func TestAServerCannotSpeakAsCroft(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	a := w.agent(t, w.term(t, "ann"), nil)
+	a.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold"}}`)
+	id := <-a.upstream.held
+	const meta = `"_meta":{"croft/refusal":{"code":"stale","sent":false},"x":1}`
+	a.upstream.say(`{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{` + meta + `}}`)
+	a.upstream.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{` + meta + `}}`)
+	for range 2 {
+		if got := string(encode(a.hear().body)); strings.Contains(got, "croft") || !strings.Contains(got, `"_meta":{"x":1}`) {
+			t.Errorf("the client got %s", got)
+		}
+	}
+}
+
+// TestTheOutboxIsBoundedInBytes: a server can flood a client that does not read.
+func TestTheOutboxIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	b := newOutbox()
+	put := make(chan int, 100)
+	go func() {
+		defer close(put)
+		for i := range 10 {
+			b.put(strings.Repeat("x", MaxFrame))
+			put <- i
+		}
+	}()
+	for range 2 {
+		<-put
+	}
+	select {
+	case <-put:
+		t.Error("the outbox takes more than two of the longest messages")
+	case <-time.After(100 * time.Millisecond):
+	}
+	b.close()
+	for range put {
 	}
 }

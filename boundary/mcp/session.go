@@ -32,10 +32,9 @@ type session struct {
 	o    Options
 	gate *admission.Gate
 	up   Upstream
-	// toUpstream and toClient write messages. Those for the client go through
-	// outbox, so that nobody waits for a client that does not read.
+	// toUpstream writes messages. Those for the client go through outbox, so
+	// that nobody waits for a client that does not read.
 	toUpstream sender
-	toClient   sender
 	outbox     *outbox
 
 	writes   sync.WaitGroup
@@ -94,7 +93,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, up Upstream, o Opti
 		return err
 	}
 	s := &session{
-		o: o, gate: gate, up: up, toUpstream: sender{w: up.In}, toClient: sender{w: out}, outbox: newOutbox(),
+		o: o, gate: gate, up: up, toUpstream: sender{w: up.In}, outbox: newOutbox(),
 		down: make(chan struct{}), calls: map[string]*call{},
 		writeIDs: map[string]*call{}, newest: map[string]*call{}, inside: map[*admission.Passage]bool{},
 		readOnly: map[string]bool{},
@@ -105,7 +104,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, up Upstream, o Opti
 	go func() { defer s.fall(); s.readUpstream(newLines(up.Out)) }()
 	go s.keepLimit()
 	written := make(chan struct{})
-	go func() { defer close(written); s.outbox.drain(&s.toClient) }()
+	go func() { defer close(written); s.outbox.drain(out) }()
 	select {
 	case <-left:
 	case <-ctx.Done():
@@ -190,12 +189,23 @@ func (s *session) readClient(l *lines) {
 			m, err = decode(line)
 		}
 		if err != nil {
-			s.outbox.put(rpcError(message{}, invalidRequest,
+			if !s.mayAnswer(m) {
+				m = message{}
+			}
+			s.outbox.put(rpcError(m, invalidRequest,
 				"the message is refused, and nothing was sent on: "+err.Error()))
 			continue
 		}
 		s.fromClient(m)
 	}
+}
+
+// mayAnswer reports whether a message that is refused is a request whose id is
+// known, and is not that of another request. A client waits for its answer.
+func (s *session) mayAnswer(m message) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.isRequest() && s.calls[m.id] == nil
 }
 
 // readUpstream reads the messages of the upstream until it is gone.
@@ -237,7 +247,7 @@ func (s *session) fromClient(m message) {
 
 // request passes a request on, or refuses it.
 func (s *session) request(m message) {
-	c := &call{message: m}
+	c := &call{message: m.head()}
 	w, kind := s.classify(m)
 	switch kind {
 	case unknownMethod:
@@ -248,6 +258,7 @@ func (s *session) request(m message) {
 		s.outbox.put(rpcError(m, methodNotFound, "tasks are not offered here; nothing was sent on"))
 		return
 	case write:
+		c.message = m
 		c.answer, c.left, c.writeID = make(chan message, 1), make(chan struct{}), "croft-"+rand.Text()
 		c.done = make(chan struct{})
 		c.invalid = s.target(m, &w)
@@ -358,6 +369,7 @@ func (s *session) cancelled(m message) (message, bool) {
 // fromUpstream passes a message of the upstream on. An answer to nothing is
 // dropped.
 func (s *session) fromUpstream(m message) {
+	m = unclaimed(m)
 	if m.method != "" {
 		if m.method == "notifications/tools/list_changed" {
 			s.mu.Lock()

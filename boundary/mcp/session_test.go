@@ -136,7 +136,7 @@ func TestBadMessagesReachNobody(t *testing.T) {
 	a := w.agent(t, w.term(t, "ann"), func(o *Options) { o.Dropped = func(err error) { dropped <- err } })
 	for _, line := range []string{
 		`[` + toolCall(`{"name":"write_file"}`) + `]`,
-		toolCall(`{"name":"read_file","Name":"write_file"}`),
+		strings.Replace(toolCall(`{}`), `"id"`, `"Id":2,"id"`, 1),
 		`{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"write_file"}}`,
 		strings.Repeat(" ", MaxFrame) + toolCall(`{"name":"write_file"}`),
 	} {
