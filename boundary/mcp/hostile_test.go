@@ -185,3 +185,14 @@ func TestTheOutboxIsBoundedInBytes(t *testing.T) {
 	for range put {
 	}
 }
+
+// TestHalfAnEmojiIsAnAnswer: servers cut texts without regard to surrogate
+// pairs. Such an answer must not leave the call in doubt.
+func TestHalfAnEmojiIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	a := w.agent(t, w.term(t, "ann"), func(o *Options) { o.AnswerWithin = soon })
+	a.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hold"}}`)
+	a.upstream.say(`{"jsonrpc":"2.0","id":` + <-a.upstream.held + `,"result":{"content":[{"type":"text","text":"cut \ud83d"}]}}`)
+	want(t, "the answer", outcome(a.hear()), "cut \ufffd")
+}

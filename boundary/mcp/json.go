@@ -146,6 +146,10 @@ func parseObject(p *json.Decoder, depth int) (any, error) {
 	return o, err
 }
 
+// errHalfPair is the error for half a surrogate pair in a value that can be
+// read, with U+FFFD in its place.
+var errHalfPair = errors.New("an escape in it is one half of a surrogate pair")
+
 // checkEscapes refuses escapes of one half of a surrogate pair. Parsers make
 // different text of it.
 func checkEscapes(text []byte) error {
@@ -159,7 +163,7 @@ func checkEscapes(text []byte) error {
 		case half == 'h' && surrogate(text[i+6:]) == 'l':
 			i += 11
 		default:
-			return errors.New("an escape in it is one half of a surrogate pair")
+			return errHalfPair
 		}
 	}
 	return nil

@@ -219,6 +219,9 @@ func (s *session) readUpstream(l *lines) {
 		if err == nil {
 			m, err = decode(line)
 		}
+		if errors.Is(err, errHalfPair) { // servers cut texts in the middle of an emoji
+			err = nil
+		}
 		if err != nil {
 			s.o.Dropped(fmt.Errorf("a message of the upstream is refused: %w", err))
 			continue
