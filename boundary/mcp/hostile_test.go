@@ -196,3 +196,17 @@ func TestHalfAnEmojiIsAnAnswer(t *testing.T) {
 	a.upstream.say(`{"jsonrpc":"2.0","id":` + <-a.upstream.held + `,"result":{"content":[{"type":"text","text":"cut \ud83d"}]}}`)
 	want(t, "the answer", outcome(a.hear()), "cut \ufffd")
 }
+
+// TestTheProxyEndsBehindAServerThatDoesNotRead: also if a message for the
+// server cannot be written when the client leaves.
+func TestTheProxyEndsBehindAServerThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	a := newWorld().agent(t, fence.Stamp{}, func(o *Options) { o.Reads = []string{"stall"} })
+	a.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"stall"}}`)
+	a.say(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+	a.toProxy.Close()
+	if err := a.wait(); err != nil {
+		t.Error(err)
+	}
+	a.upstream.thaw <- true
+}

@@ -16,7 +16,8 @@ import (
 // These bound the end of a session.
 const (
 	// lastAnswers is how long writes inside may take when the session is asked
-	// to end.
+	// to end, and how long an upstream that does not read may keep back the last
+	// messages of a client that has left.
 	lastAnswers = 5 * time.Second
 	// leaves is how long the upstream may take to end by itself.
 	leaves = 2 * time.Second
@@ -177,27 +178,53 @@ func (s *session) failCalls() {
 	}
 }
 
-// readClient reads the messages of the client until it leaves.
+// mostAhead is how many messages of the client are read before those in front
+// of them have been passed on.
+const mostAhead = 16
+
+// readClient reads the messages of the client until it leaves. It reads ahead,
+// so that it also sees the client leave when the upstream does not read.
 func (s *session) readClient(l *lines) {
+	type frame struct {
+		line []byte
+		err  error
+	}
+	ahead, handled := make(chan frame, mostAhead), make(chan struct{})
+	go func() {
+		defer close(handled)
+		for f := range ahead {
+			s.handle(f.line, f.err)
+		}
+	}()
 	for {
 		line, err := l.next()
 		if err != nil && !errors.Is(err, errTooLong) {
-			return
+			break
 		}
-		var m message
-		if err == nil {
-			m, err = decode(line)
-		}
-		if err != nil {
-			if !s.mayAnswer(m) {
-				m = message{}
-			}
-			s.outbox.put(rpcError(m, invalidRequest,
-				"the message is refused, and nothing was sent on: "+err.Error()))
-			continue
-		}
-		s.fromClient(m)
+		ahead <- frame{line, err}
 	}
+	close(ahead)
+	select {
+	case <-handled:
+	case <-time.After(lastAnswers):
+	}
+}
+
+// handle passes a line of the client on, or refuses it. The error says why the
+// line could not be read.
+func (s *session) handle(line []byte, err error) {
+	var m message
+	if err == nil {
+		m, err = decode(line)
+	}
+	if err == nil {
+		s.fromClient(m)
+		return
+	}
+	if !s.mayAnswer(m) {
+		m = message{}
+	}
+	s.outbox.put(rpcError(m, invalidRequest, "the message is refused, and nothing was sent on: "+err.Error()))
 }
 
 // mayAnswer reports whether a message that is refused is a request whose id is
