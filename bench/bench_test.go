@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,20 +10,18 @@ import (
 	"time"
 )
 
+// tiny returns a bench that shows that a workload runs, not how fast.
+func tiny(t *testing.T) *bench {
+	t.Helper()
+	return &bench{
+		out: io.Discard, dir: t.TempDir(), tb: t, rounds: 1, leases: 100,
+		span: 5 * time.Millisecond, passes: 3, passFor: time.Second, patience: time.Second,
+		kept: 100, keepFor: 100 * time.Millisecond, divide: 100,
+	}
+}
+
 // The benchmarks must at least run to their end. The tests ignore times.
 func TestEveryWorkloadRuns(t *testing.T) {
-	tiny := func(t *testing.T, pick string) (*bench, string) {
-		t.Helper()
-		var out bytes.Buffer
-		b := &bench{
-			out: &out, dir: t.TempDir(), tb: t, rounds: 1, leases: 100,
-			span: 5 * time.Millisecond, passes: 3, passFor: time.Second, patience: time.Second, kept: 100, keepFor: 100 * time.Millisecond, divide: 100,
-		}
-		if err := b.all(pick); err != nil {
-			t.Fatalf("%v\n%s", err, &out)
-		}
-		return b, out.String()
-	}
 	for pick, rows := range map[string][]string{
 		"^(dir|combine|run)$": {"croft: acquire + release", "64 goroutines", "overhead of run"},
 		"^redis-":             {"floor", "croft", "redislock", "redsync", "rueidislock"},
@@ -32,7 +31,13 @@ func TestEveryWorkloadRuns(t *testing.T) {
 		"^told$":              {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
 	} {
 		t.Run(pick, func(t *testing.T) {
-			b, out := tiny(t, pick)
+			var said bytes.Buffer
+			b := tiny(t)
+			b.out = &said
+			if err := b.all(workloads, pick); err != nil {
+				t.Fatalf("%v\n%s", err, &said)
+			}
+			out := said.String()
 			for _, want := range rows {
 				if !strings.Contains(out, want) {
 					t.Errorf("nothing about %q in:\n%s", want, out)
@@ -56,6 +61,37 @@ func TestEveryWorkloadRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// The figures of docs/scale.md are written between two lines. The rest of the
+// page is people's.
+func TestScaleFillsInItsPage(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "scale.md")
+	if err := os.WriteFile(page, []byte("before\n"+figuresBegin+"\nof yesterday\n"+figuresEnd+"\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := tiny(t)
+	if err := b.scale(page, ""); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"before\n" + figuresBegin, "### One more idle lease", "### One more waiter", "| 20 clients |", "| Redis |",
+		figuresEnd + "\nafter\n",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page has no %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "of yesterday") {
+		t.Errorf("the page still has its old figures:\n%s", text)
+	}
+	if err := b.report.writeFigures(filepath.Join(t.TempDir(), "none.md")); err == nil {
+		t.Error("figures were written to a page that does not exist")
 	}
 }
 

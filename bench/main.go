@@ -99,7 +99,8 @@ var workloads = []workload{
 		"server-lone", "Through a server: one acquire and release",
 		"One goroutine acquires and releases a key that nobody else wants, through croft\n" +
 			"serve. The floor is Croft on the same kind of store, a SQLite file, without a\n" +
-			"server.",
+			"server. The last line is two calls of Go's HTTP client and server with bodies as\n" +
+			"long, and nothing behind them.",
 		onSQLite(serverRivals, loneWithin(1.5)),
 	},
 	{
@@ -172,10 +173,11 @@ func main() {
 	page := flags.String("write", "", "write the page for people to this file, and its charts beside it")
 	redraw := flags.String("draw", "", "measure nothing: draw the charts of this page again, and end")
 	profile := flags.String("cpuprofile", "", "write a profile of this program to this file")
+	scale := flags.String("scale", "", "measure what one more lease, waiter or client costs, for this page")
 	list := flags.Bool("list", false, "list the workloads and end")
 	_ = flags.Parse(os.Args[1:]) // ends the program on an error
 	if *list {
-		for _, w := range workloads {
+		for _, w := range append(workloads, scaleWorkloads...) {
 			fmt.Printf("%-20s %s\n", w.name, w.title)
 		}
 		return
@@ -190,7 +192,13 @@ func main() {
 	// The servers come from the tests' environment, which asks for -test.short.
 	testing.Init()
 	_ = flag.CommandLine.Parse(nil)
-	if err := b.write(*pick, *asJSON, *page, *profile); err != nil {
+	var err error
+	if *scale != "" {
+		err = b.scale(*scale, *asJSON)
+	} else {
+		err = b.write(*pick, *asJSON, *page, *profile)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -213,7 +221,7 @@ func (b *bench) write(pick, asJSON, page, profile string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if err := b.all(pick); err != nil {
+	if err := b.all(workloads, pick); err != nil {
 		return err
 	}
 	if asJSON != "" {
@@ -227,8 +235,21 @@ func (b *bench) write(pick, asJSON, page, profile string) error {
 	return nil
 }
 
-// all runs the matching workloads.
-func (b *bench) all(pick string) error {
+// scale measures what one more lease, waiter or client costs.
+func (b *bench) scale(page, asJSON string) error {
+	if err := b.all(scaleWorkloads, ""); err != nil {
+		return err
+	}
+	if asJSON != "" {
+		if err := b.report.writeJSON(asJSON); err != nil {
+			return err
+		}
+	}
+	return b.report.writeFigures(page)
+}
+
+// all runs the matching ones of these workloads.
+func (b *bench) all(of []workload, pick string) error {
 	match, err := regexp.Compile(pick)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
@@ -249,7 +270,7 @@ func (b *bench) all(pick string) error {
 	defer b.end()
 	b.load = loadAverage()
 	ran := 0
-	for _, w := range workloads {
+	for _, w := range of {
 		if !match.MatchString(w.name) {
 			continue
 		}

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,11 +52,11 @@ func benchPython(ctx context.Context, b *bench) error {
 		return err
 	}
 	store := "redis://" + engine.addr
-	server, address, err := startServer(ctx, program, store)
+	server, err := startServer(ctx, program, store)
 	if err != nil {
 		return err
 	}
-	defer server()
+	defer server.stop()
 	env := append(os.Environ(), "CROFT_BIN="+program, "PYTHONPATH="+filepath.Join(root, "clients", "python"),
 		"BENCH_REDIS="+engine.addr)
 	byPython := func(library, store string) func(context.Context, int) ([]time.Duration, error) {
@@ -98,7 +95,7 @@ func benchPython(ctx context.Context, b *bench) error {
 		}
 		return took, nil
 	}
-	url := "http://" + address + "/"
+	url := server.url + "/"
 	return b.lockers(
 		ctx,
 		locker{"redis-py: Lock", 100, byPython("redis-py", "")},
@@ -137,31 +134,4 @@ func (b *bench) lockers(ctx context.Context, all ...locker) error {
 		"croft.lease asks twice: a grant that had to wait gives no authority by itself")
 	b.add(t)
 	return nil
-}
-
-// startServer starts croft serve before a store. It returns its address.
-func startServer(ctx context.Context, program, store string) (stop func(), address string, err error) {
-	c := exec.CommandContext(ctx, program, "serve", "--json", "--store", store, "--listen", "127.0.0.1:0")
-	c.Stderr = os.Stderr
-	out, err := c.StdoutPipe()
-	if err != nil {
-		return nil, "", err
-	}
-	if err := c.Start(); err != nil {
-		return nil, "", err
-	}
-	stop = func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		var event struct{ Event, Address string }
-		if json.Unmarshal(lines.Bytes(), &event) == nil && event.Event == "listening" {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return stop, event.Address, nil
-		}
-	}
-	stop()
-	return nil, "", errors.Join(errors.New("croft serve does not listen"), lines.Err())
 }

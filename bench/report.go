@@ -214,15 +214,33 @@ const aboutCharts = "- in the charts a tick marks 1.00×; hatched bars are there
 func (r *report) writePage(path string) error {
 	var page strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&page, format, args...) }
-	m := r.Machine
 	p("# Benchmarks\n\n")
 	p("Written by `make bench`; do not edit.\n\n")
 	p(
 		"Machines differ and are noisy. So contenders alternate within one run, and each\n"+
 			"figure is the median of %d rounds unless the text says otherwise. Compare the\n"+
 			"ratios, not the times.\n\n",
-		m.Rounds,
+		r.Machine.Rounds,
 	)
+	r.writeMachine(&page)
+	if len(r.Machine.Libraries) > 0 {
+		p("- %s\n", strings.Join(r.Machine.Libraries, ", "))
+	}
+	p("- the floor is the least that a lock needs: the same number of round trips with\n" +
+		"  the same kind of statement, at the same durability\n")
+	p("- round trips and commands are counted on the wire; CPU time is the client's and\n  the server's\n")
+	p(aboutCharts)
+	r.writeTables(&page, "## ")
+	if err := os.WriteFile(path, []byte(strings.TrimRight(page.String(), "\n")+"\n"), 0o644); err != nil {
+		return err
+	}
+	return drawCharts(path)
+}
+
+// writeMachine writes what a reader needs to judge the numbers.
+func (r *report) writeMachine(page *strings.Builder) {
+	p := func(format string, args ...any) { fmt.Fprintf(page, format, args...) }
+	m := r.Machine
 	p(
 		"- %d cores, %s, %s; clients and servers on one machine, over\n  the loopback interface\n",
 		m.Cores, m.System, m.Go,
@@ -233,15 +251,13 @@ func (r *report) writePage(path string) error {
 	for _, s := range m.Servers {
 		p("- %s\n", s)
 	}
-	if len(m.Libraries) > 0 {
-		p("- %s\n", strings.Join(m.Libraries, ", "))
-	}
-	p("- the floor is the least that a lock needs: the same number of round trips with\n" +
-		"  the same kind of statement, at the same durability\n")
-	p("- round trips and commands are counted on the wire; CPU time is the client's and\n  the server's\n")
-	p(aboutCharts)
+}
+
+// writeTables writes all tables, each below a heading of this level.
+func (r *report) writeTables(page *strings.Builder, level string) {
+	p := func(format string, args ...any) { fmt.Fprintf(page, format, args...) }
 	for _, t := range r.Tables {
-		p("\n## %s\n\n%s\n\n", t.Title, t.What)
+		p("\n%s%s\n\n%s\n\n", level, t.Title, t.What)
 		if link := t.link(); link != "" {
 			p("%s\n\n", link)
 		}
@@ -261,8 +277,4 @@ func (r *report) writePage(path string) error {
 			p("- %s\n", note)
 		}
 	}
-	if err := os.WriteFile(path, []byte(strings.TrimRight(page.String(), "\n")+"\n"), 0o644); err != nil {
-		return err
-	}
-	return drawCharts(path)
 }

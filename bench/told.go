@@ -39,8 +39,15 @@ func benchTold(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// namedStore is a running store. cpu tells the CPU time of its server, 0 if it
+// has none.
+type namedStore struct {
+	name, url string
+	cpu       func() time.Duration
+}
+
 // telling returns the stores that announce operators' acts.
-func (b *bench) telling(ctx context.Context) ([]struct{ name, url string }, error) {
+func (b *bench) telling(ctx context.Context) ([]namedStore, error) {
 	redis, err := b.redis()
 	if err != nil {
 		return nil, err
@@ -57,12 +64,13 @@ func (b *bench) telling(ctx context.Context) ([]struct{ name, url string }, erro
 	if err != nil {
 		return nil, err
 	}
-	return []struct{ name, url string }{
-		{"Redis", "redis://" + redis.addr},
-		{"PostgreSQL", postgres.url},
-		{"etcd", "etcd://" + strings.Join(etcd.hosts, ",")},
-		{"SQLite", "sqlite://" + path + "/told.db"},
-		{"directory", "dir://" + path + "/told"},
+	none := func() time.Duration { return 0 }
+	return []namedStore{
+		{"Redis", "redis://" + redis.addr, redis.cpu},
+		{"PostgreSQL", postgres.url, postgres.cpu},
+		{"etcd", "etcd://" + strings.Join(etcd.hosts, ","), etcd.cpu},
+		{"SQLite", "sqlite://" + path + "/told.db", none},
+		{"directory", "dir://" + path + "/told", none},
 	}, nil
 }
 

@@ -44,8 +44,7 @@ func TestPython(t *testing.T) {
 		t.Fatalf("there are no tests: %v", err)
 	}
 	only := map[string]string{ // the others run over both
-		"tests.test_package": "croft", "tests.test_recipes": "croft", "tests.test_work": "croft",
-		"tests.test_server": "server",
+		"tests.test_package": "croft", "tests.test_recipes": "croft", "tests.test_server": "server",
 	}
 	for _, file := range files {
 		module := "tests." + strings.TrimSuffix(filepath.Base(file), ".py")

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/internal/wire"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -190,6 +192,89 @@ func TestAStreamSaysWhatItCannotTell(t *testing.T) {
 		req.Header.Set("Last-Event-ID", bad)
 		status, body := r.do(req)
 		refused(t, bad, status, body, http.StatusBadRequest, wire.Invalid)
+	}
+}
+
+// damagedStore is a store with a damaged record. Its listings leave out
+// histories.
+type damagedStore struct {
+	*mem.Store
+	gets atomic.Int64
+}
+
+func (d *damagedStore) Get(ctx context.Context, key string) (tenure.Record, error) {
+	d.gets.Add(1)
+	return d.Store.Get(ctx, key)
+}
+
+func (d *damagedStore) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	return func(yield func(tenure.Record, error) bool) {
+		for rec, err := range d.Store.List(ctx, prefix) {
+			if rec.History = nil; !yield(rec, err) || err != nil {
+				return
+			}
+		}
+		yield(tenure.Record{}, store.Unknown(fmt.Errorf("%w: a/damaged", store.ErrDamaged)))
+	}
+}
+
+// TestADamagedRecordHidesNoChangesOfOthers: streams tell them, and resume. The
+// looks do not read the changes of the last hour again and again. The log has
+// the damage once.
+func TestADamagedRecordHidesNoChangesOfOthers(t *testing.T) {
+	t.Parallel()
+	clk := storetest.NewClock()
+	base := mem.New(&mem.Options{Now: clk.Now})
+	st := &damagedStore{Store: base}
+	var told atomic.Int64
+	r := rigOver(t, base, func(store.Store) store.Store { return st }, &Options{Observe: func(e Event) {
+		if e.Kind == Failed {
+			told.Add(1)
+		}
+	}})
+	r.srv.feed.every = time.Millisecond
+	lines, end := r.events("", "", "")
+	defer end()
+	r.apply(operate(tenure.Takeover, "a/b"))
+	what, id := change(t, lines)
+	if what != "transfer taken_over a/b opal" {
+		t.Errorf("told %q", what)
+	}
+	end()
+	r.apply(operate(tenure.Takeover, "a/c"))
+	lines, end = r.events("", "?prefix=a/", id)
+	defer end()
+	for what != "transfer taken_over a/c opal" {
+		what, _ = change(t, lines)
+	}
+	for range 2 { // both have a history now
+		r.apply(operate(tenure.Takeover, "a/b"))
+		what, _ = change(t, lines)
+	}
+	clk.Advance(time.Minute)
+	r.apply(operate(tenure.Takeover, "a/d"))
+	for what != "transfer taken_over a/d opal" {
+		what, _ = change(t, lines)
+	}
+	asked, mark := st.gets.Load(), clk.Now()
+	clk.Advance(time.Minute)
+	r.apply(operate(tenure.Takeover, "a/e"))
+	for what != "transfer taken_over a/e opal" {
+		what, _ = change(t, lines)
+	}
+	testenv.Eventually(t, "the feed has got on", func() error {
+		r.srv.feed.mu.Lock()
+		defer r.srv.feed.mu.Unlock()
+		if !r.srv.feed.mark.After(mark) {
+			return fmt.Errorf("it is at %s", r.srv.feed.mark)
+		}
+		return nil
+	})
+	if n := st.gets.Load() - asked; n != 0 {
+		t.Errorf("%d records were read again", n)
+	}
+	if n := told.Load(); n > 2 { // two feeds: the first stream has ended
+		t.Errorf("the log has the damage %d times", n)
 	}
 }
 

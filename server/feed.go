@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ const (
 	// may become visible that much later than its time says.
 	lookBack = 10 * time.Second
 	// lookBehind is how far the beginning of looks stays behind while they
-	// fail, as with a record that is damaged.
+	// fail.
 	lookBehind = time.Hour
 	// lookWithin bounds one look.
 	lookWithin = time.Minute
@@ -45,6 +46,7 @@ const (
 // the look began: a stream that has got them has got all changes before.
 type news struct {
 	mark    time.Time
+	damaged error // about the records that could not be read, if there are some
 	changes []wire.Change
 	texts   []string // the changes as streams send them; nil if they are not written yet
 	// missed has keys with changes that are not among these. Only clients that
@@ -84,7 +86,7 @@ func (b *news) miss(key string) {
 
 // look finds the changes after from, and those shortly before, which may have
 // become visible since. It reads all records that begin with prefix, and keeps
-// none.
+// none. It is not about damaged records: no store changes them.
 func look(ctx context.Context, st store.Store, prefix string, from time.Time) (b news, err error) {
 	since := from.Add(-lookBack)
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
@@ -95,7 +97,7 @@ func look(ctx context.Context, st store.Store, prefix string, from time.Time) (b
 	gets := 0
 	for rec, failed := range st.List(ctx, prefix) {
 		if failed != nil {
-			err = failed
+			err = b.failure(failed)
 			break
 		}
 		if refusals.Reserved(rec.Key) || !changed(rec, since, b.mark) {
@@ -119,17 +121,22 @@ func look(ctx context.Context, st store.Store, prefix string, from time.Time) (b
 		b.changes = wire.ChangesOf(b.changes, rec, since, b.mark)
 		b.bound(2 * maxChanges)
 	}
-	refused, failed := refusals.Read(ctx, st, prefix)
+	refused, failed := refusals.ReadSince(ctx, st, prefix, since)
 	for _, r := range refused {
-		if r.At.After(since) {
-			b.changes = append(b.changes, wire.ChangeOf(r))
-		}
+		b.changes = append(b.changes, wire.ChangeOf(r))
 	}
 	b.bound(maxChanges)
-	if err == nil {
-		err = failed
+	return b, cmp.Or(err, b.failure(failed))
+}
+
+// failure returns the error of a listing, unless only damaged records are
+// missing in it.
+func (b *news) failure(err error) error {
+	if store.OnlyDamaged(err) {
+		b.damaged = errors.Join(b.damaged, err)
+		return nil
 	}
-	return b, err
+	return err
 }
 
 // changed reports whether something in a record has happened after since. It
@@ -246,7 +253,7 @@ func (f *feed) fresh(changes []wire.Change) []wire.Change {
 
 // run looks again and again, until ctx ends.
 func (f *feed) run(ctx context.Context) {
-	pause := f.every
+	pause, damage := f.every, ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -261,6 +268,11 @@ func (f *feed) run(ctx context.Context) {
 		pause = max(f.every, 9*time.Since(begun))
 		if err != nil && ctx.Err() == nil {
 			f.told(err)
+		}
+		if text := fmt.Sprint(b.damaged); text != damage { // once, and not every second
+			if damage = text; b.damaged != nil {
+				f.told(b.damaged)
+			}
 		}
 		f.add(ctx, b, err == nil)
 	}

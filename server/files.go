@@ -15,10 +15,8 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
-	"github.com/croft-dev/croft/guard/current"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/tenure"
-	"github.com/croft-dev/croft/work"
 )
 
 // Files opens the guarded files that a server offers to machines which do not
@@ -43,7 +41,7 @@ type file struct {
 }
 
 // file opens the file in the path of a call, if the identity may do verb with
-// it. What it may not read does not exist for it.
+// it. Without the right to read it, the answer is that no such file exists.
 func (s *Server) file(c *call, verb Verb) (*file, error) {
 	if s.o.Files == nil {
 		return nil, refuse(wire.NewProblem(wire.NotFound, "this server offers no files"))
@@ -151,11 +149,11 @@ func (s *Server) putFile(c *call) error {
 	if c.ContentLength > s.o.MaxFile {
 		return tooLong(s.o.MaxFile)
 	}
-	if err := s.mayWrite(c.Context(), f, stamp); err != nil {
+	if err := s.mayWrite(c, f, stamp); err != nil {
 		return c.fileError(err)
 	}
 	body := &upload{c: c, from: http.MaxBytesReader(c.w.ResponseWriter, c.Request.Body, s.o.MaxFile)}
-	body.check = func() error { return s.mayWrite(c.Context(), f, stamp) }
+	body.check = func() error { return s.mayWrite(c, f, stamp) }
 	receipt, err := f.Write(c.Context(), stamp, body)
 	broken, refusal := body.end()
 	var long *http.MaxBytesError
@@ -283,32 +281,19 @@ func (s *Server) fileStamp(c *call, values []string) (stamp fence.Stamp, err err
 
 // mayWrite refuses a stamp whose owner is not the current one. If the mark
 // refuses it, too, that is the reason.
-func (s *Server) mayWrite(ctx context.Context, f *file, stamp fence.Stamp) error {
-	err := s.o.Current.Check(ctx, stamp)
+func (s *Server) mayWrite(c *call, f *file, stamp fence.Stamp) error {
+	var err error
+	if s.o.Current != nil {
+		err = s.o.Current.Check(c.Context(), stamp)
+	} else {
+		err = s.checkCurrent(c, stamp)
+	}
 	if err == nil {
 		return nil
 	}
-	if mark, markErr := f.Mark(ctx); markErr == nil {
+	if mark, markErr := f.Mark(c.Context()); markErr == nil {
 		if _, refused := mark.Admit(stamp); guard.Refused(refused) {
 			return refused
-		}
-	}
-	return err
-}
-
-// ownStore asks the server's store whether a stamp's owner is the current one,
-// and for an item the ledger.
-type ownStore struct{ *Server }
-
-// Check implements guard.Current.
-func (s ownStore) Check(ctx context.Context, stamp fence.Stamp) error {
-	ctx, cancel := context.WithTimeout(ctx, s.o.CallTimeout)
-	defer cancel()
-	err := current.Ask(ctx, s.st, stamp)
-	var notOwned *tenure.NotOwnedError
-	if s.o.Ledger != nil && errors.As(err, &notOwned) && notOwned.Record.IsZero() {
-		if _, _, noItem := work.ItemOf(tenure.Deed{Key: stamp.Key}); noItem == nil {
-			return current.Ask(ctx, work.Owners{Ledger: s.o.Ledger}, stamp)
 		}
 	}
 	return err
@@ -372,7 +357,7 @@ func (s *Server) raiseFile(c *call, act wire.FileAct) (mark fence.Mark, err erro
 		return mark, err
 	}
 	defer f.Close()
-	err = s.mayWrite(c.Context(), f, stamp)
+	err = s.mayWrite(c, f, stamp)
 	var notOwned *tenure.NotOwnedError
 	newest := errors.As(err, &notOwned) && notOwned.Record.Token == stamp.Token && notOwned.Record.Grant == stamp.Grant
 	if err != nil && !newest {
@@ -424,7 +409,7 @@ func (c *call) fileError(err error) error {
 	var r refusal
 	switch {
 	case err == nil || errors.As(err, &r) || guard.Refused(err) || errors.Is(err, tenure.ErrNotOwned) ||
-		errors.Is(err, fence.ErrInvalid):
+		errors.Is(err, fence.ErrInvalid) || errors.Is(err, errBusy):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return refuse(unseen())

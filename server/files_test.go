@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/tenure"
+	"github.com/croft-dev/croft/work"
 )
 
 // filesIn offers the files in a folder.
@@ -271,6 +274,54 @@ type silentStore struct{}
 
 func (silentStore) Check(context.Context, fence.Stamp) error {
 	return errors.New("no answer from 10.0.0.7")
+}
+
+// heldGets is a ledger that answers about items only once hold is closed.
+type heldGets struct {
+	work.Ledger
+	hold  <-chan struct{}
+	asked atomic.Int32
+}
+
+func (l *heldGets) Get(ctx context.Context, id work.ID) (work.Item, error) {
+	l.asked.Add(1)
+	<-l.hold
+	return l.Ledger.Get(ctx, id)
+}
+
+// TestWritersOfFilesTakeTurnsAtTheLedger, as all do that read items: the server
+// asks it whether the stamp of an item is current.
+func TestWritersOfFilesTakeTurnsAtTheLedger(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	l := &heldGets{Ledger: mem.NewLedger(nil), hold: hold}
+	r, _ := workRig(t, &Options{Ledger: l, Files: filesIn(t.TempDir()), CallTimeout: 300 * time.Millisecond})
+	s := fence.Stamp{Key: "q/" + string(work.NewID()), Token: 7, Grant: tenure.NewSecret().Grant()}
+	const writers = 3 * maxLedger
+	answers := make(chan string, writers)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(hold)
+	for n := range writers {
+		all.Go(func() {
+			_, body := r.do(r.request(http.MethodPost, "/v1/files/out"+fmt.Sprint(n), `{"act":"raise","stamp":"`+s.String()+`"}`))
+			answers <- body
+		})
+	}
+	testenv.Eventually(t, "those whose turn does not come are answered", func() error {
+		if n := len(answers); n != writers-maxLedger {
+			return fmt.Errorf("%d are; the ledger was asked %d times", n, l.asked.Load())
+		}
+		return nil
+	})
+	for range writers - maxLedger {
+		if body := <-answers; !strings.Contains(body, `"busy"`) {
+			t.Errorf("the answer is %s", body)
+		}
+	}
+	if n := l.asked.Load(); n != maxLedger {
+		t.Errorf("the ledger was asked %d times at once, want %d", n, maxLedger)
+	}
 }
 
 // TestTransfersAreBounded: the next one is told to come again.

@@ -140,9 +140,6 @@ func New(st store.Store, o *Options) *Server {
 	s.sweeps, s.long, s.huge = newSlots(1), newSlots(maxLong), newSlots(maxHuge)
 	s.transfers = newSlots(maxTransfers)
 	s.share()
-	if s.o.Current == nil {
-		s.o.Current = ownStore{s}
-	}
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher[tenure.Request, store.Answer]{
 		send: st.Apply, weigh: func(requests []tenure.Request) int { return len(requests) },

@@ -167,8 +167,8 @@ func (s *Server) mayIn(id Identity, verb Verb, queue string) bool {
 	return s.may(id, verb, queue+"/")
 }
 
-// admitQueue refuses what an identity may not do in a queue. A queue that it
-// may not see is answered like one that was never used.
+// admitQueue returns an error if an identity may not do this in a queue. It
+// answers for a queue that the identity may not see as for an unused one.
 func (s *Server) admitQueue(id Identity, verb Verb, queue string, what string) error {
 	switch {
 	case !s.mayIn(id, Read, queue):

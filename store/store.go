@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -55,7 +56,8 @@ type Store interface {
 
 	// List yields the records whose key begins with prefix, ordered by key. The
 	// empty prefix means all keys. The records may come without their history.
-	// List stops after the first error.
+	// List stops after the first error. If [OnlyDamaged] is true of that error,
+	// List has yielded all records that are not damaged.
 	List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error]
 
 	// Now returns the time of the store's clock. Deadlines in records are times
@@ -94,6 +96,31 @@ type Answer struct {
 // known: the store could not be reached, or did not answer in time. An unknown
 // outcome gives no authority and takes none away.
 var ErrUnknown = errors.New("outcome unknown")
+
+// ErrDamaged is matched by errors about a record that the law cannot have
+// written: somebody else has changed or planted it. A store decides nothing
+// from such a record. A store that cannot tell, because it is behind a server,
+// says only ErrUnknown.
+var ErrDamaged = errors.New("damaged record")
+
+// OnlyDamaged reports whether an error, or all that are joined in it, match
+// [ErrDamaged].
+func OnlyDamaged(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch e := err.(type) { //nolint:errorlint // the loop unwraps it
+		case interface{ Unwrap() []error }:
+			return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !OnlyDamaged(one) })
+		case interface{ Is(target error) bool }:
+			if e.Is(ErrDamaged) {
+				return true
+			}
+		}
+		if err == ErrDamaged { //nolint:errorlint // the loop unwraps it
+			return true
+		}
+	}
+	return false
+}
 
 // UnknownError is the error of a request whose outcome is not known. Err is the
 // reason.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -221,7 +222,7 @@ func decodeHeartbeat(key string, value []byte) (b heartbeat, err error) {
 
 // ErrDamaged is matched by errors about a record that the law cannot have made.
 // The store decides nothing on it and does not overwrite it.
-var ErrDamaged = errors.New("damaged record")
+var ErrDamaged = store.ErrDamaged
 
 // damaged makes an error that matches ErrDamaged. It must not match
 // fence.ErrInvalid, as err may: the caller's input was good.

@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/store/storetest"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -84,6 +85,62 @@ func TestAPlantedHeartbeatIsDamage(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAPlantedHeartbeatCostsNoLease: the store that carries the lease renews it
+// and writes over the heartbeat. It does not renew a lease that is over.
+func TestAPlantedHeartbeatCostsNoLease(t *testing.T) {
+	t.Parallel()
+	c := testenv.Etcd(t)
+	client, clock, name := dial(t, c), storetest.NewClock(), newIdentity()
+	machine := func() *Store {
+		s := open(t, dial(t, c), c.Prefix())
+		s.clock, s.domain, s.extraSeconds = clock.Now, name, 3600
+		return s
+	}
+	st, other := machine(), machine()
+	mine := claimFor("planted/over", "ann", time.Minute)
+	must(t, st, mine)
+	plant := func(value string) {
+		t.Helper()
+		testenv.Eventually(t, "it is planted", func() error {
+			_, err := client.Put(t.Context(), st.names.heartbeat(mine.Key), value)
+			return err
+		})
+	}
+	for _, value := range []string{"", "x", strings.Repeat("x", 1<<20)} {
+		plant(value)
+		expectDamaged(t, other, claim(mine.Key, "bob"))
+		clock.Advance(20 * time.Second)
+		var a store.Answer
+		testenv.Eventually(t, "the lease is renewed", func() error {
+			a = one(t.Context(), st, then(tenure.Renew, mine))
+			return a.Err
+		})
+		promised := a.Record.Deadline
+		if left := promised.Sub(clock.Now()); left != time.Minute {
+			t.Errorf("renewed for %s", left)
+		}
+		wantNoEarlierEnd(t, other, mine.Key, promised)
+		if a := resolve(t.Context(), other, claim(mine.Key, "bob")); !errors.Is(a.Err, tenure.ErrHeld) {
+			t.Errorf("a claim after the renewal: %v, want held", a.Err)
+		}
+	}
+	report := then(tenure.Report, mine)
+	report.Progress = "half"
+	must(t, other, report)
+	plant("x") // the holder's store has seen neither
+	must(t, st, then(tenure.Renew, mine))
+	plant("x")
+	must(t, st, then(tenure.Release, mine))
+	must(t, st, claimFor(mine.Key, "bob", time.Minute))
+	mine = claimFor("planted/lapsed", "ann", time.Minute)
+	must(t, st, mine)
+	plant("x")
+	clock.Advance(2 * time.Minute)
+	if a := resolve(t.Context(), st, then(tenure.Renew, mine)); !errors.Is(a.Err, tenure.ErrNotOwned) {
+		t.Errorf("a renewal after the deadline: %v, want not owned", a.Err)
+	}
 }
 
 // TestManyDamagedRecordsMakeAShortError, in a listing and in a sweep.

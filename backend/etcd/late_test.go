@@ -15,7 +15,7 @@ import (
 )
 
 // TestALateRenewalTakesNothingBack: a renewal that its store gave up arrives
-// late. It does not undo the one that was confirmed meanwhile.
+// late. It does not undo the renewal that etcd has confirmed meanwhile.
 func TestALateRenewalTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)

@@ -102,6 +102,9 @@ func (s *Store) addHeartbeat(v *view, key string, kv *mvccpb.KeyValue) (err erro
 		return nil // somebody else has put it there
 	}
 	if v.beat, err = decodeHeartbeat(key, kv.Value); err != nil {
+		if s.recall(key, v) {
+			return nil
+		}
 		return err
 	}
 	s.clocks.saw(key, v.stored.clock, v.beat.written, v.beatMod)
@@ -116,6 +119,21 @@ func (s *Store) addHeartbeat(v *view, key string, kv *mvccpb.KeyValue) (err erro
 		}
 	}
 	return nil
+}
+
+// recall puts this store's own last heartbeat into a view, in place of a
+// damaged one, if the store carries the lease. The record shows that the term
+// goes on and that nobody else carries it. So a heartbeat that others have
+// planted costs no lease: the next renewal writes over it.
+func (s *Store) recall(key string, v *view) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.held[key]
+	if old == nil || old.mod <= 0 || v.stored.store != s.id || v.stored.rec.Grant != old.stored.rec.Grant {
+		return false
+	}
+	v.beat, v.own = old.beat, old.own
+	return true
 }
 
 // maxCached bounds the views of keys that this store does not carry.

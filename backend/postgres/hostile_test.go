@@ -566,3 +566,51 @@ func TestNothingIsGrantedOverADamagedRow(t *testing.T) {
 		}
 	}
 }
+
+// TestADamagedRowHidesNoOther: a listing has all other keys, on all its pages,
+// and ends with an error that names the damaged ones and stays short.
+func TestADamagedRowHidesNoOther(t *testing.T) {
+	t.Parallel()
+	st, name := fresh(t, postgres.Options{SweepEvery: -1})
+	first, last := claim("damaged/a", "ann"), claim("damaged/z", "ann")
+	must(t, st, first)
+	must(t, st, last)
+	must(t, st, claim("elsewhere", "ann"))
+	keys := func(prefix string) (found []string, failed error) {
+		for rec, err := range st.List(t.Context(), prefix) {
+			if failed != nil {
+				t.Error("the listing goes on after its error")
+			}
+			if failed = err; err == nil {
+				found = append(found, rec.Key)
+			}
+		}
+		return found, failed
+	}
+	for n, damage := range []string{
+		"state = 'nonsense'", "token = 0", "cause = ''", "checkpoint = 'no base64'", "guards = 'no JSON'",
+		"owner = E'two\x1ffields'", "every = -1",
+	} {
+		damaged := claim(fmt.Sprintf("damaged/m/%d", n), "ann")
+		must(t, st, damaged)
+		exec(t, "UPDATE "+name+".lease SET "+damage+" WHERE key = $1", damaged.Key)
+		found, err := keys(damaged.Key)
+		if len(found) != 0 || !errors.Is(err, postgres.ErrDamaged) || !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("a row with %s: %q, then %v; want ErrDamaged", damage, found, err)
+		}
+	}
+	// More of them than one statement reads.
+	exec(t, "INSERT INTO "+name+".lease (SELECT (jsonb_populate_record(l, "+
+		"jsonb_build_object('key', 'damaged/p/' || n || repeat('x', 1000), 'state', 'x'))).* "+
+		"FROM "+name+".lease l, generate_series(1, 2500) n WHERE l.key = $1)", first.Key)
+	found, err := keys("damaged/")
+	if !slices.Equal(found, []string{first.Key, last.Key}) || !errors.Is(err, postgres.ErrDamaged) {
+		t.Errorf("listed %q, then %v; want the two sound keys, then ErrDamaged", found, err)
+	}
+	if said := fmt.Sprint(err); len(said) > 8192 || !strings.HasSuffix(said, "more") {
+		t.Errorf("an error of %d bytes: %s", len(said), said)
+	}
+	if found, err := keys("elsewhere"); len(found) != 1 || err != nil {
+		t.Errorf("another prefix: %q, %v", found, err)
+	}
+}

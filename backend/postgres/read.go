@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
-// page is how many records one statement of a listing reads at most.
+// page is how many rows one statement of a listing reads at most.
 const page = 1000
 
 // Get returns the record of a key with its history. Its error matches
@@ -45,64 +46,65 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 }
 
 // List yields the records whose key begins with prefix, without their history.
-// It reads a page at a time. It may miss changes that happen meanwhile.
+// It reads a page at a time. It may miss changes that happen meanwhile. A
+// damaged row does not hide the others: the error comes last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
 		if !utf8.ValidString(prefix) || strings.ContainsRune(prefix, 0) {
 			return // no key begins so, and the server would refuse the text
 		}
-		last := ""
-		for {
-			records, err := s.page(ctx, prefix, last)
-			for _, rec := range records {
-				if !strings.HasPrefix(rec.Key, prefix) {
-					return // keys are ordered: no later key has the prefix
-				}
-				if !yield(rec, nil) {
-					return
-				}
-				last = rec.Key
-			}
+		var failed failures.List
+		last, more := "", true
+		for more {
+			rows, err := s.page(ctx, prefix, last)
 			if err != nil {
 				yield(tenure.Record{}, store.Unknown(err))
 				return
 			}
-			if len(records) < page {
-				return
+			more = len(rows) == page
+			for _, row := range rows {
+				if !strings.HasPrefix(row.key, prefix) {
+					more = false // keys are ordered: no later key has the prefix
+					break
+				}
+				last = row.key
+				rec, err := unpackLast(row.key, row.packed)
+				if err != nil {
+					failed.Add(err)
+				} else if !yield(rec, nil) {
+					return
+				}
 			}
+		}
+		if err := failed.Err(); err != nil {
+			yield(tenure.Record{}, store.Unknown(err))
 		}
 	}
 }
 
-// page reads the next records of a listing.
-func (s *Store) page(ctx context.Context, prefix, last string) (records []tenure.Record, err error) {
+// listed is a row of a listing.
+type listed struct{ key, packed string }
+
+// page reads the next rows of a listing.
+func (s *Store) page(ctx context.Context, prefix, last string) (part []listed, err error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
 	err = s.run(ctx, func(ctx context.Context) error {
-		records = nil
 		rows, err := s.pool.Query(ctx, s.sql.list, prefix, last, page)
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var key, packed string
-			if err := rows.Scan(&key, &packed); err != nil {
-				return err
-			}
-			rec, err := unpack(key, split(packed), "")
-			if err != nil {
-				return err
-			}
-			records = append(records, rec)
-		}
-		return rows.Err()
+		part, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l listed, err error) {
+			err = row.Scan(&l.key, &l.packed)
+			return l, err
+		})
+		return err
 	})
 	if err != nil {
 		return nil, explainStore(ctx, err)
 	}
-	return records, nil
+	return part, nil
 }
 
 // Now returns the server's time.

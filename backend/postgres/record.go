@@ -3,7 +3,6 @@ package postgres
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,13 +11,14 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/internal/terms"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // ErrDamaged is matched by the error about a row that the law cannot have
 // written: somebody has changed it by hand. The store decides nothing from such
 // a row.
-var ErrDamaged = errors.New("damaged record")
+var ErrDamaged = store.ErrDamaged
 
 // apart separates the fields of a packed record. No field contains it, because
 // requests with such a character are refused.
@@ -94,6 +94,21 @@ func unpack(key string, f []string, past string) (tenure.Record, error) {
 	return rec, nil
 }
 
+// unpackLast reads a packed record without its history, and checks it with its
+// newest term alone.
+func unpackLast(key, packed string) (tenure.Record, error) {
+	rec, err := unpack(key, split(packed), "")
+	if err != nil {
+		return tenure.Record{}, err
+	}
+	whole := rec
+	whole.History = []tenure.Term{terms.Newest(&rec)}
+	if err := whole.Check(); err != nil {
+		return tenure.Record{}, damaged(key, err)
+	}
+	return rec, nil
+}
+
 // numbers reads the fields that are numbers, and keeps the first error.
 type numbers struct {
 	f   []string
@@ -123,7 +138,7 @@ func (n *numbers) duration(field int) time.Duration {
 // damaged makes the error about a row. It must not match fence.ErrInvalid as
 // err does: the caller's input was good.
 func damaged(key string, err error) error {
-	return fmt.Errorf("%w: key %q: %s; delete its row from the table lease if the key may be forgotten",
+	return fmt.Errorf("%w: key %.200q: %s; delete its row from the table lease if the key may be forgotten",
 		ErrDamaged, key, err.Error())
 }
 

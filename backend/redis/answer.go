@@ -15,7 +15,7 @@ import (
 
 // ErrDamaged is matched by errors about a record that Croft cannot have
 // written. Croft decides nothing by it and does not overwrite it.
-var ErrDamaged = errors.New("damaged record")
+var ErrDamaged = store.ErrDamaged
 
 var errReply = errors.New("redis: a script's reply is not what it returns; is a proxy between that changes replies?")
 

@@ -75,17 +75,26 @@ func post[T any](
 // Apply sends requests to the server, as a rule in one call. Long ones go
 // alone.
 func (l *Ledger) Apply(ctx context.Context, requests []work.Request) []work.Answer {
-	answers := make([]work.Answer, len(requests))
-	good, index := sound(requests, func(i int, err error) { answers[i].Err = err })
-	bodies, sizes := wire.WorkBatches(good)
-	for i, body := range bodies {
+	return batched(ctx, l, "/v1/work/apply", requests, wire.WorkBatches, wire.ReadWorkAnswers,
+		func(err error) work.Answer { return work.Answer{Err: err} })
+}
+
+// batched sends the valid ones of these requests, in as few calls as their
+// length allows. It returns an answer to each request, by failed if there is
+// none.
+func batched[Q interface{ Check() error }, A any](
+	ctx context.Context, l *Ledger, path string, requests []Q,
+	bodies func([]Q) ([][]byte, []int), read func([]byte, []Q) ([]A, error), failed func(error) A,
+) []A {
+	answers := make([]A, len(requests))
+	good, index := sound(requests, func(i int, err error) { answers[i] = failed(err) })
+	all, sizes := bodies(good)
+	for i, body := range all {
 		some := good[:sizes[i]]
-		got, err := post(ctx, l, "/v1/work/apply", body, func(text []byte) ([]work.Answer, error) {
-			return wire.ReadWorkAnswers(text, some)
-		})
+		got, err := post(ctx, l, path, body, func(text []byte) ([]A, error) { return read(text, some) })
 		for k := range some {
 			if err != nil {
-				answers[index[k]].Err = err
+				answers[index[k]] = failed(err)
 			} else {
 				answers[index[k]] = got[k]
 			}
@@ -183,24 +192,8 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 
 // Settle sends settlements, as a rule in one call.
 func (l *Ledger) Settle(ctx context.Context, settlements []work.Settlement) []work.EffectAnswer {
-	answers := make([]work.EffectAnswer, len(settlements))
-	good, index := sound(settlements, func(i int, err error) { answers[i].Err = err })
-	bodies, sizes := wire.SettleBatches(good)
-	for i, body := range bodies {
-		some := good[:sizes[i]]
-		got, err := post(ctx, l, "/v1/work/settle", body, func(text []byte) ([]work.EffectAnswer, error) {
-			return wire.ReadEffectAnswers(text, some)
-		})
-		for k := range some {
-			if err != nil {
-				answers[index[k]].Err = err
-			} else {
-				answers[index[k]] = got[k]
-			}
-		}
-		good, index = good[sizes[i]:], index[sizes[i]:]
-	}
-	return answers
+	return batched(ctx, l, "/v1/work/settle", settlements, wire.SettleBatches, wire.ReadEffectAnswers,
+		func(err error) work.EffectAnswer { return work.EffectAnswer{Err: err} })
 }
 
 // List yields the items that match, as far as the server shows them.

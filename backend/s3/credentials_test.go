@@ -94,8 +94,8 @@ func TestABucketCannotSayThatCredentialsAreMissing(t *testing.T) {
 	}
 }
 
-// standardError catches what is written to standard error, until printed is
-// called.
+// standardError catches all text on standard error, until the test calls
+// printed.
 func standardError(t *testing.T) (printed func() string) {
 	t.Helper()
 	usual := os.Stderr

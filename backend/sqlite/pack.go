@@ -3,19 +3,19 @@ package sqlite
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // ErrDamaged is matched by errors about a record, or a guard's mark, that Croft
 // cannot have written: somebody has changed it by hand, or the file is damaged.
 // Croft decides nothing by it and does not overwrite it.
-var ErrDamaged = errors.New("damaged record")
+var ErrDamaged = store.ErrDamaged
 
 // packedV3 is the first byte of a packed record and says how it is packed.
 // After it come:

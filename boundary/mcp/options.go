@@ -52,8 +52,8 @@ type Options struct {
 	// same. At most 1 minute. Default: 15 seconds.
 	TTL time.Duration
 	// Settle is how long a resource stays closed when a call may still take
-	// effect although the upstream has been killed: by what it has asked of
-	// others. With croft.Forever only an operator opens the resource. Default:
+	// effect although the upstream has been killed, because the upstream has
+	// asked others. With croft.Forever only an operator opens it. Default:
 	// 30 seconds.
 	Settle time.Duration
 	// Wait is how long a write waits for its turn, for the proxies of others,
@@ -79,13 +79,13 @@ type Options struct {
 
 // Upstream is a running MCP server that speaks over its standard streams.
 type Upstream struct {
-	In  io.WriteCloser // what it reads
-	Out io.Reader      // what it writes
+	In  io.WriteCloser // its standard input
+	Out io.Reader      // its standard output
 	// Kill kills the server with all its descendants. It returns nil when
 	// nothing of them is alive. It is called once, at the end.
 	Kill func(context.Context) error
-	// AllowFor, if set, bounds how long the server may run from now on. Whoever
-	// carries it out must do so also when this process is stopped.
+	// AllowFor, if set, bounds how long the server may run from now on. The
+	// bound must hold also while this process is stopped.
 	AllowFor func(time.Duration) error
 }
 

@@ -29,8 +29,8 @@ func rules(t *testing.T, texts ...string) []Rule {
 	return all
 }
 
-// TestReadsAndNotificationsPassUnchanged: in the revisions with initialize and in
-// those without, in both directions, whether or not there is a stamp.
+// TestReadsAndNotificationsPassUnchanged: in the revisions with initialize and
+// in those without, in both directions, whether or not there is a stamp.
 func TestReadsAndNotificationsPassUnchanged(t *testing.T) {
 	t.Parallel()
 	a := newWorld().agent(t, fence.Stamp{}, nil)

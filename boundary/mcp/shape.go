@@ -14,8 +14,8 @@ import (
 // own.
 
 // These are names of revisions without sessions. There every request says in
-// its _meta what the client can do. In earlier revisions initialize says it, and
-// the extension for tasks is the capability tasks.
+// its _meta what the client can do. In earlier revisions initialize says it,
+// and the extension for tasks is the capability tasks.
 const (
 	tasksExtension     = "io.modelcontextprotocol/tasks"
 	clientCapabilities = "io.modelcontextprotocol/clientCapabilities"

@@ -193,7 +193,12 @@ func (s *session) keepLimit() {
 	for {
 		select {
 		case <-tick.C:
-			s.limit()
+			s.mu.Lock()
+			busy := len(s.inside) > 0
+			s.mu.Unlock()
+			if busy {
+				s.limit()
+			}
 		case <-s.down:
 			return
 		}

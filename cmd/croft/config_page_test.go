@@ -52,7 +52,7 @@ func TestTheExampleOfTheConfigurationPageWorks(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "page.txtar"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := scripts("", func(*testscript.Env) {})
+	p := scripts(t, "", func(*testscript.Env) {})
 	p.Dir = dir
 	spaces := regexp.MustCompile(` +`)
 	p.Cmds["samelines"] = func(ts *testscript.TestScript, _ bool, args []string) {

@@ -174,7 +174,7 @@ func refusedAs(err error, code string) bool {
 // key.
 func (s *station) expired(t *testing.T) {
 	out, old, recent := filepath.Join(s.dir, "expired"), s.file("old", "old"), s.file("new", "new")
-	stale := s.acquired("expiring", "--ttl", "1s")
+	stale := s.acquired("expiring", "--ttl", "3s")
 	newer := s.acquired("expiring", "--ttl", "10m", "--wait", "1m", "--owner", "bob@two")
 	said := s.must(12, "write", out, "--from", old, "--stamp", stale.String(), "--json")
 	if !strings.Contains(said, `"code":"not_owned"`) || !strings.Contains(said, "bob@two") {

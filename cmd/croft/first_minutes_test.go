@@ -143,7 +143,7 @@ func TestTheFirstTenMinutesAreAsThePageShows(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "minutes.txtar"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := scripts("", func(*testscript.Env) {})
+	p := scripts(t, "", func(*testscript.Env) {})
 	p.Dir = dir
 	p.Cmds["compare"] = func(ts *testscript.TestScript, _ bool, _ []string) {
 		all := strings.ReplaceAll(ts.ReadFile("printed"), ts.MkAbs("."), "/home/ada")

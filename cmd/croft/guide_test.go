@@ -61,7 +61,7 @@ func TestTheScriptByHandOfTheGuideMayRunTwiceInOneFolder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "byhand.txtar"), []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := scripts("", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) })
+	p := scripts(t, "", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) })
 	p.Dir = dir
 	testscript.Run(t, p)
 }

@@ -170,3 +170,32 @@ func TestACallInDoubtKillsTheServersTree(t *testing.T) {
 		t.Errorf("when it is open: %s", got)
 	}
 }
+
+// TestAFrozenProxyLetsNoServerOutliveItsLease: the warden kills the server in
+// the middle of a call, before another proxy may write.
+func TestAFrozenProxyLetsNoServerOutliveItsLease(t *testing.T) {
+	t.Parallel()
+	s := newStation(t)
+	holding := s.hold("tasks/a", "--ttl", "1h")
+	a := s.mcp("@"+holding.next("granted").LeaseFile, "--ttl", ttl)
+	if _, err := io.WriteString(a.in, `{"jsonrpc":"2.0","id":1,"method":"tools/call",`+
+		`"params":{"name":"hang","arguments":{"path":"pid"}}}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(s.read("files/pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the end of what the server has started", func() bool {
+		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	})
+	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.answer(); !strings.Contains(got, "Refused by croft (unknown)") {
+		t.Errorf("the call that was under way: %s", got)
+	}
+}

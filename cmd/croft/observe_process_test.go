@@ -118,7 +118,7 @@ func TestAProxyObservesAnOwnerThatSleptPastItsLease(t *testing.T) {
 		got = append(got, string(body))
 	}))
 	defer service.Close()
-	sleeper := s.acquired("jobs/nightly", "--ttl", "1s", "--owner", "ann@one")
+	sleeper := s.acquired("jobs/nightly", "--ttl", "3s", "--owner", "ann@one")
 	newer := s.acquired("jobs/nightly", "--ttl", "10m", "--wait", "1m", "--owner", "bob@two")
 	marks := filepath.Join(s.dir, "{resource}")
 	proxy := s.proxy("trial", service.URL, "--leases", "", "--marks", marks, "--observe")

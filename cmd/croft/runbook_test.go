@@ -104,7 +104,7 @@ func TestEveryCommandInTheRunbookWorks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := scripts("", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) })
+	p := scripts(t, "", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) })
 	p.Dir = dir
 	testscript.Run(t, p)
 }

@@ -57,14 +57,18 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, scripts("script", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) }))
+	testscript.Run(t, scripts(t, "script", func(e *testscript.Env) { e.Setenv("CROFT_STORE", filepath.Join(e.WorkDir, "store")) }))
 }
 
 // scripts runs the scripts of a folder of testdata, each with a home of its
-// own.
-func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
+// own. Their files are in memory: croft waits half a second for the note of a
+// refusal, and on a disk that is busy with the syncs of other tests a store may
+// take longer.
+func scripts(t *testing.T, folder string, setup func(e *testscript.Env)) testscript.Params {
+	t.Helper()
 	return testscript.Params{
 		Dir:                 filepath.Join("testdata", folder),
+		WorkdirRoot:         inMemory(t),
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
@@ -107,6 +111,19 @@ func scripts(folder string, setup func(e *testscript.Env)) testscript.Params {
 			return os.Getuid() == 0, nil
 		},
 	}
+}
+
+// inMemory returns a folder in memory for the folders of scripts, or "" for the
+// place that testscript chooses. A process that a script has left may still
+// write there at the end. So inMemory ignores what cannot be removed, as
+// testscript does.
+func inMemory(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "croft-script-") //nolint:usetesting // not where the test's own folders are
+	if err != nil {
+		return ""
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // race makes a script use the croft with the race detector, for scripts in

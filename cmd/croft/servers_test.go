@@ -60,7 +60,7 @@ func TestPasswordScripts(t *testing.T) {
 				folders = append(folders, "password_work")
 			}
 			for _, folder := range folders {
-				testscript.Run(t, scripts(folder, func(e *testscript.Env) {
+				testscript.Run(t, scripts(t, folder, func(e *testscript.Env) {
 					e.Setenv("CROFT_STORE", whole)
 					e.Setenv("WHOLE", whole)
 					e.Setenv("BARE", bare)
@@ -138,7 +138,7 @@ var engines = map[string]func(*testing.T) map[string]string{
 		return map[string]string{"CROFT_STORE": url, "TARGET": url + "#report"}
 	},
 	"sqlite": func(t *testing.T) map[string]string {
-		url := "sqlite://" + t.TempDir() + "/croft.db"
+		url := "sqlite://" + testenv.Memory(t) + "/croft.db"
 		return map[string]string{"CROFT_STORE": url, "TARGET": url + "#report"}
 	},
 }
@@ -156,7 +156,7 @@ func TestServerScripts(t *testing.T) {
 				folders = append(folders, "telling")
 			}
 			for _, folder := range folders {
-				testscript.Run(t, scripts(folder, func(e *testscript.Env) {
+				testscript.Run(t, scripts(t, folder, func(e *testscript.Env) {
 					for name, value := range env {
 						e.Setenv(name, value)
 					}

@@ -59,8 +59,8 @@ func TestAWaitOnATerminalSaysForWhomItWaits(t *testing.T) {
 	}
 }
 
-// TestATerminalShowsThatTheStoreDoesNotAnswer: and why it is asked again. The
-// stores are one that never answers, and one that refuses connections.
+// TestATerminalShowsThatTheStoreDoesNotAnswer: and why croft asks again. One
+// store never answers, and another refuses connections.
 func TestATerminalShowsThatTheStoreDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,8 +116,7 @@ func (s *station) onTerminal(args ...string) (c *exec.Cmd, screen *os.File) {
 	return c, screen
 }
 
-// shows reads the screen until it has shown a text, and returns what it has
-// read.
+// shows reads the screen until a text appears, and returns all that it read.
 func shows(t *testing.T, screen *os.File, text string) string {
 	t.Helper()
 	var shown strings.Builder

@@ -22,7 +22,7 @@ func TestWorkScripts(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		testscript.Run(t, scripts("work", func(e *testscript.Env) { e.Setenv("CROFT_STORE", ledgerIn(e.WorkDir)) }))
+		testscript.Run(t, scripts(t, "work", func(e *testscript.Env) { e.Setenv("CROFT_STORE", ledgerIn(e.WorkDir)) }))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -34,7 +34,7 @@ func TestWorkScripts(t *testing.T) {
 			files = append(files, filepath.Join("testdata", "work", name+".txtar"))
 			urls["script-"+name] = server.Database(t)
 		}
-		p := scripts("work", func(e *testscript.Env) {
+		p := scripts(t, "work", func(e *testscript.Env) {
 			e.Setenv("CROFT_STORE", urls[filepath.Base(e.WorkDir)])
 			if filepath.Base(e.WorkDir) != "script-worker" { // one under the race detector is enough
 				e.Setenv("RACE_PATH", e.Getenv("PATH"))
@@ -50,7 +50,7 @@ func TestWorkScripts(t *testing.T) {
 		for _, name := range []string{"effects", "guards", "items", "stale", "status", "worker"} {
 			files = append(files, filepath.Join("testdata", "work", name+".txtar"))
 		}
-		p := scripts("work", func(e *testscript.Env) {
+		p := scripts(t, "work", func(e *testscript.Env) {
 			e.Setenv("RACE_PATH", e.Getenv("PATH"))
 			e.Setenv("CROFT_STORE", ledgerServer(t, e))
 		})
@@ -132,7 +132,7 @@ func tryBlocks(t *testing.T, path, word string, setup func(*testscript.Env), scr
 	if setup == nil {
 		setup = func(*testscript.Env) {}
 	}
-	p := scripts("", setup)
+	p := scripts(t, "", setup)
 	p.Dir = dir
 	testscript.Run(t, p)
 }

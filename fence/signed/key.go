@@ -86,7 +86,7 @@ func (k *Key) Sign(s fence.Stamp) fence.Stamp {
 	return s
 }
 
-// message is what is signed of a stamp.
+// message returns the bytes of a stamp that the key signs.
 func message(s fence.Stamp) []byte {
 	return fmt.Appendf(nil, "croft stamp 1\x00%d:%s:%s", s.Token, s.Grant, fence.EscapeKey(s.Key))
 }

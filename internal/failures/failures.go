@@ -6,26 +6,36 @@ package failures
 import (
 	"errors"
 	"fmt"
+
+	"github.com/croft-dev/croft/store"
 )
 
 // List is a list of errors. The zero List is empty.
 type List struct {
 	first []error
 	more  int
+	other bool // one of the errors is not about damaged records alone
 }
 
 // most limits how many errors a List keeps. So many are enough to see the
 // fault.
 const most = 10
 
-// Add adds errors. Those beyond the limit are only counted.
+// Add adds errors. Those beyond the limit are only counted, except the first
+// that is not about damaged records alone: it says that more is missing.
 func (l *List) Add(errs ...error) {
 	for _, err := range errs {
-		if len(l.first) < most {
+		other := !store.OnlyDamaged(err)
+		switch {
+		case len(l.first) < most:
 			l.first = append(l.first, err)
-		} else {
+		case other && !l.other:
+			l.first[most-1] = err
+			l.more++
+		default:
 			l.more++
 		}
+		l.other = l.other || other
 	}
 }
 

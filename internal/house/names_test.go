@@ -3,7 +3,6 @@ package house
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"path"
 	"path/filepath"
@@ -32,8 +31,7 @@ func actorlessNames(top string) ([]string, error) {
 		if !strings.HasSuffix(name, "_test.go") && (!strings.HasSuffix(name, ".go") || !suites.MatchString(path.Dir(name))) {
 			return nil
 		}
-		positions := token.NewFileSet()
-		file, err := parser.ParseFile(positions, name, text, parser.SkipObjectResolution)
+		file, positions, err := parse(name, text)
 		if err != nil {
 			return err
 		}

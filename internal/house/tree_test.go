@@ -87,13 +87,12 @@ func (t *tree) read(name string) error {
 	if err != nil {
 		return err
 	}
-	positions := token.NewFileSet()
-	parsed, err := parser.ParseFile(positions, name, src, parser.ParseComments|parser.SkipObjectResolution)
+	file, positions, err := parse(name, src)
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	test := strings.HasSuffix(name, "_test.go")
-	t.files = append(t.files, goFile{name: name, lines: bytes.Count(src, []byte("\n")), test: test, generated: ast.IsGenerated(parsed)})
+	t.files = append(t.files, goFile{name: name, lines: bytes.Count(src, []byte("\n")), test: test, generated: ast.IsGenerated(file)})
 
 	dir := path.Dir(name)
 	p := t.at(dir)
@@ -104,11 +103,11 @@ func (t *tree) read(name string) error {
 	if test {
 		return nil
 	}
-	p.says += parsed.Doc.Text()
-	if at := startOf(parsed); at.IsValid() && p.starts == "" {
+	p.says += file.Doc.Text()
+	if at := startOf(file); at.IsValid() && p.starts == "" {
 		p.starts = fmt.Sprintf("%s:%d", name, positions.Position(at).Line)
 	}
-	for _, spec := range parsed.Imports {
+	for _, spec := range file.Imports {
 		imports, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
 			return fmt.Errorf("reading the imports of %s: %w", name, err)
@@ -117,6 +116,32 @@ func (t *tree) read(name string) error {
 		p.imports = append(p.imports, imported{path: imports, at: fmt.Sprintf("%s:%d", at.Filename, at.Line)})
 	}
 	return nil
+}
+
+// parsed has the files that laws have read so far. Parsing a file takes longer
+// than a law does.
+var parsed = map[source]tokens{}
+
+type (
+	source struct{ name, text string }
+	tokens struct {
+		file      *ast.File
+		positions *token.FileSet
+	}
+)
+
+// parse reads the text of a Go file, with its comments.
+func parse(name string, text []byte) (*ast.File, *token.FileSet, error) {
+	key := source{name, string(text)}
+	if p, ok := parsed[key]; ok {
+		return p.file, p.positions, nil
+	}
+	positions := token.NewFileSet()
+	file, err := parser.ParseFile(positions, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err == nil {
+		parsed[key] = tokens{file, positions}
+	}
+	return file, positions, err
 }
 
 // startOf returns the position at which a file starts its first goroutine: by a

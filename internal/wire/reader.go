@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -16,67 +15,136 @@ import (
 )
 
 // reader reads one JSON document. Its methods read the next value, and know
-// where it is.
+// where it is. The document is known to be valid, so they need not look for
+// mistakes in it. A json.Decoder would look again, and cost more than all else
+// in a call of the server.
 type reader struct {
-	dec    *json.Decoder
+	doc    []byte
+	at     int  // in doc
 	strict bool // refuses members that are not known
-	path   []string
+	path   []step
+}
+
+// step is a part of the way to a value: a member, or an element of a list.
+type step struct {
+	name string
+	n    int // of an element; -1 for a member
 }
 
 // read reads a document with the function for its top value.
 func read(data []byte, strict bool, value func(r *reader) error) error {
-	r := &reader{strict: strict}
+	r := &reader{doc: data, strict: strict}
 	if !utf8.Valid(data) {
 		return r.bad("it is not valid UTF-8")
 	}
-	// The tokens below would forgive some mistakes. This also finds data behind
-	// the value.
-	var whole json.RawMessage
-	if err := json.Unmarshal(data, &whole); err != nil {
+	if !json.Valid(data) {
+		var whole json.RawMessage
+		err := json.Unmarshal(data, &whole)
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
 			return r.bad("it is no JSON document: %s at byte %d", syntax.Error(), syntax.Offset)
 		}
-		return r.bad("it is no JSON document: %s", err.Error())
+		return r.bad("it is no JSON document: %v", err)
 	}
 	if at, lone := loneSurrogate(data); lone {
 		return r.bad("half of a surrogate pair is escaped at byte %d", at)
 	}
-	r.dec = json.NewDecoder(bytes.NewReader(data))
-	r.dec.UseNumber()
 	return value(r)
 }
 
 // bad returns an error about the value that is read.
 func (r *reader) bad(format string, args ...any) error {
-	where := strings.Join(r.path, "")
+	where := ""
+	for _, s := range r.path {
+		switch {
+		case s.n >= 0:
+			where += "[" + strconv.Itoa(s.n) + "]"
+		case plain(s.name):
+			where += "." + s.name
+		case len(s.name) > 64:
+			where += "." + strconv.Quote(s.name[:64]+"…")
+		default:
+			where += "." + strconv.Quote(s.name)
+		}
+	}
 	if where == "" {
 		where = "body"
 	}
 	return fmt.Errorf("%w %s: %s", fence.ErrInvalid, strings.TrimPrefix(where, "."), fmt.Sprintf(format, args...))
 }
 
+// next goes to the next value, name or end, and returns its first byte. In a
+// valid document the commas and colons before it say nothing.
+func (r *reader) next() byte {
+	for r.at < len(r.doc) {
+		switch c := r.doc[r.at]; c {
+		case ' ', '\t', '\r', '\n', ',', ':':
+			r.at++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// raw reads the string, number or word that is next.
+func (r *reader) raw() []byte {
+	begin := r.at
+	if r.doc[r.at] == '"' {
+		for r.at++; r.doc[r.at] != '"'; r.at++ {
+			if r.doc[r.at] == '\\' {
+				r.at++
+			}
+		}
+		r.at++
+	} else {
+		for r.at < len(r.doc) && strings.IndexByte(" \t\r\n,:]}", r.doc[r.at]) < 0 {
+			r.at++
+		}
+	}
+	return r.doc[begin:r.at]
+}
+
+// quoted reads the string that is next.
+func (r *reader) quoted() (s string) {
+	raw := r.raw()
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	_ = json.Unmarshal(raw, &s) // it is valid
+	return s
+}
+
+// skip passes over the next value.
+func (r *reader) skip() {
+	for depth := 0; ; {
+		switch r.next() {
+		case '{', '[':
+			depth++
+			r.at++
+		case '}', ']':
+			depth--
+			r.at++
+		default:
+			r.raw()
+		}
+		if depth == 0 {
+			return
+		}
+	}
+}
+
 // object reads an object. It calls member for each member, to read its value.
 // If member reports false, the member is not known.
 func (r *reader) object(member func(name string) (known bool, err error)) error {
-	if t, err := r.dec.Token(); err != nil || t != json.Delim('{') {
+	if r.next() != '{' {
 		return r.bad("it must be an object")
 	}
+	r.at++
 	seen := map[string]bool{}
-	for r.dec.More() {
-		t, err := r.dec.Token()
-		if err != nil {
-			return r.bad("%s", err.Error())
-		}
-		name := t.(string) // the decoder gives no other names
-		shown := name
-		if len(shown) > 64 {
-			shown = shown[:64] + "…"
-		}
-		r.path = append(r.path, "."+strconv.Quote(shown))
-		if plain(name) {
-			r.path[len(r.path)-1] = "." + name
-		}
+	for r.next() != '}' {
+		name := r.quoted()
+		r.path = append(r.path, step{name, -1})
 		if seen[name] {
 			return r.bad("it is given twice")
 		}
@@ -88,15 +156,12 @@ func (r *reader) object(member func(name string) (known bool, err error)) error 
 		case !known && r.strict:
 			return r.bad("there is no such member")
 		case !known:
-			var skipped json.RawMessage
-			if err := r.dec.Decode(&skipped); err != nil {
-				return r.bad("%s", err.Error())
-			}
+			r.skip()
 		}
 		r.path = r.path[:len(r.path)-1]
 	}
-	_, err := r.dec.Token()
-	return r.ended(err)
+	r.at++
+	return nil
 }
 
 // plain reports whether a name needs no quotes in a message.
@@ -107,51 +172,48 @@ func plain(name string) bool {
 // list reads an array of at most so many elements. It calls element for each,
 // to read it.
 func (r *reader) list(most int, element func() error) error {
-	if t, err := r.dec.Token(); err != nil || t != json.Delim('[') {
+	if r.next() != '[' {
 		return r.bad("it must be a list")
 	}
-	for n := 0; r.dec.More(); n++ {
+	r.at++
+	for n := 0; r.next() != ']'; n++ {
 		if n == most {
 			return r.bad("it has more than %d elements", most)
 		}
-		r.path = append(r.path, "["+strconv.Itoa(n)+"]")
+		r.path = append(r.path, step{n: n})
 		if err := element(); err != nil {
 			return err
 		}
 		r.path = r.path[:len(r.path)-1]
 	}
-	_, err := r.dec.Token()
-	return r.ended(err)
-}
-
-// ended is the error of reading the end of an object or list. The document is
-// valid, so there is none.
-func (r *reader) ended(err error) error {
-	if err != nil && !errors.Is(err, io.EOF) {
-		return r.bad("%s", err.Error())
-	}
+	r.at++
 	return nil
 }
 
 // text reads a string.
 func text[T ~string](r *reader, into *T) error {
-	t, err := r.dec.Token()
-	s, ok := t.(string)
-	if err != nil || !ok {
+	if r.next() != '"' {
 		return r.bad("it must be a string")
 	}
-	*into = T(s)
+	*into = T(r.quoted())
 	return nil
+}
+
+// number reads the digits of a number.
+func (r *reader) number() (digits string, err error) {
+	if c := r.next(); c != '-' && (c < '0' || c > '9') {
+		return "", r.bad("it must be a number")
+	}
+	return string(r.raw()), nil
 }
 
 // whole reads a whole number.
 func whole[T ~int | ~int64](r *reader, into *T) error {
-	t, err := r.dec.Token()
-	number, ok := t.(json.Number)
-	if err != nil || !ok {
-		return r.bad("it must be a number")
+	digits, err := r.number()
+	if err != nil {
+		return err
 	}
-	n, err := strconv.ParseInt(number.String(), 10, 64)
+	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		return r.bad("it must be a whole number of at most 64 bits, written with digits alone")
 	}
@@ -161,24 +223,23 @@ func whole[T ~int | ~int64](r *reader, into *T) error {
 
 // count reads a whole number that is not negative.
 func (r *reader) count(into *uint64) error {
-	t, err := r.dec.Token()
-	number, ok := t.(json.Number)
-	if err != nil || !ok {
-		return r.bad("it must be a number")
+	digits, err := r.number()
+	if err != nil {
+		return err
 	}
-	if *into, err = strconv.ParseUint(number.String(), 10, 64); err != nil {
+	if *into, err = strconv.ParseUint(digits, 10, 64); err != nil {
 		return r.bad("it must be a whole number of at most 64 bits that is not negative")
 	}
 	return nil
 }
 
 func (r *reader) truth(into *bool) error {
-	t, err := r.dec.Token()
-	b, ok := t.(bool)
-	if err != nil || !ok {
+	c := r.next()
+	if c != 't' && c != 'f' {
 		return r.bad("it must be true or false")
 	}
-	*into = b
+	r.raw()
+	*into = c == 't'
 	return nil
 }
 

@@ -129,15 +129,27 @@ func readAnswers(body []byte, n int, one func(r *reader, i int) error) error {
 }
 
 func (r *reader) workAnswer() (a work.Answer, err error) {
-	var p *Problem
+	item := func(name string) (bool, error) { return r.itemMember(name, &a.Item) }
+	p, err := r.ledgerAnswer("item", item, &a.Repeated, &a.Now)
+	if err == nil {
+		a.Err, err = r.outcome(p, a.Item.IsZero())
+	}
+	return a, err
+}
+
+// ledgerAnswer reads an answer about what: an item or an effect. member reads a
+// member of it.
+func (r *reader) ledgerAnswer(
+	what string, member func(name string) (bool, error), repeated *bool, now *time.Time,
+) (p *Problem, err error) {
 	err = r.object(func(name string) (known bool, err error) {
 		switch name {
-		case "item":
-			err = r.object(func(name string) (bool, error) { return r.itemMember(name, &a.Item) })
+		case what:
+			err = r.object(member)
 		case "repeated":
-			err = r.truth(&a.Repeated)
+			err = r.truth(repeated)
 		case "now":
-			err = r.moment(&a.Now)
+			err = r.moment(now)
 		case "error":
 			p = &Problem{}
 			err = r.problem(p)
@@ -146,10 +158,7 @@ func (r *reader) workAnswer() (a work.Answer, err error) {
 		}
 		return true, err
 	})
-	if err == nil {
-		a.Err, err = r.outcome(p, a.Item.IsZero())
-	}
-	return a, err
+	return p, err
 }
 
 // outcome returns the error of an answer. An answer without one has an item or
@@ -201,23 +210,8 @@ func ReadEffectAnswers(body []byte, settlements []work.Settlement) ([]work.Effec
 }
 
 func (r *reader) effectAnswer() (a work.EffectAnswer, err error) {
-	var p *Problem
-	err = r.object(func(name string) (known bool, err error) {
-		switch name {
-		case "effect":
-			err = r.object(func(name string) (bool, error) { return r.effectMember(name, &a.Effect) })
-		case "repeated":
-			err = r.truth(&a.Repeated)
-		case "now":
-			err = r.moment(&a.Now)
-		case "error":
-			p = &Problem{}
-			err = r.problem(p)
-		default:
-			return false, nil
-		}
-		return true, err
-	})
+	effect := func(name string) (bool, error) { return r.effectMember(name, &a.Effect) }
+	p, err := r.ledgerAnswer("effect", effect, &a.Repeated, &a.Now)
 	if err == nil {
 		a.Err, err = r.outcome(p, a.Effect.IsZero())
 	}
@@ -256,10 +250,10 @@ func ReadEffects(body []byte, q work.Taking) (effects []work.Effect, err error) 
 	return effects, err
 }
 
-// Pruned writes what was forgotten.
+// Pruned writes how much the ledger has forgotten.
 func Pruned(p work.Pruned) []byte { return encode(p) }
 
-// ReadPruned reads what was forgotten.
+// ReadPruned reads how much the ledger has forgotten.
 func ReadPruned(data []byte) (p work.Pruned, err error) {
 	err = read(data, false, func(r *reader) error {
 		return r.object(func(name string) (bool, error) {

@@ -239,7 +239,7 @@ func TestItemsAndEffectsAreReadAsTheyWereWritten(t *testing.T) {
 }
 
 // TestLongResultsAreLeftOut: the answers to a batch keep to a bound, and the
-// client asks again for what is missing.
+// client asks again for each missing result.
 func TestLongResultsAreLeftOut(t *testing.T) {
 	var answers []work.Answer
 	var requests []work.Request

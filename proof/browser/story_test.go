@@ -339,7 +339,7 @@ func TestAnOperatorsMorning(t *testing.T) {
 	b.do("sign in", keys("#token", "opals-token"+kb.Enter), visible(".tiles"))
 	b.truth("scripts cannot read the cookie", `document.cookie === "" && !location.href.includes("token")`)
 
-	// What is held, stalled, about to lapse, and dead.
+	// The page shows keys held, stalled, about to lapse, and dead.
 	b.shows(row("reports/daily"), "held", "ann@batch-1", "page 12 of 40")
 	b.shows(row("etl/orders"), "stalled", "batch 41")
 	b.shows(row("mail/digest"), "about to lapse")

@@ -76,8 +76,8 @@ func (p *Page) showKey(v *visit, key string, status int, d *keyData) error {
 	d.Acts = p.may(v, server.Operate, key)
 	d.Form.Named, d.Form.TTLs = v.id.Name != "", ttls
 	all, err := refusals.Read(ctx, p.st, key)
-	if err != nil {
-		return p.silent(v, err)
+	if err := p.rest(v, err); err != nil {
+		return err
 	}
 	all = slices.DeleteFunc(all, func(r refusals.Refusal) bool { return r.Key != key })
 	d.Refusals = refusalRows(all, d.keyRow.Now, maxRefusals)

@@ -250,8 +250,8 @@ func (p *Page) refusals(v *visit) error {
 		return p.silent(v, err)
 	}
 	all, err := p.refused(ctx, v, d.Prefix)
-	if err != nil {
-		return p.silent(v, err)
+	if err := p.rest(v, err); err != nil {
+		return err
 	}
 	d.Rows, d.Count = refusalRows(all, d.At, maxRefusals), len(all)
 	if p.o.Ledger != nil && d.Prefix == "" {

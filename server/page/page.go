@@ -62,6 +62,8 @@ type Page struct {
 	reads chan struct{}
 	own   ownReads
 
+	guesses guesses
+
 	health struct {
 		sync.Mutex
 		at       time.Time
@@ -209,6 +211,18 @@ func (p *Page) silent(v *visit, err error) error {
 	return noAnswer
 }
 
+// rest is silent, except that damaged records do not hide the rest of a page:
+// then it tells the log alone.
+func (p *Page) rest(v *visit, err error) error {
+	if err == nil {
+		return nil
+	}
+	if err, damaged := p.silent(v, err), store.OnlyDamaged(err); !damaged {
+		return err
+	}
+	return nil
+}
+
 // reading lets a few requests read the store at a time, and not all of them of
 // one visitor. done must be called. show calls it, too, because a visitor may
 // be slow to take a page.
@@ -243,7 +257,10 @@ func (p *Page) may(v *visit, verb server.Verb, key string) bool {
 //go:embed templates static
 var files embed.FS
 
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/*.html"))
+// templates are parsed at the first page, not at the start of every croft.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/*.html"))
+})
 
 // layout is what every page shows.
 type layout struct {
@@ -271,7 +288,7 @@ func (p *Page) show(v *visit, status int, page, title string, data any) {
 		l.Now = s.now().UnixMilli()
 	}
 	var body bytes.Buffer
-	if err := templates.ExecuteTemplate(&body, "layout", l); err != nil {
+	if err := templates().ExecuteTemplate(&body, "layout", l); err != nil {
 		p.o.Observe(server.Event{Kind: server.Failed, Err: err})
 		http.Error(v.w, "the page could not be made", http.StatusInternalServerError)
 		return

@@ -202,8 +202,8 @@ func csrf(t *testing.T, body string) string {
 	return m[1]
 }
 
-// TestThePageShowsKeysAndTheirOwners: heartbeat and progress apart, what is
-// stalled, about to lapse and dead, and who was refused.
+// TestThePageShowsKeysAndTheirOwners: heartbeat and progress apart, keys that
+// are stalled, about to lapse or dead, and refused owners.
 func TestThePageShowsKeysAndTheirOwners(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -592,7 +592,7 @@ func TestTheBrowserRunsNothingOfStrangers(t *testing.T) {
 	}
 }
 
-// TestListingsAreBounded, and say what they leave out.
+// TestListingsAreBounded: each says that there is more.
 func TestListingsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -10,9 +10,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -246,7 +249,8 @@ func (p *Page) signIn(v *visit) error {
 		http.Redirect(v.w, v.Request, Base, http.StatusSeeOther)
 		return nil
 	}
-	wrong := ""
+	var wrong string
+	status := http.StatusUnauthorized
 	switch {
 	case token == "":
 		wrong = "Paste the token that you were given."
@@ -254,22 +258,38 @@ func (p *Page) signIn(v *visit) error {
 		strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		wrong = "This is no token that a browser can keep: it is too long, or has spaces or strange characters."
 	default:
-		_, err := p.o.Access.Identify(p.asClient(v, token))
-		switch {
-		case errors.Is(err, store.ErrUnknown):
-			wrong = "The server cannot find out at the moment whose token this is. Try again."
-		case err != nil:
-			wrong = "No identity has this token. See whether it was renewed."
-		}
+		wrong, status = p.try(v, token)
 	}
 	if wrong != "" {
-		p.show(v, http.StatusUnauthorized, "signin", "Sign in", signInData{Next: next, Wrong: wrong, Needed: true})
+		p.show(v, status, "signin", "Sign in", signInData{Next: next, Wrong: wrong, Needed: true})
 		return nil
 	}
 	c := session{Token: token, ID: rand.Text(), Until: time.Now().Add(sessionFor).Unix()}
 	v.setCookie(p.seal.close(c))
 	http.Redirect(v.w, v.Request, inside(next), http.StatusSeeOther)
 	return nil
+}
+
+// try says why a token is refused, or "". An address that has tried too many
+// wrong tokens must wait, also with the right one: otherwise the answer would
+// tell which one is right.
+func (p *Page) try(v *visit, token string) (wrong string, status int) {
+	right, wait := p.guesses.begin(addressOf(v.RemoteAddr))
+	if wait > 0 {
+		seconds := int(math.Ceil(wait.Seconds()))
+		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		return fmt.Sprintf("Too many wrong tokens came from your address. Try again in %d s.", seconds),
+			http.StatusTooManyRequests
+	}
+	_, err := p.o.Access.Identify(p.asClient(v, token))
+	if err != nil && !errors.Is(err, store.ErrUnknown) {
+		return "No identity has this token. See whether it was renewed.", http.StatusUnauthorized
+	}
+	right()
+	if err != nil {
+		wrong = "The server cannot find out at the moment whose token this is. Try again."
+	}
+	return wrong, http.StatusUnauthorized
 }
 
 // inside returns a path of the page, or its beginning if the path leads

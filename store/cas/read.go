@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
@@ -37,7 +38,7 @@ func (s *Store) Get(ctx context.Context, key string) (tenure.Record, error) {
 // error last.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
 	return func(yield func(tenure.Record, error) bool) {
-		records, failed := s.collect(ctx, prefix)
+		records, err := s.collect(ctx, prefix)
 		for _, rec := range records {
 			if err := s.usable(ctx); err != nil {
 				yield(tenure.Record{}, err)
@@ -47,15 +48,15 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record
 				return
 			}
 		}
-		if failed != nil {
-			yield(tenure.Record{}, store.Unknown(failed))
+		if err != nil {
+			yield(tenure.Record{}, store.Unknown(err))
 		}
 	}
 }
 
-// collect reads the records that List yields, in order. failed is the first
-// error.
-func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Record, failed error) {
+// collect reads the records that List yields, in order. Its error is about all
+// that it could not read.
+func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Record, err error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -63,6 +64,7 @@ func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Re
 	if p, ok := s.reg.(PrefixScanner); ok && prefix != "" {
 		scan = p.ScanPrefix(ctx, prefix)
 	}
+	var failed failures.List
 	for held, err := range scan {
 		if err == nil && !strings.HasPrefix(held.Record.Key, prefix) {
 			continue
@@ -71,9 +73,9 @@ func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Re
 			err = check(held.Record)
 		}
 		switch {
-		case err != nil && failed == nil:
-			failed = err
-		case err == nil && !held.Record.IsZero():
+		case err != nil:
+			failed.Add(err)
+		case !held.Record.IsZero():
 			held.Record.History = nil // ten thousand would take much memory
 			records = append(records, copyRecord(held.Record))
 		}
@@ -84,7 +86,7 @@ func (s *Store) collect(ctx context.Context, prefix string) (records []tenure.Re
 		return cmp.Or(strings.Compare(a.Key, b.Key), cmp.Compare(b.Token, a.Token), b.Renewed.Compare(a.Renewed))
 	})
 	records = slices.CompactFunc(records, func(a, b tenure.Record) bool { return a.Key == b.Key })
-	return records, failed
+	return records, failed.Err()
 }
 
 // Now returns the time of the register's clock.

@@ -20,7 +20,7 @@ import (
 // ErrDamaged is matched by the error about a record that breaks the law's own
 // rules. The store decides nothing from such a record, and never overwrites it.
 // A register wraps it in the error about a record that it cannot decode.
-var ErrDamaged = errors.New("damaged record")
+var ErrDamaged = store.ErrDamaged
 
 // ErrClosed is the reason in every error of a store that has been closed.
 var ErrClosed = errors.New("the store is closed; open it again")

@@ -115,8 +115,8 @@ func TestObservedRefusalsDoNotPushOutRealOnes(t *testing.T) {
 	})
 }
 
-// TestMadeUpStampsDoNotPushOutRealRefusals: whoever can send a request to a
-// boundary can make up a stamp for each.
+// TestMadeUpStampsDoNotPushOutRealRefusals: every client of a boundary can make
+// up a stamp for each request.
 func TestMadeUpStampsDoNotPushOutRealRefusals(t *testing.T) {
 	recorded(t, func(st *flaky, n *refusals.Recorder, ann fence.Stamp) {
 		add(t, n, ann, false)

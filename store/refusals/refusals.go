@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/failures"
+	"github.com/croft-dev/croft/internal/terms"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -142,46 +144,97 @@ func (r Refusal) reserved() string {
 	return reservedFor(rootPrefix+string(r.Kind()), r.Key)
 }
 
+// maxGets is how many reserved records [Read] gets one by one, because the
+// listing leaves out their history. There are a few for each namespace.
+const maxGets = 256
+
 // Read returns the remembered refusals of keys that begin with prefix, the
-// oldest first. The empty prefix means all keys.
+// oldest first. The empty prefix means all keys. If very many namespaces have
+// refusals, it returns only the last one of those whose last one is older than
+// that of the others.
+//
+// With an error it also returns the refusals that it could read. A damaged
+// record does not hide the others: then [store.OnlyDamaged] is true of the
+// error.
 func Read(ctx context.Context, st store.Store, prefix string) ([]Refusal, error) {
+	return ReadSince(ctx, st, prefix, time.Time{})
+}
+
+// ReadSince is Read for refusals after since. It gets no records that have
+// none.
+func ReadSince(ctx context.Context, st store.Store, prefix string, since time.Time) ([]Refusal, error) {
 	var all []Refusal
-	get := func(key string) error {
-		if fence.CheckKey(key) != nil {
-			return nil // too long: it cannot have been recorded
-		}
-		rec, err := st.Get(ctx, key)
-		if err == nil {
-			all = append(all, In(rec)...)
-		}
-		return err
-	}
+	var err error
 	if fence.Namespace(prefix) != "" {
-		for _, root := range roots {
-			if err := get(reservedFor(root, prefix)); err != nil {
-				return nil, err
-			}
-		}
+		all, err = readNamespace(ctx, st, prefix)
 	} else {
-		for rec, err := range st.List(ctx, rootPrefix) {
-			switch {
-			case err != nil:
-				return nil, err
-			case !Reserved(rec.Key): // the name only begins like ours
-			case len(rec.History) > 0:
-				all = append(all, In(rec)...)
-			default: // listings may leave out the history
-				if err := get(rec.Key); err != nil {
-					return nil, err
-				}
-			}
-		}
+		all, err = readAll(ctx, st, since)
 	}
-	all = slices.DeleteFunc(all, func(r Refusal) bool { return !strings.HasPrefix(r.Key, prefix) })
+	all = slices.DeleteFunc(all, func(r Refusal) bool {
+		return !strings.HasPrefix(r.Key, prefix) || !r.At.After(since)
+	})
 	slices.SortStableFunc(all, func(x, y Refusal) int {
 		return cmp.Or(x.At.Compare(y.At), strings.Compare(x.Key, y.Key))
 	})
-	return all, nil
+	return all, err
+}
+
+// readNamespace reads the records for the namespace of a prefix.
+func readNamespace(ctx context.Context, st store.Store, prefix string) (all []Refusal, err error) {
+	var failed failures.List
+	for _, root := range roots {
+		key := reservedFor(root, prefix)
+		if fence.CheckKey(key) != nil {
+			continue // too long: it cannot have been recorded
+		}
+		rec, err := st.Get(ctx, key)
+		if err != nil {
+			failed.Add(err)
+			if !errors.Is(err, store.ErrDamaged) {
+				break // another question would fare no better
+			}
+		}
+		all = append(all, In(rec)...)
+	}
+	return all, failed.Err()
+}
+
+// readAll reads the records for all namespaces. It gets those that have come
+// last, and of the others takes the newest refusal, which the listing has.
+func readAll(ctx context.Context, st store.Store, since time.Time) (all []Refusal, err error) {
+	var failed failures.List
+	var short []tenure.Record // records without their history
+	for rec, err := range st.List(ctx, rootPrefix) {
+		switch {
+		case err != nil:
+			failed.Add(err)
+		case !Reserved(rec.Key) || !rec.Acquired.After(since): // the name only begins like ours, or nothing is new
+		case len(rec.History) > 0:
+			all = append(all, In(rec)...)
+		default:
+			short = append(short, rec)
+		}
+	}
+	slices.SortFunc(short, func(x, y tenure.Record) int { return y.Acquired.Compare(x.Acquired) })
+	for n, rec := range short {
+		if n < maxGets {
+			whole, err := st.Get(ctx, rec.Key)
+			if err != nil {
+				failed.Add(err)
+				if !errors.Is(err, store.ErrDamaged) {
+					break // another question would fare no better
+				}
+			}
+			if err == nil && !whole.IsZero() {
+				rec = whole
+			}
+		}
+		if len(rec.History) == 0 {
+			rec = terms.Join(rec, nil)
+		}
+		all = append(all, In(rec)...)
+	}
+	return all, failed.Err()
 }
 
 // Sum is a number of refusals, and the times of the first and the last of them.

@@ -34,8 +34,14 @@ func writeArchive(path, folder string, at time.Time, entries []entry) error {
 	return errors.Join(write(f, folder, at, entries), f.Close())
 }
 
+// level is how hard packTar compresses. Tests compress less: see TestMain.
+var level = gzip.DefaultCompression
+
 func packTar(to io.Writer, folder string, at time.Time, entries []entry) error {
-	zipped := gzip.NewWriter(to)
+	zipped, err := gzip.NewWriterLevel(to, level)
+	if err != nil {
+		return err
+	}
 	archive := tar.NewWriter(zipped)
 	for _, e := range entries {
 		content, err := os.ReadFile(e.file)

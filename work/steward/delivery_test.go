@@ -292,7 +292,7 @@ func TestACommandSaysByItsExitCode(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // within it the command must start
 	defer cancel()
 	if err := (Command{Args: []string{os.Args[0], "deliver", "hang"}}).Deliver(ctx, effect(2)); kind(err) != unknown {
 		t.Errorf("a command that hangs: %v", err)

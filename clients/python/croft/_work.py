@@ -24,6 +24,7 @@ from ._lease import HEADER
 from .errors import CroftError, Invalid, Unknown, error_of
 
 VARIABLE = "CROFT_WORKER"  # has the queue, in the run for an item
+DONE = "CROFT_DONE"  # names the file that takes the token once the function has returned
 RESULT = 3  # the file descriptor that takes the result then
 FINAL, NOT_NOW = 65, 75  # exit codes that croft work run understands
 
@@ -153,13 +154,17 @@ class Worker:
         if store is not None:
             env["CROFT_STORE"] = store
         again = [sys.executable, *sys.orig_argv[1:]]
+        # An exit with code 0 alone completes nothing: a library may have called
+        # os._exit(0), or this program may end before it gets here.
+        flags.append("--require-done")
         sys.stdout.flush()
         sys.stderr.flush()
         os.execve(program, [program, "work", "run", *flags, self.queue, "--", *SHELL, self.queue, *again], env)
 
     def _attempt(self) -> NoReturn:
         """Works on one item, and ends the process with what croft understands."""
-        queue = os.environ.pop(VARIABLE)  # another program that this one starts is no worker
+        # Not for other programs that this one starts: they are no workers.
+        queue, done = os.environ.pop(VARIABLE), os.environ.pop(DONE, "")
         os.set_inheritable(RESULT, False)
         code, pid = 1, os.getpid()
         try:
@@ -175,6 +180,8 @@ class Worker:
                 raise CroftError("a process that the worker has forked returned from its function")
             while text:
                 text = text[os.write(RESULT, text):]
+            with open(done, "w") as file:
+                file.write(str(job.token))
             code = 0
         except Final as e:
             print(e, file=sys.stderr)

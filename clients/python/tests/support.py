@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,8 +23,9 @@ SERVER = os.environ.get("CROFT_TEST_TRANSPORT") == "server"
 PATIENCE = 60.0  # for what must happen soon; it measures nothing
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-TTL = 6.0
-"""For leases that must end while a test waits, but not while it looks."""
+TTL = 10.0
+"""For leases that must end while a test waits, but not while it looks: on a busy
+machine a process can stand still for seconds."""
 
 
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -48,11 +50,13 @@ class Case(unittest.TestCase):
     """A test with a folder, a store in it, and a client."""
 
     over_server = SERVER
+    records = "{dir}/store"
+    """The store itself, behind a server or not."""
 
     def setUp(self) -> None:
         self.dir = tempfile.mkdtemp(prefix="croft-test-")
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
-        self.store = self.records = os.path.join(self.dir, "store")
+        self.store = self.records = self.records.format(dir=self.dir)
         if self.over_server:
             self.server, address = self.serve()
             self.store = f"http://{address}/"
@@ -68,6 +72,20 @@ class Case(unittest.TestCase):
         while (event := json.loads(server.stdout.readline()))["event"] != "listening":
             pass
         return server, event["address"]
+
+    def certificate(self, name: str, subject: str) -> None:
+        """Makes NAME.pem and NAME.key, with which NAME proves itself."""
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+             "-subj", f"/CN={name}", "-addext", f"subjectAltName={subject}", "-keyout", f"{name}.key",
+             "-out", f"{name}.pem"], cwd=self.dir, check=True, stderr=subprocess.DEVNULL)
+
+    def policy(self, text: str, *, token: str) -> None:
+        """Writes the files policy, where ann has this token, and token."""
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        for name, content in (("policy", f"token ann sha256:{digest}\n{text}"), ("token", token)):
+            with open(os.open(self.path(name), os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+                f.write(content)
 
     def another(self, owner: str) -> croft.Client:
         client = croft.Client(self.store, owner=owner, croft=PROGRAM)

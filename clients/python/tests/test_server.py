@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import http.client
 import http.server
 import itertools
@@ -259,32 +258,23 @@ class OverServer(Case):
         self.assertEqual(elsewhere.seen, [])
 
     def test_84_tls_and_a_policy(self) -> None:
-        def certificate(name: str, subject: str) -> None:
-            subprocess.run(
-                ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
-                 "2", "-subj", f"/CN={name}", "-addext", f"subjectAltName={subject}", "-keyout", f"{name}.key",
-                 "-out", f"{name}.pem"], cwd=self.dir, check=True, stderr=subprocess.DEVNULL)
-
-        certificate("server", "IP:127.0.0.1")
-        certificate("builder", "DNS:builder.example")
-        digest = hashlib.sha256(b"anns-token").hexdigest()
-        with open(os.open(self.path("policy"), os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
-            f.write(f"token ann sha256:{digest}\ncertificate builder dns:builder.example\n"
-                    "ann may acquire, work on reports/\nbuilder may acquire, work on build/\n")
+        self.certificate("server", "IP:127.0.0.1")
+        self.certificate("builder", "DNS:builder.example")
+        self.policy("certificate builder dns:builder.example\n"
+                    "ann may acquire, work on reports/\nbuilder may acquire, work on build/\n", token="anns-token")
         _, address = self.serve(
             "127.0.0.1:0", "--cert", "server.pem", "--key", "server.key", "--client-ca", "builder.pem",
             "--policy", "policy")
         url = f"https://{address}/?ca={self.path('server.pem')}"
-        for name, token in (("anns", "anns-token"), ("wrong", "another")):
-            with open(self.path(name), "w") as f:
-                f.write(token)
+        with open(self.path("wrong"), "w") as f:
+            f.write("another")
 
         def client(url: str) -> croft.Client:
             made = croft.Client(url, owner="made up", timeout=20)
             self.addCleanup(made.close)
             return made
 
-        ann = client(f"{url}&token=@{self.path('anns')}")
+        ann = client(f"{url}&token=@{self.path('token')}")
         with ann.lease("reports/a") as lease:
             self.assertEqual(lease.owner, "ann")
         with self.assertRaisesRegex(croft.Unknown, "nothing is there"):
@@ -294,7 +284,7 @@ class OverServer(Case):
         with self.assertRaisesRegex(croft.Unknown, "token"):
             client(f"{url}&token=@{self.path('wrong')}").lease("reports/a").acquire()
         with self.assertRaisesRegex(croft.Unknown, "certificate"):
-            client(f"https://{address}/?token=@{self.path('anns')}").lease("reports/a").acquire()
+            client(f"https://{address}/?token=@{self.path('token')}").lease("reports/a").acquire()
 
     def test_85_a_server_that_is_restarted(self) -> None:
         address = self.store.removeprefix("http://").rstrip("/")

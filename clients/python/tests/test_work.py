@@ -13,20 +13,16 @@ from typing import Any
 
 import croft
 
-from .support import HERE, PROGRAM, Case, end, proceed, stop, until
+from .support import HERE, PATIENCE, PROGRAM, SERVER, TTL, Case, end, proceed, stop, until
 
 
 class Work(Case):
     """A ledger, and programs that are workers."""
 
-    over_server = False  # a ledger is a database
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.ledger = "sqlite://" + self.path("ledger.db")
+    records = "sqlite://{dir}/ledger.db"
 
     def work(self, *args: str, code: int = 0) -> str:
-        return self.run_croft("work", *args, CROFT_STORE=self.ledger, code=code)
+        return self.run_croft("work", *args, code=code)
 
     def add(self, payload: str, *flags: str) -> str:
         added: dict[str, str] = json.loads(self.work("add", "pages", payload, "--json", *flags))
@@ -39,23 +35,29 @@ class Work(Case):
     def result(self, id: str) -> str:
         return self.work("show", id, "--raw", "result")
 
-    def program(self, body: str, options: str = "once=True") -> subprocess.Popen[str]:
-        """Starts a program that is a worker with this body."""
-        indented = "".join(f"    {line}\n" for line in body.splitlines())
-        with open(self.path("program.py"), "w") as f:
-            f.write(f"import croft, json, os, signal, subprocess, sys, time\nprint('an import that prints')\n"
-                    f"@croft.worker('pages')\ndef work(job):\n{indented}\nwork.run({options})\n")
+    def start(self, file: str, text: str, **env: str) -> subprocess.Popen[str]:
+        """Starts a program with this text. It writes to the file "said"."""
+        with open(self.path(file), "w") as f:
+            f.write(text)
         with open(self.path("said"), "w") as said:
             process = subprocess.Popen(
-                [sys.executable, "program.py", "an argument"], cwd=self.dir, text=True, stderr=said, stdout=said,
-                env={**os.environ, "CROFT_STORE": self.ledger, "CROFT_BIN": PROGRAM,
-                     "PYTHONPATH": os.path.dirname(HERE)})
+                [sys.executable, file, "an argument"], cwd=self.dir, text=True, stderr=said, stdout=said,
+                env={**os.environ, "CROFT_STORE": self.store, "CROFT_BIN": PROGRAM,
+                     "PYTHONPATH": os.path.dirname(HERE), **env})
         self.addCleanup(end, process)
         return process
 
-    def run_program(self, body: str, options: str = "once=True", code: int = 0) -> str:
-        process = self.program(body, options)
-        process.wait()
+    def program(self, body: str, options: str = "once=True", **env: str) -> subprocess.Popen[str]:
+        """Starts a program that is a worker with this body."""
+        indented = "".join(f"    {line}\n" for line in body.splitlines())
+        return self.start(
+            "program.py",
+            f"import croft, json, os, signal, subprocess, sys, time\nprint('an import that prints')\n"
+            f"@croft.worker('pages')\ndef work(job):\n{indented}\nwork.run({options})\n", **env)
+
+    def run_program(self, body: str, options: str = "once=True", code: int = 0, **env: str) -> str:
+        process = self.program(body, options, **env)
+        process.wait(PATIENCE)
         said = self.read("said")
         self.assertEqual(process.returncode, code, said)
         return said
@@ -79,28 +81,36 @@ class Work(Case):
             self.run_program(f"return {value}")
             self.assertEqual(self.result(id), result)
         id = self.add("x")
-        with open(self.path("later.py"), "w") as f:
-            f.write("import asyncio, croft\n@croft.worker('pages')\nasync def work(job):\n"
-                    "    await asyncio.sleep(0)\n    return job.payload + b'!'\nwork.run(until_empty=True)\n")
-        subprocess.run([sys.executable, "later.py"], cwd=self.dir, check=True, stderr=subprocess.DEVNULL, env={
-            **os.environ, "CROFT_STORE": self.ledger, "CROFT_BIN": PROGRAM, "PYTHONPATH": os.path.dirname(HERE)})
+        later = self.start(
+            "later.py", "import asyncio, croft\n@croft.worker('pages')\nasync def work(job):\n"
+            "    await asyncio.sleep(0)\n    return job.payload + b'!'\nwork.run(until_empty=True)\n")
+        self.assertEqual(later.wait(PATIENCE), 0)
         self.assertEqual(self.result(id), "x!")
+
+    @unittest.skipUnless(SERVER, "it is about a server that asks for a token")
+    def test_90_a_server_that_asks_for_a_token(self) -> None:
+        self.certificate("server", "IP:127.0.0.1")
+        self.policy("ann may acquire, work on pages/\nann may acquire, work on work/reconciler\n", token="anns-token")
+        _, address = self.serve("127.0.0.1:0", "--cert", "server.pem", "--key", "server.key", "--policy", "policy")
+        url = f"https://{address}/?ca={self.path('server.pem')}&token=@{self.path('token')}"
+        id = self.add("x")
+        self.run_program(
+            "job.report('half'); job.save('all'); job.emit('seen')\n"
+            "return os.environ['CROFT_STORE']", CROFT_STORE=url)
+        self.assertNotIn("anns-token", self.result(id))
+        item = self.item(id)
+        self.assertEqual((item["state"], item["record"]["owner"], item["record"]["progress"]), ("done", "ann", "half"))
+        self.assertIn("seen", self.work("effects", "ls", "--json"))
 
     def test_90_the_example_of_the_readme(self) -> None:
         with open(os.path.join(os.path.dirname(HERE), "README.md")) as f:
             example = re.search(r"```python\n(# worker\.py.*?)```", f.read(), re.DOTALL)
         assert example is not None
-        with open(self.path("worker.py"), "w") as f:
-            f.write(example.group(1))
         id = self.add('{"text": "a b c"}')
-        process = subprocess.Popen(
-            [sys.executable, "worker.py"], cwd=self.dir, stderr=subprocess.DEVNULL, text=True,
-            env={**os.environ, "CROFT_STORE": self.ledger, "CROFT_BIN": PROGRAM,
-                 "PYTHONPATH": os.path.dirname(HERE)})
-        self.addCleanup(end, process)
+        process = self.start("worker.py", example.group(1))
         until("the result", lambda: self.item(id)["state"] == "done")
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(), 0)
+        self.assertEqual(process.wait(PATIENCE), 0)
         self.assertEqual(json.loads(self.result(id)), {"words": 3})
         self.assertIn("counted", self.work("effects", "ls", "--json"))
 
@@ -112,6 +122,11 @@ class Work(Case):
             ("job.json()", "dead", "no JSON"),
             ("sys.exit(0)", "waiting", "sys.exit"),
             ("return float('nan')", "waiting", "JSON"),
+            ("os._exit(0)", "waiting", "before its work was done"),
+            ("job.report('half'); print('said', flush=True); os._exit(0)", "waiting", "said"),
+            ("child = os.fork()\nif child: os.waitpid(child, 0); os._exit(0)\nreturn 'of a child'", "waiting",
+             "before its work was done"),
+            ("assert 'CROFT_DONE' not in os.environ; os.kill(os.getpid(), signal.SIGKILL)", "waiting", "killed"),
         ):
             with self.subTest(body):
                 id = self.add("not json")
@@ -121,6 +136,25 @@ class Work(Case):
                 self.assertIn(text, item["error"])
                 self.assertEqual(self.result(id), "")
                 self.work("cancel", id, "--note", "a test") if state == "waiting" else None
+
+    def test_91_a_program_that_ends_early(self) -> None:
+        """Without a word and with code 0: before run, or where nobody calls it."""
+        for early in ("sys.exit(0)", "os._exit(0)", "work.run = lambda **_: None"):
+            with self.subTest(early):
+                id = self.add("x")
+                program = self.start(
+                    "early.py", "import croft, os, sys\n@croft.worker('pages')\ndef work(job): return 'done'\n"
+                    f"if os.environ.get('CROFT_ITEM'): {early}\nwork.run(once=True)\n")
+                self.assertEqual(program.wait(PATIENCE), 1, self.read("said"))
+                item = self.item(id)
+                self.assertEqual((item["state"], item["attempts"]), ("waiting", 1))
+                self.assertIn("before its work was done", item["error"])
+                self.work("cancel", id, "--note", "a test")
+
+    def test_91_an_attempt_that_ended_early_is_tried_again(self) -> None:
+        id = self.add("x")
+        self.run_program("if job.attempt == 1: os._exit(0)\nreturn job.attempt", "until_empty=True")
+        self.assertEqual(self.result(id), "2")
 
     def test_91_a_fork_that_returns(self) -> None:
         id = self.add("x")
@@ -136,13 +170,11 @@ class Work(Case):
 
     def test_91_the_worker_of_another_queue(self) -> None:
         id = self.add("x")
-        with open(self.path("two.py"), "w") as f:
-            f.write("import croft, sys\n@croft.worker('pages')\ndef first(job): return 'first'\n"
-                    "@croft.worker('mails')\ndef second(job): return 'second'\n"
-                    "import os\n(second if os.environ.get('CROFT_ITEM') else first).run(once=True)\n")
-        done = subprocess.run([sys.executable, "two.py"], cwd=self.dir, stderr=subprocess.DEVNULL, env={
-            **os.environ, "CROFT_STORE": self.ledger, "CROFT_BIN": PROGRAM, "PYTHONPATH": os.path.dirname(HERE)})
-        self.assertEqual(done.returncode, 1)
+        program = self.start(
+            "two.py", "import croft, sys\n@croft.worker('pages')\ndef first(job): return 'first'\n"
+            "@croft.worker('mails')\ndef second(job): return 'second'\n"
+            "import os\n(second if os.environ.get('CROFT_ITEM') else first).run(once=True)\n")
+        self.assertEqual(program.wait(PATIENCE), 1)
         self.assertIn("mails", self.item(id)["error"])
 
     def test_92_progress_and_checkpoint(self) -> None:
@@ -171,10 +203,10 @@ class Work(Case):
             "open('pid', 'w').write(str(os.getpid()))\n"
             "subprocess.Popen(['sleep', '1000'])\n"
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            "time.sleep(1000)", "once=True, ttl=3")
+            "time.sleep(1000)", "once=True, ttl=30")
         pid = int(until("the work", lambda: self.read("pid")))
         self.work("cancel", id, "--note", "a test")
-        self.assertEqual(program.wait(), 12)
+        self.assertEqual(program.wait(PATIENCE), 12)
         until("the end of the work", lambda: not os.path.exists(f"/proc/{pid}"))
         self.assertEqual(self.result(id), "")
 
@@ -209,7 +241,7 @@ class Work(Case):
     def test_96_croft_stands_still(self) -> None:
         self.add("x")
         program = self.program(
-            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", "once=True, ttl=3")
+            "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", f"once=True, ttl={TTL}")
         pid = int(until("the work", lambda: self.read("pid")))
         stop(program.pid)
         self.addCleanup(proceed, program.pid)
@@ -221,7 +253,7 @@ class Work(Case):
             "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(1000)", "drain=0.1")
         until("the work", lambda: self.read("pid"))
         program.send_signal(signal.SIGTERM)
-        program.wait()
+        program.wait(PATIENCE)
         item = self.item(id)
         self.assertEqual((item["state"], item["attempts"]), ("waiting", 0))
 

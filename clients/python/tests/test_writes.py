@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import socket
 import sqlite3
 import subprocess
 import threading
@@ -80,20 +79,19 @@ class Writes(Case):
         self.addCleanup(service.server_close)
         threading.Thread(target=service.serve_forever, daemon=True).start()
         self.addCleanup(service.shutdown)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         os.mkdir(self.path("marks"))
         proxy = subprocess.Popen(
-            [PROGRAM, "proxy", "--upstream", f"http://127.0.0.1:{service.server_port}", "--resource", "/orders/{id}",
-             "--listen", f"127.0.0.1:{port}", "--marks", self.path("marks/{resource}")],
+            [PROGRAM, "proxy", "--json", "--upstream", f"http://127.0.0.1:{service.server_port}",
+             "--resource", "/orders/{id}", "--listen", "127.0.0.1:0", "--marks", self.path("marks/{resource}")],
             cwd=self.dir, env={**os.environ, "CROFT_STORE": self.store}, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True)
         self.addCleanup(end, proxy)
+        assert proxy.stdout is not None
+        address = json.loads(proxy.stdout.readline())["address"]
 
         def write(headers: dict[str, str], body: bytes) -> int:
             request = urllib.request.Request(
-                f"http://127.0.0.1:{port}/orders/42", data=body, method="PUT", headers=headers)
+                f"http://{address}/orders/42", data=body, method="PUT", headers=headers)
             try:
                 with urllib.request.urlopen(request, timeout=60) as answer:
                     return int(answer.status)

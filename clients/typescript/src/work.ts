@@ -7,7 +7,7 @@
 // started. If croft dies or stands still, its warden does.
 
 import { spawn } from "node:child_process";
-import { readFileSync, writeSync } from "node:fs";
+import { readFileSync, writeFileSync, writeSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,6 +17,7 @@ import { header } from "./lease.js";
 import { run } from "./write.js";
 
 const variable = "CROFT_WORKER"; // has the queue, in the run for an item
+const confirmation = "CROFT_DONE"; // names the file that takes the token once the function has returned
 const output = 3; // the file descriptor that takes the result then
 const finalCode = 65; // exit codes that croft work run understands
 const notNowCode = 75;
@@ -163,7 +164,10 @@ export class Worker {
   }
 
   async #supervise(options: WorkOptions): Promise<never> {
-    const flags = [`--slots=${options.slots ?? 1}`];
+    // An exit with code 0 alone completes nothing: the event loop may have run
+    // dry, or this program may end before it gets here. And if this process is
+    // killed, croft reads the end of its input.
+    const flags = [`--slots=${options.slots ?? 1}`, "--require-done", "--until-eof"];
     for (const [name, seconds] of [
       ["ttl", options.ttl],
       ["stall-after", options.stallAfter],
@@ -187,9 +191,10 @@ export class Worker {
     // it once: from here.
     const child = spawn(program, ["work", "run", ...flags, this.queue, "--", ...shell, this.queue, ...again], {
       env: { ...process.env, CROFT_BIN: program, ...store },
-      stdio: "inherit",
+      stdio: ["pipe", "inherit", "inherit"],
       detached: true,
     });
+    child.stdin?.on("error", () => {}); // its end tells
     for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
       process.on(signal, () => child.kill(signal));
     }
@@ -202,7 +207,10 @@ export class Worker {
   /** Works on one item, and ends the process with what croft understands. */
   async #attempt(): Promise<never> {
     const queue = process.env[variable];
-    delete process.env[variable]; // another program that this one starts is no worker
+    const done = process.env[confirmation] ?? "";
+    // Another program that this one starts is no worker, and confirms nothing.
+    delete process.env[variable];
+    delete process.env[confirmation];
     let code: number | undefined;
     // A result comes from a return alone, not from an exit in the midst of
     // work.
@@ -217,10 +225,12 @@ export class Worker {
         const started = `this program has been started to work on ${JSON.stringify(queue)}`;
         throw new Error(`${started}, and its first worker is on ${JSON.stringify(this.queue)}; run that one`);
       }
-      const result = encoded(await this.work(new Job(Uint8Array.from(readFileSync(0)))));
+      const job = new Job(Uint8Array.from(readFileSync(0)));
+      const result = encoded(await this.work(job));
       for (let rest = Buffer.from(result as Uint8Array); rest.length > 0; ) {
         rest = rest.subarray(writeSync(output, rest));
       }
+      writeFileSync(done, String(job.token));
       code = 0;
     } catch (error) {
       console.error(error instanceof Final || error instanceof NotNow ? error.message : error);

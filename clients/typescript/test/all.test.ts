@@ -24,10 +24,10 @@ describe("leases", { concurrency: 8 }, () => {
   many();
   packaging();
   grants();
+  work();
   if (overServer) {
     server();
   } else {
-    work();
     recipes();
   }
 });

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { chmodSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -64,13 +65,15 @@ export interface Shown {
 /** A folder with a store, and processes that share it. */
 export class Station {
   readonly dir = mkdtempSync(join(tmpdir(), "test-croft-"));
-  readonly records = this.path("store");
+  /** The store itself, behind a server or not. */
+  readonly records: string;
   readonly server: Server | undefined;
   readonly store: string;
   readonly env: NodeJS.ProcessEnv;
   readonly #last: (() => unknown)[] = [];
 
-  constructor(test: TestContext) {
+  constructor(test: TestContext, records: "store" | "ledger" = "store") {
+    this.records = records === "store" ? this.path("store") : `sqlite://${this.path("ledger.db")}`;
     this.server = overServer ? this.serve() : undefined;
     this.store = this.server === undefined ? this.records : `http://${this.server.address}/`;
     const { dir, store } = this;
@@ -97,6 +100,22 @@ export class Station {
       }
       assert.ok(performance.now() < end, "the server does not listen");
     }
+  }
+
+  /** Makes NAME.pem and NAME.key, with which NAME proves itself. */
+  certificate(name: string, subject: string): void {
+    execFileSync("openssl", [
+      ...["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"],
+      ...["-subj", `/CN=${name}`, "-addext", `subjectAltName=${subject}`],
+      ...["-keyout", this.path(`${name}.key`), "-out", this.path(`${name}.pem`)],
+    ], { stdio: "ignore" });
+  }
+
+  /** Writes the files policy, where ann has this token, and token. */
+  policy(text: string, token: string): void {
+    const digest = createHash("sha256").update(token).digest("hex");
+    writeFileSync(this.path("policy"), `token ann sha256:${digest}\n${text}`, { mode: 0o600 });
+    writeFileSync(this.path("token"), token);
   }
 
   /** The helpers that hold leases at the server, the newest at the end. */
@@ -302,6 +321,15 @@ export async function lossOf(lease: Lease): Promise<LeaseLost> {
 export function stat(pid: number): string[] {
   const text = readFileSync(`/proc/${pid}/stat`, "utf8"); // its name may have anything
   return text.slice(text.lastIndexOf(")") + 2).split(" ");
+}
+
+/** Whether a process has ended, although nobody may have waited for it. */
+export function ended(pid: number): boolean {
+  try {
+    return stat(pid)[0] === "Z";
+  } catch {
+    return true;
+  }
 }
 
 /** Stops a process, and returns when all of it stands still. */

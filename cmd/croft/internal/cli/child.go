@@ -21,7 +21,7 @@ var ownVariables = []string{
 // AttemptVariables describe the work item that croft itself runs for, if it
 // runs for one. "croft run" hands them on. A dispatcher does not: "croft work
 // emit" in one of its commands would emit in the name of that item.
-var AttemptVariables = []string{EnvEffects, "CROFT_CHECKPOINT", "CROFT_GENERATION", "CROFT_LIMIT"}
+var AttemptVariables = []string{EnvEffects, EnvDone, "CROFT_CHECKPOINT", "CROFT_GENERATION", "CROFT_LIMIT"}
 
 // InheritedEnv returns the part of croft's environment that commands get,
 // without the named variables.

@@ -32,3 +32,7 @@ const EnvWebhookSecret = "CROFT_WEBHOOK_SECRET"
 // EnvEffects names the file to which the command of "croft work run" writes its
 // effects.
 const EnvEffects = "CROFT_EFFECTS"
+
+// EnvDone names the file to which the command of "croft work run
+// --require-done" writes its token when its work is done.
+const EnvDone = "CROFT_DONE"

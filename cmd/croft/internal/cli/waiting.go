@@ -13,7 +13,7 @@ import (
 )
 
 // silence knows for how long the store has owed an answer. The goroutines of a
-// client note it, and the one that draws the progress bar reads it.
+// client write it, and the progress bar's goroutine reads it.
 type silence struct {
 	mu    sync.Mutex
 	since time.Time // zero if no answer is owed

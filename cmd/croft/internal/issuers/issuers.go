@@ -172,7 +172,7 @@ func (i *issuer) read(r *reading) {
 
 // configured reads the issuer's configuration.
 func (i *issuer) configured() (oidc.KeySet, error) {
-	// All callers share what is read, so no caller's context ends it.
+	// All callers share the configuration, so no caller's context ends this.
 	ctx := oidc.ClientContext(context.Background(), i.client)
 	provider, err := oidc.NewProvider(ctx, i.name)
 	if err != nil {

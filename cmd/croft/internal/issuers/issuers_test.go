@@ -314,8 +314,8 @@ func TestBadTokensDoNotFloodTheIssuer(t *testing.T) {
 	}
 }
 
-// TestAnIssuerThatFailsLeavesItUnknown who asks: the client asks again. Keys
-// that are known still count.
+// TestAnIssuerThatFailsLeavesItUnknown: the server cannot tell the client's
+// name, and the client asks again. Known keys still count.
 func TestAnIssuerThatFailsLeavesItUnknown(t *testing.T) {
 	t.Parallel()
 	key, next := newSigner("one"), newSigner("two")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -22,6 +23,8 @@ type workRunOptions struct {
 	grace       time.Duration
 	once        bool
 	untilEmpty  bool
+	untilEOF    bool
+	requireDone bool
 	noReconcile bool
 	passStore   bool
 	raise       []string
@@ -67,6 +70,14 @@ The command finds in its environment:
                                   others, which need no flags inside
   CROFT_CONFIRM                   stderr: croft confirms there, because standard
                                   output is the result
+  CROFT_DONE                      with --require-done, the file that takes the
+                                  token when the work is done
+
+A program can end with exit code 0 before its work is done: a library calls
+exit, or an event loop runs dry. With --require-done, exit code 0 completes the
+item only if the command wrote its token to the file that CROFT_DONE names, as
+with: echo "$CROFT_TOKEN" >"$CROFT_DONE". Otherwise the attempt has failed. Let
+the command write it last, after the result.
 
 CROFT_STORE has the ledger's URL without its password. A croft that the command
 calls finds the password in a file that only you can read. A command that runs
@@ -84,7 +95,9 @@ kills what it left running.
 
 TERM or INT drains: croft claims nothing more. Commands may finish for --drain,
 then get TERM, and KILL after --grace. Croft gives back the items that they have
-not finished. A second signal ends croft at once.
+not finished. A second signal ends croft at once. With --until-eof the end of
+standard input drains, too: let the program that starts croft hold a pipe to it.
+The pipe ends with that program, even if it is killed.
 
 Before a command begins, croft raises the fence at the guards that its item
 names ("croft work add --guard"). If it cannot, it gives the item back for 30s
@@ -107,7 +120,8 @@ With --json croft prints every event as one object per line. Exit codes with
   croft work run crawl --slots 8 --ttl 5m -- python3 crawl.py
   croft work run train --stall-after 10m -- ./train      # which calls "croft work report" as it goes
   croft work run nightly --until-empty -- ./job && echo all done
-  croft work run mails -- sh -c 'jq -r .to | xargs send-mail && croft work emit mailed'`,
+  croft work run mails -- sh -c 'jq -r .to | xargs send-mail && croft work emit mailed'
+  croft work run tax --require-done -- sh -c './tax-report && echo "$CROFT_TOKEN" >"$CROFT_DONE"'`,
 		Args:              cli.TakesCommand("QUEUE"),
 		ValidArgsFunction: a.completeQueue,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -139,6 +153,9 @@ With --json croft prints every event as one object per line. Exit codes with
 	flags.BoolVar(&o.once, "once", false, "work on one item, then end")
 	flags.BoolVar(&o.untilEmpty, "until-empty", false,
 		"end when the queue holds nothing that waits or runs, here or elsewhere")
+	flags.BoolVar(&o.untilEOF, "until-eof", false, "drain when standard input ends, as when its writer is killed")
+	flags.BoolVar(&o.requireDone, "require-done", false,
+		"exit code 0 counts only if the command wrote its token to the file that CROFT_DONE names")
 	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")
 	cli.PassStoreFlag(flags, &o.passStore)
 	cli.RaiseFlag(c, &o.raise)
@@ -170,6 +187,9 @@ func (o *workRunOptions) check(queue string) error {
 func (a *app) workRun(ctx context.Context, queue string, command []string, o workRunOptions) error {
 	asked, stop := cli.Interruptible(ctx)
 	defer stop()
+	if o.untilEOF {
+		asked = untilEOF(asked, a.Stdin)
+	}
 	name, _, err := a.LedgerName()
 	if err != nil {
 		return err
@@ -198,6 +218,16 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	err = work.Run(run, w.tracked, map[string]work.Handler{queue: w.handle}, &o.worker)
 	w.console.finish()
 	return w.verdict(err)
+}
+
+// untilEOF returns a context that also ends when the input does.
+func untilEOF(ctx context.Context, input io.Reader) context.Context {
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		defer end()
+		_, _ = io.Copy(io.Discard, input)
+	}()
+	return ctx
 }
 
 // reconcileBeside looks after lost items while the worker works. It prunes

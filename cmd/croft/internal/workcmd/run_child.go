@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,8 +55,12 @@ func (w *queueWorker) handle(ctx context.Context, job *work.Job) (work.Result, e
 	}
 	w.begun(id, child)
 	cause := t.watch(ctx, child)
-	// Open it now, because the warden removes the folder at its end.
-	file, wrong := t.openEffects()
+	// Open them now, because the warden removes the folder at its end.
+	file, wrong := t.open("effects", cli.EnvEffects)
+	var done *os.File
+	if w.opts.requireDone {
+		done, _ = t.open("done", cli.EnvDone) // without it, nothing is confirmed
+	}
 	killing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cli.KillTimeout)
 	defer cancel()
 	survived := child.Kill(killing)
@@ -71,25 +76,25 @@ func (w *queueWorker) handle(ctx context.Context, job *work.Job) (work.Result, e
 		return work.Result{}, err
 	}
 	var effects []work.Emission
+	// Nothing of the command lives, so nothing writes to the files any more.
 	if wrong == nil {
-		// Nothing of the command lives, so nothing writes to the file any more.
 		effects, wrong = parseEffects(file)
 	}
-	return t.ended(status, effects, wrong)
+	return t.ended(status, effects, wrong, done)
 }
 
-// openEffects opens the file with the command's effects. The command may have
+// open opens a file that a variable names to the command. The command may have
 // put anything in its place. So opening does not block, and follows no link out
 // of the folder.
-func (t *attempt) openEffects() (*os.File, error) {
-	f, err := t.root.OpenFile("effects", os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func (t *attempt) open(name, variable string) (*os.File, error) {
+	f, err := t.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("effects: %w; write them to the file that %s names", err, cli.EnvEffects)
+		return nil, fmt.Errorf("%s: %w; write to the file that %s names", name, err, variable)
 	}
 	t.files = append(t.files, f)
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("effects: what %s names is no regular file any more; write to the file that is there",
-			cli.EnvEffects)
+		return nil, fmt.Errorf("%s: what %s names is no regular file any more; write to the file that is there", name,
+			variable)
 	}
 	return f, nil
 }
@@ -189,6 +194,11 @@ func (t *attempt) environment() (env []string, err error) {
 		checkpoint = in("checkpoint")
 		files["checkpoint"] = it.Checkpoint
 	}
+	var done []string
+	if t.worker.opts.requireDone {
+		files["done"] = nil
+		done = []string{cli.EnvDone + "=" + in("done")}
+	}
 	for name, data := range files {
 		if err := os.WriteFile(in(name), data, 0o600); err != nil {
 			return nil, err
@@ -198,7 +208,7 @@ func (t *attempt) environment() (env []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(cli.InheritedEnv(), store...),
+	return append(slices.Concat(cli.InheritedEnv(cli.EnvDone), store, done),
 		"CROFT_ITEM="+string(it.ID),
 		"CROFT_QUEUE="+it.Queue,
 		"CROFT_ATTEMPT="+strconv.Itoa(it.Attempts),
@@ -208,7 +218,7 @@ func (t *attempt) environment() (env []string, err error) {
 		cli.EnvEffects+"="+in("effects"),
 		cli.EnvConfirm+"=stderr",
 		cli.EnvKey+"="+it.Key(),
-		cli.EnvToken+"="+strconv.FormatInt(int64(deed.Token), 10),
+		cli.EnvToken+"="+t.token(),
 		cli.EnvStamp+"="+t.job.Stamp().String(),
 		cli.EnvLease+"=@"+in("lease"),
 	), nil
@@ -255,8 +265,11 @@ func overdue(ctx context.Context, child *supervise.Child) error {
 	return context.Cause(ctx)
 }
 
-// ended returns the outcome of a command that has ended by itself.
-func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong error) (work.Result, error) {
+// ended returns the outcome of a command that has ended by itself. The file
+// done is nil if there is none.
+func (t *attempt) ended(
+	status supervise.Status, effects []work.Emission, wrong error, done *os.File,
+) (work.Result, error) {
 	if status.Overdue {
 		return work.Result{},
 			work.ReleaseFor(errors.New("its time ran out while croft stood still; the command was killed"), 0)
@@ -271,6 +284,9 @@ func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong 
 		}
 		return work.Result{}, err
 	}
+	if t.worker.opts.requireDone && !t.confirmed(done) {
+		return work.Result{}, errors.New(strings.TrimSpace(t.said.lastLines() + "\n" + unconfirmed))
+	}
 	if t.result.over {
 		return work.Result{},
 			fmt.Errorf("the result has more than %d bytes; keep it elsewhere and print its address", work.MaxPayload)
@@ -280,6 +296,23 @@ func (t *attempt) ended(status supervise.Status, effects []work.Emission, wrong 
 	}
 	return work.Result{Body: t.result.data, Effects: effects}, nil
 }
+
+// unconfirmed is the last line of the reason, because consoles show that line.
+const unconfirmed = "exit status 0, but the command did not write its token to the file that " + cli.EnvDone +
+	" names: it ended before its work was done"
+
+// confirmed reports whether the file has the attempt's token. It reads little,
+// because the command may have written anything.
+func (t *attempt) confirmed(done *os.File) bool {
+	if done == nil {
+		return false
+	}
+	text, err := io.ReadAll(io.LimitReader(done, 64))
+	return err == nil && strings.TrimSpace(string(text)) == t.token()
+}
+
+// token is the attempt's token as the command finds it.
+func (t *attempt) token() string { return strconv.FormatInt(int64(t.job.Deed().Token), 10) }
 
 // collector keeps the beginning, or the tail, of its input.
 type collector struct {

@@ -3,8 +3,9 @@
 // steward the dispatcher and the reconciler.
 //
 // Most commands run on one goroutine. croft work run has more: see queueWorker,
-// attempt and console. It also runs a reconciler beside the worker. croft work
-// dispatch --until-empty looks for due effects beside the dispatcher.
+// attempt, console and untilEOF. It also runs a reconciler beside the worker.
+// croft work dispatch --until-empty looks for due effects beside the
+// dispatcher.
 package workcmd
 
 import (
