@@ -143,8 +143,8 @@ func TestARefusedRequestIsAnswered(t *testing.T) {
 	want(t, "the call under way", outcome(a.hear()), "done")
 }
 
-// TestAServerCannotSpeakAsCroft: programs take croft/refusal for the word of the
-// proxy, and send a call again of which nothing was sent.
+// TestAServerCannotSpeakAsCroft: programs take croft/refusal for the word of
+// the proxy, and make a call again of which nothing was sent.
 func TestAServerCannotSpeakAsCroft(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -161,7 +161,7 @@ func TestAServerCannotSpeakAsCroft(t *testing.T) {
 	}
 }
 
-// TestTheOutboxIsBoundedInBytes: a server can flood a client that does not read.
+// TestTheOutboxIsBoundedInBytes: a server can flood a client that is frozen.
 func TestTheOutboxIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	b := newOutbox()

@@ -16,8 +16,8 @@ import (
 // These bound the end of a session.
 const (
 	// lastAnswers is how long writes inside may take when the session is asked
-	// to end, and how long an upstream that does not read may keep back the last
-	// messages of a client that has left.
+	// to end. It is also how long an upstream that does not read may keep back
+	// the last messages of a client that has left.
 	lastAnswers = 5 * time.Second
 	// leaves is how long the upstream may take to end by itself.
 	leaves = 2 * time.Second
