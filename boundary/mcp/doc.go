@@ -22,7 +22,8 @@
 //
 // Serve has these goroutines, beside those of the gate:
 //
-//   - One reads the messages of the client. It passes on all that is no write.
+//   - One reads the messages of the client, and one handles them. It passes on
+//     all that is no write, and waits for an upstream that does not read.
 //   - One reads the messages of the upstream. It finds the call that an answer
 //     belongs to, and never waits for the client.
 //   - One writes to the client what the others hand it.

@@ -69,13 +69,11 @@ func (o object) without(drop func(name string) bool) object {
 
 // parse reads one value. It is stricter than encoding/json, so that no other
 // parser can read the text differently: it refuses invalid UTF-8, half
-// surrogate pairs, and objects with two members of one name.
+// surrogate pairs, and objects with two members of one name. A value with half
+// a surrogate pair is returned with the error, so that its sender can be told.
 func parse(text []byte) (any, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("it is not valid UTF-8")
-	}
-	if err := checkEscapes(text); err != nil {
-		return nil, err
 	}
 	p := json.NewDecoder(bytes.NewReader(text))
 	p.UseNumber()
@@ -86,7 +84,7 @@ func parse(text []byte) (any, error) {
 	if _, err := p.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the message on its line")
 	}
-	return value, nil
+	return value, checkEscapes(text)
 }
 
 // next returns the next token of a value that has not ended.
@@ -148,6 +146,10 @@ func parseObject(p *json.Decoder, depth int) (any, error) {
 	return o, err
 }
 
+// errHalfPair is the error for half a surrogate pair in a value that can be
+// read, with U+FFFD in its place.
+var errHalfPair = errors.New("an escape in it is one half of a surrogate pair")
+
 // checkEscapes refuses escapes of one half of a surrogate pair. Parsers make
 // different text of it.
 func checkEscapes(text []byte) error {
@@ -161,7 +163,7 @@ func checkEscapes(text []byte) error {
 		case half == 'h' && surrogate(text[i+6:]) == 'l':
 			i += 11
 		default:
-			return errors.New("an escape in it is one half of a surrogate pair")
+			return errHalfPair
 		}
 	}
 	return nil

@@ -1,11 +1,13 @@
 package mcp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 // message is one JSON-RPC message. Exactly one of three forms: a request has a
@@ -20,6 +22,12 @@ type message struct {
 }
 
 func (m message) isRequest() bool { return m.method != "" && m.id != "" }
+
+// head returns the message without its params.
+func (m message) head() message {
+	id, _ := m.body.get("id")
+	return message{id: m.id, method: m.method, body: object{{"id", id}}}
+}
 
 // result returns the result of a response, or nil if it is an error.
 func (m message) result() object { return m.body.object("result") }
@@ -52,11 +60,11 @@ var integer = regexp.MustCompile(`^(?:0|-?[1-9][0-9]*)$`)
 // decode reads one message, strictly. Its error says what is wrong, for the one
 // who has sent it.
 func decode(text []byte) (message, error) {
-	value, err := parse(text)
-	if err != nil {
-		return message{}, err
-	}
+	value, flaw := parse(text)
 	body, ok := value.(object)
+	if flaw != nil && !ok {
+		return message{}, flaw
+	}
 	if !ok {
 		return message{}, errors.New("it is not one object; batches are not taken")
 	}
@@ -68,19 +76,21 @@ func decode(text []byte) (message, error) {
 		return m, errors.New(`its member "jsonrpc" is not "2.0"`)
 	}
 	if id, has := body.get("id"); has {
+		var err error
 		if m.id, err = idText(id); err != nil {
 			return m, err
 		}
 	}
-	err = m.readForm()
-	return m, err
+	return m, cmp.Or(m.readForm(), flaw)
 }
 
 // idText returns the text of an id. Two ids are the same if their texts are.
 func idText(id any) (string, error) {
 	switch id := id.(type) {
 	case string:
-		return string(encode(id)), nil
+		if !strings.ContainsRune(id, utf8.RuneError) { // it stands for what cannot be read
+			return string(encode(id)), nil
+		}
 	case json.Number:
 		if integer.MatchString(string(id)) {
 			return string(id), nil

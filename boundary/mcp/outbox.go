@@ -1,9 +1,16 @@
 package mcp
 
-import "sync"
+import (
+	"io"
+	"sync"
+)
 
-// mostKept is how many messages are kept for a client that does not read.
-const mostKept = 1024
+// These bound what is kept for a client that does not read: so many messages,
+// and so many bytes of them before the last.
+const (
+	mostKept  = 1024
+	mostBytes = 2 * MaxFrame
+)
 
 // outbox keeps what is to be written to the client, in order. A client that
 // does not read for a while keeps no resource from others: an answer of the
@@ -11,7 +18,8 @@ const mostKept = 1024
 type outbox struct {
 	mu     sync.Mutex
 	change *sync.Cond
-	queue  []any
+	queue  [][]byte // encoded messages
+	size   int      // of all messages in the queue
 	closed bool
 }
 
@@ -23,12 +31,14 @@ func newOutbox() *outbox {
 
 // put adds a message. It waits if there are very many.
 func (b *outbox) put(value any) {
+	line := encode(value)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.queue) >= mostKept && !b.closed {
+	for (len(b.queue) >= mostKept || b.size >= mostBytes) && !b.closed {
 		b.change.Wait()
 	}
-	b.queue = append(b.queue, value)
+	b.queue = append(b.queue, line)
+	b.size += len(line)
 	b.change.Broadcast()
 }
 
@@ -42,24 +52,24 @@ func (b *outbox) close() {
 
 // drain writes the messages. It returns when the outbox is closed and empty, or
 // when the client has gone.
-func (b *outbox) drain(to *sender) {
+func (b *outbox) drain(to io.Writer) {
 	defer b.close() // nobody waits for room when the client has gone
 	for {
 		b.mu.Lock()
 		for len(b.queue) == 0 && !b.closed {
 			b.change.Wait()
 		}
-		queue := b.queue
-		b.queue = nil
-		b.change.Broadcast()
-		b.mu.Unlock()
-		if len(queue) == 0 {
+		if len(b.queue) == 0 {
+			b.mu.Unlock()
 			return
 		}
-		for _, value := range queue {
-			if to.send(value, nil) != nil {
-				return
-			}
+		line := b.queue[0]
+		b.queue[0], b.queue = nil, b.queue[1:]
+		b.size -= len(line)
+		b.change.Broadcast()
+		b.mu.Unlock()
+		if _, err := to.Write(append(line, '\n')); err != nil {
+			return
 		}
 	}
 }

@@ -232,13 +232,14 @@ type fake struct {
 	out    *io.PipeReader
 	toOut  *io.PipeWriter
 	held   chan string // the ids of calls of the tool hold
+	thaw   chan bool   // ends a call of the tool stall, which reads nothing
 
 	mu   sync.Mutex
 	seen []string // what it has read
 }
 
 func newFake(fs *files) *fake {
-	f := &fake{files: fs, held: make(chan string, 100)}
+	f := &fake{files: fs, held: make(chan string, 100), thaw: make(chan bool, 1)}
 	f.in, f.toFake = io.Pipe()
 	f.out, f.toOut = io.Pipe()
 	go f.serve()
@@ -299,6 +300,9 @@ func (f *fake) serve() {
 			f.answer(id, f.files.read(path))
 		case "tools/call hold":
 			f.held <- id
+		case "tools/call stall":
+			<-f.thaw
+			f.answer(id, "thawed")
 		case "tools/call task":
 			f.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"task","taskId":"t"}}`)
 		case "tools/list ":

@@ -47,6 +47,18 @@ func (s *session) cleaned(m message) message {
 	return m.withParams(params)
 }
 
+// unclaimed returns a message of the upstream without members of _meta that
+// name croft: a refusal must be the proxy's own.
+func unclaimed(m message) message {
+	for _, part := range []string{"params", "result"} {
+		inner := m.body.object(part)
+		if meta := inner.object("_meta"); meta != nil {
+			m.body = m.body.with(part, inner.with("_meta", meta.without(namesCroft)))
+		}
+	}
+	return m
+}
+
 // namesCroft reports whether a member names croft: in any case, alone or before
 // a sign, as in croft/stamp and croft_stamp.
 func namesCroft(name string) bool {

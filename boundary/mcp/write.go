@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -97,18 +98,17 @@ func (s *session) target(m message, w *admission.Write) error {
 
 // write lets a call in, sends it on, and waits for its answer. The context ends
 // when the client has cancelled the call.
-func (s *session) write(ctx context.Context, c *call, w admission.Write) {
-	answer, err := s.admit(ctx, c, &w)
+func (s *session) write(ctx context.Context, c *call) {
+	answer, err := s.admit(ctx, c)
 	var reply object
 	if err != nil {
-		reply = refused(c.message, s.gate.Refused(w, err))
+		reply = refused(c.message, s.gate.Refused(c.write, err))
 	} else {
 		reply = s.shown(c.method, answer).body
 	}
 	s.mu.Lock()
-	if s.calls[c.id] == c {
-		delete(s.calls, c.id)
-	}
+	delete(s.calls, c.id)
+	delete(s.writeIDs, string(encode(c.writeID)))
 	unwanted := c.gone
 	s.mu.Unlock()
 	if !unwanted {
@@ -118,12 +118,25 @@ func (s *session) write(ctx context.Context, c *call, w admission.Write) {
 
 // admit takes a call through the gate. When it returns, the resource is free
 // for others, whether or not the client takes the answer.
-func (s *session) admit(ctx context.Context, c *call, w *admission.Write) (message, error) {
-	err := s.target(c.message, w)
-	if err != nil {
-		return message{}, err
+func (s *session) admit(ctx context.Context, c *call) (message, error) {
+	pass := sync.OnceFunc(func() { go s.passTurn(c) })
+	defer pass()
+	if c.invalid != nil {
+		return message{}, c.invalid
 	}
-	a, err := s.gate.Arrive(ctx, *w)
+	ctx, cancel := context.WithTimeout(ctx, s.o.Wait)
+	defer cancel()
+	if c.after != nil {
+		select {
+		case <-c.after:
+		case <-ctx.Done():
+			return message{}, &admission.Refusal{
+				Code: "held", Err: context.Cause(ctx),
+				Say: "an earlier write to this resource did not end in time; nothing was sent, try again",
+			}
+		}
+	}
+	a, err := s.gate.Arrive(ctx, c.write)
 	if err != nil {
 		return message{}, err
 	}
@@ -133,6 +146,7 @@ func (s *session) admit(ctx context.Context, c *call, w *admission.Write) (messa
 	if err != nil {
 		return message{}, err
 	}
+	pass()
 	s.enter(p)
 	defer s.exit(p)
 	return s.exchange(c, p)
@@ -209,9 +223,16 @@ func (s *session) exchange(c *call, p *admission.Passage) (message, error) {
 	defer cancel()
 	sent := make(chan error, 1)
 	go func() {
-		sent <- s.toUpstream.send(c.body, func() error { return s.mayStillSend(c, p) })
+		sent <- s.toUpstream.send(c.body.with("id", c.writeID), func() error { return s.mayStillSend(c, p) })
 	}()
 	left := c.left
+	unsent := func(err error) (message, error) {
+		p.NotSent()
+		return message{}, &admission.Refusal{
+			Code: "unknown", Err: err,
+			Say: "the proxy could not send the call in time; nothing was sent, try again",
+		}
+	}
 	for {
 		var why error
 		select {
@@ -229,11 +250,7 @@ func (s *session) exchange(c *call, p *admission.Passage) (message, error) {
 		case err := <-sent:
 			var not *notSentError
 			if errors.As(err, &not) {
-				p.NotSent()
-				return message{}, &admission.Refusal{
-					Code: "unknown", Err: err,
-					Say: "the proxy could not send the call in time; nothing was sent, try again",
-				}
+				return unsent(err)
 			}
 			continue // if it could not be written, the upstream is about to be gone
 		case <-left:
@@ -253,15 +270,27 @@ func (s *session) exchange(c *call, p *admission.Passage) (message, error) {
 			}
 			why = errGone
 		}
+		if s.takeBack(c) {
+			return unsent(why)
+		}
 		return message{}, s.leaveInDoubt(c, p, why)
 	}
+}
+
+// takeBack makes sure that a write is never sent, and reports whether it could:
+// the write may wait for a server that does not read.
+func (s *session) takeBack(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.back = true
+	return !c.sent
 }
 
 // mayStillSend is asked just before a write is sent, with nothing in between.
 func (s *session) mayStillSend(c *call, p *admission.Passage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.gone {
+	if c.gone || c.back {
 		return errCancelled
 	}
 	if err := p.Alive(); err != nil {
