@@ -187,8 +187,9 @@ func (o *workRunOptions) check(queue string) error {
 func (a *app) workRun(ctx context.Context, queue string, command []string, o workRunOptions) error {
 	asked, stop := cli.Interruptible(ctx)
 	defer stop()
-	if o.untilEOF {
-		asked = untilEOF(asked, a.Stdin)
+	if o.untilEOF && endless(a.Stdin) {
+		return cli.Invalid("--until-eof: standard input is a file or /dev/null, which no program holds open; " +
+			"start croft with a pipe, or leave --until-eof out")
 	}
 	name, _, err := a.LedgerName()
 	if err != nil {
@@ -200,6 +201,9 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	}
 	defer l.Close()
 
+	if o.untilEOF { // not before: a drain ends with 0, but an interrupt at the start with 130
+		asked = untilEOF(asked, a.Stdin)
+	}
 	run, end := context.WithCancel(asked)
 	defer end()
 	w := newQueueWorker(a, name, queue, command, o, end)
@@ -218,6 +222,22 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	err = work.Run(run, w.tracked, map[string]work.Handler{queue: w.handle}, &o.worker)
 	w.console.finish()
 	return w.verdict(err)
+}
+
+// endless reports whether the end of an input says nothing about a writer: that
+// of a file, and of /dev/null, which systemd, cron and background jobs have. A
+// closed input is /dev/null, too: Go opens it there.
+func endless(input io.Reader) bool {
+	f, ok := input.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return info.Mode().IsRegular() || err == nil && os.SameFile(info, null)
 }
 
 // untilEOF returns a context that also ends when the input does.
