@@ -44,14 +44,23 @@ func available() uint64 {
 // InMemory returns a folder in memory that all tests of this binary share, or
 // "" if memory is short. A process of its own removes it when the binary ends,
 // however it ends: otherwise a killed test would keep the memory.
-var InMemory = sync.OnceValue(func() string {
+func InMemory() string { return inMemory().dir }
+
+// memory is a folder in memory, and the pipe to the process that removes it.
+// The pipe closes with this process, or if nothing refers to it any more.
+type memory struct {
+	dir  string
+	pipe io.Closer
+}
+
+var inMemory = sync.OnceValue(func() memory {
 	within := roomy(512 << 20)
 	if within == "" {
-		return ""
+		return memory{}
 	}
 	dir, err := os.MkdirTemp(within, "croft-test-")
 	if err != nil {
-		return ""
+		return memory{}
 	}
 	cleaner := exec.Command("sh", "-c", `read -r _; rm -rf -- "$1"`, "sh", dir)
 	cleaner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it outlives a killed group
@@ -61,11 +70,7 @@ var InMemory = sync.OnceValue(func() string {
 	}
 	if err != nil {
 		_ = os.RemoveAll(dir)
-		return ""
+		return memory{}
 	}
-	cleaning = pipe
-	return dir
+	return memory{dir, pipe}
 })
-
-// cleaning is the pipe to the process that cleans up. It closes with this one.
-var cleaning io.Closer
