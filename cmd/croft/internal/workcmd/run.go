@@ -97,7 +97,8 @@ TERM or INT drains: croft claims nothing more. Commands may finish for --drain,
 then get TERM, and KILL after --grace. Croft gives back the items that they have
 not finished. A second signal ends croft at once. With --until-eof the end of
 standard input drains, too: let the program that starts croft hold a pipe to it.
-The pipe ends with that program, even if it is killed.
+The pipe ends with that program, even if it is killed. A file and /dev/null have
+no such end, and are refused.
 
 Before a command begins, croft raises the fence at the guards that its item
 names ("croft work add --guard"). If it cannot, it gives the item back for 30s
