@@ -202,9 +202,6 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	}
 	defer l.Close()
 
-	if o.untilEOF { // not before: a drain ends with 0, but an interrupt at the start with 130
-		asked = untilEOF(asked, a.Stdin)
-	}
 	run, end := context.WithCancel(asked)
 	defer end()
 	w := newQueueWorker(a, name, queue, command, o, end)
@@ -216,6 +213,9 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 		}
 		defer done()
 		defer end()
+	}
+	if o.untilEOF { // not before: a drain ends with 0, but an interrupt at the start with 130
+		go untilEOF(a.Stdin, end)
 	}
 	defer w.console.watch(run, l, w)()
 
@@ -241,14 +241,10 @@ func endless(input io.Reader) bool {
 	return info.Mode().IsRegular() || err == nil && os.SameFile(info, null)
 }
 
-// untilEOF returns a context that also ends when the input does.
-func untilEOF(ctx context.Context, input io.Reader) context.Context {
-	ctx, end := context.WithCancel(ctx)
-	go func() {
-		defer end()
-		_, _ = io.Copy(io.Discard, input)
-	}()
-	return ctx
+// untilEOF calls end when the input ends.
+func untilEOF(input io.Reader, end func()) {
+	_, _ = io.Copy(io.Discard, input)
+	end()
 }
 
 // reconcileBeside looks after lost items while the worker works. It prunes
