@@ -126,7 +126,8 @@ func look(ctx context.Context, st store.Store, prefix string, from time.Time) (b
 		b.changes = append(b.changes, wire.ChangeOf(r))
 	}
 	b.bound(maxChanges)
-	return b, cmp.Or(err, b.failure(failed))
+	failed = b.failure(failed)
+	return b, cmp.Or(err, failed)
 }
 
 // failure returns the error of a listing, unless only damaged records are

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 )
 
@@ -14,11 +15,16 @@ import (
 // for tests that are not about the disk.
 func memoryDir(tb testing.TB) string {
 	tb.Helper()
-	if dir, err := os.MkdirTemp("/dev/shm", "croft-sqlite-"); err == nil { //nolint:usetesting // it knows nothing of memory
-		tb.Cleanup(func() { os.RemoveAll(dir) })
-		return dir
+	within := testenv.InMemory()
+	if within == "" {
+		return tb.TempDir()
 	}
-	return tb.TempDir()
+	dir, err := os.MkdirTemp(within, "") //nolint:usetesting // it knows nothing of memory
+	if err != nil {
+		return tb.TempDir()
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // query reads a value from a file behind the store's back.

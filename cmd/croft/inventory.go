@@ -130,14 +130,15 @@ func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list
 	if err != nil {
 		return err
 	}
+	var missing damage
 	refused, err := refusals.Read(ctx, st, prefix)
-	if err != nil {
-		return store.Unknown(err)
+	if err := missing.rest(err); err != nil {
+		return err
 	}
 	refused = only(refused, func(r refusals.Refusal) bool { return !cli.Hidden(r.Key, prefix) })
 	if list {
 		a.listRefusals(refused, now, prefix)
-		return nil
+		return missing.err()
 	}
 	spaces := map[string]*inventoryView{}
 	space := func(name string) *inventoryView {
@@ -152,7 +153,10 @@ func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list
 	defer stop()
 	for rec, err := range cli.ListRecords(ctx, st, prefix) {
 		if err != nil {
-			return store.Unknown(err)
+			if err := missing.rest(err); err != nil {
+				return err
+			}
+			continue
 		}
 		count()
 		space(fence.Namespace(rec.Key)).add(rec, now)
@@ -164,7 +168,7 @@ func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list
 	}
 	if len(spaces) == 0 && !a.JSON {
 		fmt.Fprintf(a.Stderr, "croft: no%s\n", cmp.Or(which(prefix, ""), " keys"))
-		return nil
+		return missing.err()
 	}
 	t := a.Table("NAMESPACE", "KEYS", "HELD", "PATTERN", "TTL", "LEFT", "TERMS", "EXPIRED", "BY HAND", "REFUSED",
 		"OBSERVED", "UNSURE", "GUARDS")
@@ -182,7 +186,7 @@ func (a *app) inventory(ctx context.Context, st store.Store, prefix string, list
 	if !a.JSON {
 		t.Flush()
 	}
-	return nil
+	return missing.err()
 }
 
 // add counts one key.

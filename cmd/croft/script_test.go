@@ -118,7 +118,11 @@ func scripts(t *testing.T, folder string, setup func(e *testscript.Env)) testscr
 // write there at the end. So inMemory ignores what cannot be removed, as
 // testscript does.
 func inMemory(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "croft-script-") //nolint:usetesting // not where the test's own folders are
+	within := testenv.InMemory()
+	if within == "" {
+		return ""
+	}
+	dir, err := os.MkdirTemp(within, "") //nolint:usetesting // not where the test's own folders are
 	if err != nil {
 		return ""
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,9 @@ func (a *app) status(ctx context.Context, o statusOptions) error {
 		return err
 	}
 	s.name = store.Redact(name)
+	if text := s.damage.text(a); text != "" {
+		fmt.Fprintln(a.Stderr, "croft: "+text)
+	}
 	for i := range s.findings {
 		f := &s.findings[i]
 		f.Seen, f.Advice = a.Redact(f.Seen), a.Redact(f.Advice)
@@ -127,6 +131,7 @@ type status struct {
 	limit                  int
 	work                   *workcmd.Glance // zero if there is no ledger
 	findings               []store.Finding
+	damage                 damage // of the records that are missing
 }
 
 // statusOf looks at the store and the ledger. It only reads. The number of its
@@ -159,7 +164,10 @@ func (a *app) statusOf(ctx context.Context, st store.Store, ledger work.Ledger, 
 	defer stop()
 	for rec, err := range cli.ListRecords(ctx, st, o.prefix) {
 		if err != nil {
-			return nil, store.Unknown(err)
+			if err := s.damage.rest(err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		count()
 		rec.History = nil // croft keeps none of it
@@ -167,8 +175,8 @@ func (a *app) statusOf(ctx context.Context, st store.Store, ledger work.Ledger, 
 	}
 	stop()
 	all, err := refusals.Read(ctx, st, o.prefix)
-	if err != nil {
-		return nil, store.Unknown(err)
+	if err := s.damage.rest(err); err != nil {
+		return nil, err
 	}
 	s.refused = only(all, func(r refusals.Refusal) bool {
 		return now.Sub(r.At) < recentRefusals && !cli.Hidden(r.Key, o.prefix)
@@ -206,7 +214,7 @@ func (s *status) add(rec tenure.Record, stallAfter time.Duration) {
 // well reports whether nothing needs a person.
 func (s *status) well() bool {
 	w := s.work
-	return s.lapsing.Count+s.stalled.Count == 0 && verdictOf(s.findings) != store.Bad &&
+	return s.lapsing.Count+s.stalled.Count+len(s.damage.errs) == 0 && verdictOf(s.findings) != store.Bad &&
 		w.Lapsed.Count+w.Stalled.Count+w.Dead.Count+w.Given.Count+w.Stuck.Count == 0
 }
 

@@ -76,6 +76,7 @@ type snapshot struct {
 	at       time.Time // by the store's clock
 	all      map[string]tenure.Record
 	refusals map[refusals.Refusal]bool
+	damage   damage // of the records that are missing
 }
 
 func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, onlyLines bool) error {
@@ -99,6 +100,15 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 	}
 	show.begin(cmp.Or(which(prefix, ""), " all keys"), seen)
 	defer show.end()
+	damaged := ""
+	sayDamage := func(now snapshot) { // once, and not at every look
+		if text := now.damage.text(a); text != damaged {
+			if damaged = text; text != "" {
+				show.say(text)
+			}
+		}
+	}
+	sayDamage(seen)
 
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -125,6 +135,7 @@ func (a *app) watch(ctx context.Context, prefix string, interval time.Duration, 
 		}
 		reachable = true
 		show.update(now, changes(seen, now))
+		sayDamage(now)
 		if a.Stdout.Err != nil {
 			return nil
 		}
@@ -172,16 +183,17 @@ func (a *app) look(ctx context.Context, st store.Store, prefix string) (snapshot
 	if err != nil {
 		return snapshot{}, err
 	}
-	s := snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
+	s := snapshot{at: now, all: map[string]tenure.Record{}, refusals: map[refusals.Refusal]bool{}}
 	for rec, err := range cli.ListRecords(ctx, st, prefix) {
-		if err != nil {
-			return s, store.Unknown(err)
+		if err == nil {
+			s.all[rec.Key] = rec
+		} else if err := s.damage.rest(err); err != nil {
+			return s, err
 		}
-		s.all[rec.Key] = rec
 	}
 	refused, err := refusals.Read(ctx, st, prefix)
-	if err != nil {
-		return s, store.Unknown(err)
+	if err := s.damage.rest(err); err != nil {
+		return s, err
 	}
 	for _, r := range refused {
 		if cli.Hidden(r.Key, prefix) {
@@ -232,7 +244,8 @@ func changes(before, after snapshot) []change {
 		}
 	}
 	for key, old := range before.all {
-		if _, still := after.all[key]; !still {
+		// A record that is missing may be damaged.
+		if _, still := after.all[key]; !still && len(after.damage.errs) == 0 {
 			add(after.at, "forgotten", old)
 		}
 	}

@@ -60,7 +60,7 @@ func (p *watchPage) begin(what string, first snapshot) {
 }
 
 func (p *watchPage) update(now snapshot, changed []change) {
-	p.snapshot, p.message = now, ""
+	p.snapshot, p.message = now, now.damage.text(p.a)
 	for _, c := range changed {
 		p.changed = append(p.changed, changeLine(c, p.a.Palette()))
 	}

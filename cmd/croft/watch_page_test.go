@@ -19,7 +19,7 @@ func TestThePageFitsTheTerminal(t *testing.T) {
 	for _, keys := range []int{0, 1, 5, 500} {
 		for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 60}} {
 			p := &watchPage{a: &app{&cli.App{Stdout: &cli.Sink{W: io.Discard}}}, name: "/shared/croft", what: "all keys", message: "connection refused"}
-			p.snapshot = snapshot{now, map[string]tenure.Record{}, map[refusals.Refusal]bool{}}
+			p.snapshot = snapshot{at: now, all: map[string]tenure.Record{}, refusals: map[refusals.Refusal]bool{}}
 			for i := range keys {
 				key := fmt.Sprintf("namespace/%03d/%s", i, strings.Repeat("long", 20))
 				p.all[key] = tenure.Record{

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/refusals"
 	"github.com/croft-dev/croft/tenure"
 )
@@ -74,6 +77,16 @@ func TestEveryTransferIsOneChange(t *testing.T) {
 	}
 	if c := changes(seen, snapshot{at: now}); len(c) != 1 || c[0].what != "forgotten" {
 		t.Errorf("a dropped record: %v", c)
+	}
+	var missing damage
+	if err := missing.rest(store.Unknown(store.ErrDamaged)); err != nil {
+		t.Fatal(err)
+	}
+	if c := changes(seen, snapshot{at: now, damage: missing}); len(c) != 0 {
+		t.Errorf("a record that may be damaged: %v", c)
+	}
+	if err := missing.rest(errors.Join(store.ErrDamaged, io.EOF)); !errors.Is(err, io.EOF) {
+		t.Errorf("another error: %v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/backend/sqlite"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/work"
 )
 
@@ -149,9 +150,14 @@ func (s *serverShop) close() {
 // costs nothing, and a killed process loses nothing there either.
 func memoryDir(tb testing.TB) string {
 	tb.Helper()
-	if dir, err := os.MkdirTemp("/dev/shm", "croft-chaos-"); err == nil { //nolint:usetesting // t.TempDir is on disk
-		tb.Cleanup(func() { os.RemoveAll(dir) })
-		return dir
+	within := testenv.InMemory()
+	if within == "" {
+		return tb.TempDir()
 	}
-	return tb.TempDir()
+	dir, err := os.MkdirTemp(within, "") //nolint:usetesting // t.TempDir is on disk
+	if err != nil {
+		return tb.TempDir()
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }

@@ -10,7 +10,11 @@ import (
 // removed at the end.
 func Memory(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "croft-test-") //nolint:usetesting // not where the test's own folders are
+	within := InMemory()
+	if within == "" {
+		return tb.TempDir()
+	}
+	dir, err := os.MkdirTemp(within, "") //nolint:usetesting // not where the test's own folders are
 	if err != nil {
 		return tb.TempDir()
 	}

@@ -2,4 +2,7 @@
 
 package testenv
 
-func roomy() string { return "" }
+func roomy(uint64) string { return "" }
+
+// InMemory returns "": there is no folder in memory.
+func InMemory() string { return "" }

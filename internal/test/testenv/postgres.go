@@ -75,7 +75,7 @@ func NewPostgres(tb testing.TB, extra ...string) *PostgresServer {
 // It waits until the standby has everything that s has.
 func (s *PostgresServer) Standby(tb testing.TB) *PostgresServer {
 	tb.Helper()
-	standby, err := newPostgres(roomy())
+	standby, err := newPostgres(roomy(clusterRoom))
 	if err == nil {
 		args := []string{
 			"-D", filepath.Join(standby.dir, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
@@ -228,7 +228,7 @@ func (s *PostgresServer) Start(tb testing.TB) {
 // startPostgres makes a cluster and starts it. The cluster is in memory, unless
 // it syncs to disk.
 func startPostgres(extra ...string) (*PostgresServer, error) {
-	within := roomy()
+	within := roomy(clusterRoom)
 	if slices.Contains(extra, "fsync=on") {
 		within = ""
 	}
@@ -244,6 +244,10 @@ func startPostgres(extra ...string) (*PostgresServer, error) {
 	}
 	return s, nil
 }
+
+// clusterRoom is how much memory the clusters of the tests of several packages
+// may need at the same time.
+const clusterRoom = 4 << 30
 
 // newPostgres makes a folder for a server, in the folder within. It is removed
 // when the test binary ends.

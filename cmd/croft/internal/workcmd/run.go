@@ -97,7 +97,8 @@ TERM or INT drains: croft claims nothing more. Commands may finish for --drain,
 then get TERM, and KILL after --grace. Croft gives back the items that they have
 not finished. A second signal ends croft at once. With --until-eof the end of
 standard input drains, too: let the program that starts croft hold a pipe to it.
-The pipe ends with that program, even if it is killed.
+The pipe ends with that program, even if it is killed. A file and /dev/null have
+no such end, and are refused.
 
 Before a command begins, croft raises the fence at the guards that its item
 names ("croft work add --guard"). If it cannot, it gives the item back for 30s
@@ -187,8 +188,9 @@ func (o *workRunOptions) check(queue string) error {
 func (a *app) workRun(ctx context.Context, queue string, command []string, o workRunOptions) error {
 	asked, stop := cli.Interruptible(ctx)
 	defer stop()
-	if o.untilEOF {
-		asked = untilEOF(asked, a.Stdin)
+	if o.untilEOF && endless(a.Stdin) {
+		return cli.Invalid("--until-eof: standard input is a file or /dev/null, which no program holds open; " +
+			"start croft with a pipe, or leave --until-eof out")
 	}
 	name, _, err := a.LedgerName()
 	if err != nil {
@@ -212,6 +214,9 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 		defer done()
 		defer end()
 	}
+	if o.untilEOF { // not before: a drain ends with 0, but an interrupt at the start with 130
+		go untilEOF(a.Stdin, end)
+	}
 	defer w.console.watch(run, l, w)()
 
 	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.Actor(), a.Timeout, w.observe
@@ -220,14 +225,26 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	return w.verdict(err)
 }
 
-// untilEOF returns a context that also ends when the input does.
-func untilEOF(ctx context.Context, input io.Reader) context.Context {
-	ctx, end := context.WithCancel(ctx)
-	go func() {
-		defer end()
-		_, _ = io.Copy(io.Discard, input)
-	}()
-	return ctx
+// endless reports whether the end of an input says nothing about a writer: that
+// of a file, and of /dev/null, which systemd, cron and background jobs have. A
+// closed input is /dev/null, too: Go opens it there.
+func endless(input io.Reader) bool {
+	f, ok := input.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return info.Mode().IsRegular() || err == nil && os.SameFile(info, null)
+}
+
+// untilEOF calls end when the input ends.
+func untilEOF(input io.Reader, end func()) {
+	_, _ = io.Copy(io.Discard, input)
+	end()
 }
 
 // reconcileBeside looks after lost items while the worker works. It prunes
