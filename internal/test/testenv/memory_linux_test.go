@@ -21,7 +21,8 @@ func TestNothingIsLeftInMemory(t *testing.T) {
 		select {}
 	}
 	if InMemory() == "" {
-		Missing(t, "memory is short, or there is no folder in it")
+		t.Log("memory is short, or there is no folder in it: nothing can be left there")
+		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), fills+"=yes")
