@@ -57,8 +57,7 @@ var (
 // integer matches an integer in its one plain form.
 var integer = regexp.MustCompile(`^(?:0|-?[1-9][0-9]*)$`)
 
-// decode reads one message, strictly. Its error says what is wrong, for the one
-// who has sent it.
+// decode reads one message, strictly. Its error tells the sender the mistake.
 func decode(text []byte) (message, error) {
 	value, flaw := parse(text)
 	body, ok := value.(object)

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// These bound what is kept for a client that does not read: so many messages,
-// and so many bytes of them before the last.
+// These bound the queue for a client that does not read: its messages, and the
+// bytes of all but the last.
 const (
 	mostKept  = 1024
 	mostBytes = 2 * MaxFrame
 )
 
-// outbox keeps what is to be written to the client, in order. A client that
-// does not read for a while keeps no resource from others: an answer of the
+// outbox is the queue of messages to the client, in order. A client that does
+// not read for a while keeps no resource from others: an answer of the
 // upstream ends its write although the client has not taken it.
 type outbox struct {
 	mu     sync.Mutex

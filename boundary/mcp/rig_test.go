@@ -56,7 +56,7 @@ func (w *world) client(t *testing.T, owner string) *croft.Client {
 	return c
 }
 
-// term grants a key to an owner, after whoever has it, and returns the stamp.
+// term grants a key to an owner, after its present one, and returns the stamp.
 func (w *world) term(t *testing.T, owner string) fence.Stamp {
 	t.Helper()
 	c := w.client(t, owner)

@@ -62,8 +62,8 @@ func TestReadsAndNotificationsPassUnchanged(t *testing.T) {
 			`{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}`)
 }
 
-// TestAReplacedAgentsCallBounces: it is told who has the task, and the server
-// sees nothing of the call. Its reads pass.
+// TestAReplacedAgentsCallBounces: the refusal names the owner of the task, and
+// the server sees nothing of the call. The agent's reads pass.
 func TestAReplacedAgentsCallBounces(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -92,7 +92,7 @@ func TestAReplacedAgentsCallBounces(t *testing.T) {
 	want(t, "a refusal says that it is complete", m.result().text("resultType"), "complete")
 }
 
-// TestTheMarkRefusesWithoutTheStore: also if nobody says who is current.
+// TestTheMarkRefusesWithoutTheStore: the gate asks nobody who owns the key.
 func TestTheMarkRefusesWithoutTheStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -47,7 +47,8 @@ func (d *damage) err() error {
 	return store.Unknown(errors.Join(d.errs...))
 }
 
-// text says on one line what is missing, and why. It is empty if nothing is.
+// text names the missing records and the reasons, on one line. It is empty if
+// none is missing.
 func (d *damage) text(a *app) string {
 	if len(d.errs) == 0 {
 		return ""

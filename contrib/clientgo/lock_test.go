@@ -33,8 +33,8 @@ func bid(l *clientgo.Lock) resourcelock.LeaderElectionRecord {
 }
 
 // run runs client-go's elector until ctx ends or it has lost. The TTL is long,
-// so that a slow machine loses nothing. An elector that was replaced goes on to
-// ask until RenewDeadline, and one that stands still for so long loses, too.
+// so that a slow machine loses nothing. A replaced elector asks on until
+// RenewDeadline. An elector that stands still for so long loses, too.
 func run(ctx context.Context, t *testing.T, lock *clientgo.Lock, lead func(context.Context, *croft.Lease)) <-chan bool {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: time.Hour, RenewDeadline: 2 * time.Second, RetryPeriod: 10 * time.Millisecond,

@@ -17,7 +17,7 @@ import (
 )
 
 // lean is a store whose listings leave out histories, as most do. It counts the
-// records that it is asked for, and says of one that it is damaged.
+// calls of Get, and calls one record damaged.
 type lean struct {
 	*mem.Store
 	gets    atomic.Int32

@@ -76,8 +76,8 @@ func passed(system, inputs string) bool {
 	return err == nil && string(before) == inputs
 }
 
-// pass notes that a check passed. If a file has changed during the check,
-// nobody knows what was checked, and pass notes nothing.
+// pass notes that a check passed. It notes nothing if a file has changed during
+// the check: then the check may have read either text.
 func pass(system, before string) error {
 	if now, err := inputs(); err != nil || now != before {
 		return err
