@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // Rule says which requests are writes to which resource. Its text form is
@@ -51,19 +52,9 @@ func ParseRule(text string) (Rule, error) {
 	if len(words) > 0 {
 		r.Pattern, words = words[0], words[1:]
 	}
-	for len(words) >= 2 {
-		switch {
-		case words[0] == "as" && r.Resource == "":
-			r.Resource = words[1]
-		case words[0] == "for" && r.Key == "":
-			r.Key = words[1]
-		default:
-			return Rule{}, badRule(text, "%q is not understood", words[0])
-		}
-		words = words[2:]
-	}
-	if len(words) > 0 {
-		return Rule{}, badRule(text, "%q is not understood", words[0])
+	var wrong string
+	if r.Resource, r.Key, wrong = admission.ParseTarget(words); wrong != "" {
+		return Rule{}, badRule(text, "%q is not understood", wrong)
 	}
 	if err := r.prepare(text); err != nil {
 		return Rule{}, err
@@ -78,18 +69,11 @@ func badRule(text, format string, args ...any) error {
 
 // String returns the rule's text form.
 func (r Rule) String() string {
-	var b strings.Builder
+	methods := ""
 	if len(r.Methods) > 0 {
-		b.WriteString(strings.Join(r.Methods, ",") + " ")
+		methods = strings.Join(r.Methods, ",") + " "
 	}
-	b.WriteString(r.Pattern)
-	if r.Resource != "" {
-		b.WriteString(" as " + r.Resource)
-	}
-	if r.Key != "" {
-		b.WriteString(" for " + r.Key)
-	}
-	return b.String()
+	return methods + r.Pattern + admission.TargetText(r.Resource, r.Key)
 }
 
 // prepare checks the rule and fills in what can be derived. The text is for its

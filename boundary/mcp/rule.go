@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission"
 )
 
 // Rule says which calls are writes to which resource. Its text form is
@@ -48,19 +49,9 @@ func ParseRule(text string) (Rule, error) {
 	if len(words) > 0 {
 		r.Tool, words = words[0], words[1:]
 	}
-	for len(words) >= 2 {
-		switch {
-		case words[0] == "as" && r.Resource == "":
-			r.Resource = words[1]
-		case words[0] == "for" && r.Key == "":
-			r.Key = words[1]
-		default:
-			return Rule{}, badRule(text, "%q is not understood", words[0])
-		}
-		words = words[2:]
-	}
-	if len(words) > 0 {
-		return Rule{}, badRule(text, "%q is not understood", words[0])
+	var wrong string
+	if r.Resource, r.Key, wrong = admission.ParseTarget(words); wrong != "" {
+		return Rule{}, badRule(text, "%q is not understood", wrong)
 	}
 	return r.prepared(text)
 }
@@ -72,14 +63,7 @@ func badRule(text, format string, args ...any) error {
 
 // String returns the rule's text form.
 func (r Rule) String() string {
-	text := r.Tool
-	if r.Resource != "" {
-		text += " as " + r.Resource
-	}
-	if r.Key != "" {
-		text += " for " + r.Key
-	}
-	return text
+	return r.Tool + admission.TargetText(r.Resource, r.Key)
 }
 
 // prepared checks the rule and fills in the default. The text is for its
