@@ -164,24 +164,21 @@ func scaleWaiters(ctx context.Context, b *bench) error {
 
 // waiters measures n goroutines that wait for n held keys.
 func (b *bench) waiters(ctx context.Context, st namedStore, n int) (map[string]float64, error) {
-	ctx, cancel := context.WithCancel(ctx)
 	holder, err := croft.Open(ctx, st.url, nil)
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	defer holder.Close()
 	seen := &tally{}
 	waiter, err := croft.Open(ctx, st.url, &croft.Options{Observe: seen.observe})
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	defer waiter.Close()
 	if _, err := hold(ctx, holder, "scale/waited", n); err != nil {
-		cancel()
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel() // before Wait
