@@ -210,3 +210,19 @@ func TestTheProxyEndsBehindAServerThatDoesNotRead(t *testing.T) {
 	}
 	a.upstream.thaw <- true
 }
+
+// TestNoMadeUpTokenPoisonsAMark: a token that no clock could reach is refused
+// before the gate, with rules and without, and shuts the owner out of nothing.
+func TestNoMadeUpTokenPoisonsAMark(t *testing.T) {
+	t.Parallel()
+	for _, texts := range [][]string{nil, {"* as files"}} {
+		w := newWorld()
+		stamp := w.term(t, "ann")
+		options := func(o *Options) { o.Rules = rules(t, texts...) }
+		forged := stamp
+		forged.Token = 1<<53 - 1
+		thief := w.agent(t, forged, options)
+		want(t, "a made-up token", thief.tool("write_file", `{}`), "invalid")
+		want(t, "the owner", w.agent(t, stamp, options).tool("write_file", `{}`), "written")
+	}
+}

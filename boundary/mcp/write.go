@@ -69,6 +69,9 @@ func (s *session) target(m message, w *admission.Write) error {
 		return fmt.Errorf("%w: nothing says which task these calls belong to; start the agent under croft run, "+
 			"and pass CROFT_LEASE on to the server's process", admission.ErrNoStamp)
 	}
+	if err := fence.CheckAhead(w.Stamp.Token, time.Now()); err != nil {
+		return err
+	}
 	arguments := m.params.object("arguments")
 	if m.method != "tools/call" {
 		arguments = m.params
@@ -93,7 +96,7 @@ func (s *session) target(m message, w *admission.Write) error {
 	if key != "" && key != w.Stamp.Key {
 		return &fence.RefusedError{Err: fence.ErrWrongKey, Presented: w.Stamp, Mark: fence.Mark{Key: key}}
 	}
-	return fence.CheckAhead(w.Stamp.Token, time.Now())
+	return nil
 }
 
 // write lets a call in, sends it on, and waits for its answer. The context ends
