@@ -19,8 +19,10 @@ type core struct {
 	hints hints
 }
 
-func newCore(o Options) (*core, error) {
-	if err := o.usual(); err != nil {
+// newCore makes a core. The upstream may take answerWithin to answer a write if
+// the options do not say.
+func newCore(o Options, answerWithin time.Duration) (*core, error) {
+	if err := o.usual(answerWithin); err != nil {
 		return nil, err
 	}
 	gate, err := o.gate()
@@ -136,6 +138,9 @@ func (c *core) target(m message, w *admission.Write, noStamp error) error {
 		return noStamp
 	}
 	if err := fence.CheckAhead(w.Stamp.Token, time.Now()); err != nil {
+		return err
+	}
+	if err := c.o.Keys.Verify(w.Stamp); err != nil {
 		return err
 	}
 	arguments := m.params.object("arguments")

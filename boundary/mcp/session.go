@@ -84,7 +84,7 @@ type call struct {
 // If ctx ends, Serve waits a few seconds for the writes that are inside, and
 // returns nil. If the upstream is gone first, the error says why.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, up Upstream, o Options) error {
-	core, err := newCore(o)
+	core, err := newCore(o, 10*time.Minute)
 	if err != nil {
 		return err
 	}

@@ -73,38 +73,37 @@ func isTask(result object) bool {
 }
 
 // shown returns an answer of the upstream as the client sees it, and learns
-// from it which tools are said to write nothing.
+// from it which tools are said to write nothing. The method is "" if it is not
+// known.
 func (c *core) shown(method string, m message) message {
 	result := m.result()
 	if result == nil {
 		return m
 	}
-	switch method {
-	case "initialize", "server/discover":
+	if method == "initialize" || method == "server/discover" || method == "" {
 		if capabilities := result.object("capabilities"); capabilities != nil && !c.o.Tasks {
-			return m.withResult(result.with("capabilities", withoutTasks(capabilities)))
-		}
-	case "tools/list":
-		value, _ := result.get("tools")
-		tools, _ := value.(list)
-		shown := make(list, len(tools))
-		for i, tool := range tools {
-			shown[i] = c.shownTool(tool)
-		}
-		if tools != nil {
-			return m.withResult(result.with("tools", shown))
+			result = result.with("capabilities", withoutTasks(capabilities))
 		}
 	}
-	return m
+	value, _ := result.get("tools")
+	if tools, ok := value.(list); ok && (method == "tools/list" || method == "") {
+		shown := make(list, len(tools))
+		for i, tool := range tools {
+			shown[i] = c.shownTool(tool, method != "")
+		}
+		result = result.with("tools", shown)
+	}
+	return m.withResult(result)
 }
 
-func (c *core) shownTool(value any) any {
+func (c *core) shownTool(value any, learn bool) any {
 	tool, ok := value.(object)
 	if !ok {
 		return value
 	}
-	hint, _ := tool.object("annotations").get("readOnlyHint")
-	c.hints.learn(tool.text("name"), hint == true)
+	if hint, _ := tool.object("annotations").get("readOnlyHint"); learn {
+		c.hints.learn(tool.text("name"), hint == true)
+	}
 	if execution := tool.object("execution"); execution != nil && !c.o.Tasks {
 		return tool.with("execution", execution.without(func(name string) bool { return name == "taskSupport" }))
 	}

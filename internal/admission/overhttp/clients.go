@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -59,6 +60,26 @@ func (h Hosts) Check(r *http.Request, advice string) error {
 	return &admission.Refusal{Status: http.StatusMisdirectedRequest, Code: "invalid", Err: fmt.Errorf(
 		"%w host %q: the proxy is not called by this name; use its address, "+
 			"or have its operator allow the name (%s)", fence.ErrInvalid, HostName(r.Host), advice)}
+}
+
+// CheckOrigin refuses a request that a web page of another host has made. The
+// host of the request must have been checked.
+func (h Hosts) CheckOrigin(r *http.Request) error {
+	values := r.Header.Values("Origin")
+	if len(values) == 0 {
+		return nil
+	}
+	if origin, err := url.Parse(values[0]); err == nil && len(values) == 1 &&
+		(origin.Scheme == "http" || origin.Scheme == "https") && origin.Host != "" {
+		name := HostName(origin.Host)
+		ip, err := netip.ParseAddr(strings.Trim(name, "[]"))
+		local := name == "localhost" || err == nil && ip.IsLoopback()
+		if name == HostName(r.Host) || slices.Contains(h, name) || local && atLoopback(r) {
+			return nil
+		}
+	}
+	return &admission.Refusal{Status: http.StatusForbidden, Code: "invalid", Err: fmt.Errorf(
+		"%w origin %.100q: web pages of other hosts may not call the proxy", fence.ErrInvalid, values)}
 }
 
 // has reports whether a host, with a port or without, is an address, localhost
