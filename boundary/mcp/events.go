@@ -25,11 +25,12 @@ func (e event) isMessage() bool { return len(e.data) > 0 && (e.name == "" || e.n
 // events reads the events of a stream.
 type events struct {
 	r     *bufio.Reader
+	most  int // bytes of an event
 	begun bool
 	cr    bool // the last line ended with a carriage return
 }
 
-func newEvents(r io.Reader) *events { return &events{r: bufio.NewReaderSize(r, 32<<10)} }
+func newEvents(r io.Reader) *events { return &events{r: bufio.NewReaderSize(r, 32<<10), most: MaxFrame + 64} }
 
 // errLongEvent is the error for an event that is longer than MaxFrame. It has
 // been skipped.
@@ -41,7 +42,7 @@ func (s *events) next() (event, error) {
 	var e event
 	var fields, data, long bool
 	for {
-		line, err := s.line(MaxFrame + 64 - len(e.data))
+		line, err := s.line(s.most - len(e.data))
 		switch {
 		case errors.Is(err, errTooLong):
 			long, fields, e.data = true, true, nil

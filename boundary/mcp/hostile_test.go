@@ -174,7 +174,7 @@ func TestTheOutboxIsBoundedInBytes(t *testing.T) {
 	put := make(chan int, 100)
 	go func() {
 		defer close(put)
-		for i := range 10 {
+		for i := range 4 {
 			b.put(strings.Repeat("x", MaxFrame))
 			put <- i
 		}

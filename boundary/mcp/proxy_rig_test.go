@@ -174,7 +174,7 @@ func (u *web) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		events(progress + "data: " + say("after all") + "\n\n")
 	case "tools/call flood":
-		for range 20 {
+		for range 8 {
 			events(`data: {"jsonrpc":"2.0","method":"notifications/x","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}` + "\n\n")
 		}
 		events("data: " + say("after all") + "\n\n")
