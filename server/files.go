@@ -149,6 +149,9 @@ func (s *Server) putFile(c *call) error {
 	if c.ContentLength > s.o.MaxFile {
 		return tooLong(s.o.MaxFile)
 	}
+	if c.Header.Get(wire.UploadHeader) != "" {
+		return s.putPart(c, f, stamp)
+	}
 	if err := s.mayWrite(c, f, stamp); err != nil {
 		return c.fileError(err)
 	}
@@ -163,9 +166,7 @@ func (s *Server) putFile(c *call) error {
 	case refusal != nil:
 		return c.fileError(refusal)
 	case broken != nil:
-		p := wire.NewProblem(wire.Unknown, "the content did not arrive whole; nothing was changed; write it again")
-		p.Title, p.Status = http.StatusText(http.StatusRequestTimeout), http.StatusRequestTimeout
-		return refuse(p)
+		return notWhole()
 	case err != nil:
 		return c.fileError(err)
 	}
@@ -173,6 +174,12 @@ func (s *Server) putFile(c *call) error {
 	told := wire.File{Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted}
 	c.send(http.StatusOK, wire.JSON, told.Write())
 	return nil
+}
+
+func notWhole() error {
+	p := wire.NewProblem(wire.Unknown, "the content did not arrive whole; nothing was changed; write it again")
+	p.Title, p.Status = http.StatusText(http.StatusRequestTimeout), http.StatusRequestTimeout
+	return refuse(p)
 }
 
 func tooLong(most int64) error {
@@ -190,8 +197,8 @@ const filePart = 64 << 10
 type upload struct {
 	c     *call
 	from  io.Reader
-	check func() error
-	begun time.Time // of the first Read
+	check func() error // nil: the owner is checked elsewhere
+	begun time.Time    // of the first Read
 
 	left    time.Duration // for the rest of this part
 	arrived int           // bytes of this part
@@ -242,7 +249,7 @@ func (u *upload) Read(b []byte) (int, error) {
 	}
 	var refusal error
 	if errors.Is(err, io.EOF) {
-		if time.Since(u.begun) > lateAfter {
+		if u.check != nil && time.Since(u.begun) > lateAfter {
 			refusal = u.check()
 		}
 		if refusal == nil {

@@ -94,7 +94,9 @@ in the policy.
 With --files the server also guards files on its own disk, for machines that do
 not share it: "croft write https://HOST/files/PATH". It admits a write only from
 the current owner of a lease, and with --sign-key only under a signed stamp. In
-the policy, the file at PATH is the key files/PATH.
+the policy, the file at PATH is the key files/PATH. Longer content stays in
+.croft-uploads in the folder until it is whole, so that a client whose connection
+breaks goes on where it was.
 
 Clients call a server on a loopback address by its address, by localhost, or by
 a --host. It refuses requests for other names, so that no web page can reach it
@@ -173,6 +175,10 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		}
 		defer end()
 		o.Files = open
+		if o.Uploads, err = openUploads(f.files); err != nil {
+			return err
+		}
+		defer o.Uploads.Close()
 	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
