@@ -34,7 +34,9 @@ type LedgerOptions struct {
 //	metrics := observe.NewLedger(nil)
 //	prometheus.MustRegister(metrics)
 //	ledger = metrics.Ledger(ledger)
-//	err := work.Run(ctx, ledger, handlers, &work.Options{Observe: metrics.Worker})
+//	err := work.Run(ctx, ledger, handlers, &work.Options{
+//		Observe: metrics.Worker,
+//	})
 type LedgerMetrics struct {
 	requests *prometheus.CounterVec
 	calls    *prometheus.HistogramVec

@@ -10,8 +10,8 @@ import (
 )
 
 // Ledger returns the ledger with its calls counted and timed. From then on the
-// metrics also show what is open in it, if it is a [work.Surveyor]. Operations
-// in a caller's own transaction are not counted.
+// metrics also show its open items and effects, if it is a [work.Surveyor].
+// Operations in a caller's own transaction are not counted.
 func (m *LedgerMetrics) Ledger(l work.Ledger) work.Ledger {
 	if surveyor, can := l.(work.Surveyor); can {
 		m.of(surveyor)
@@ -101,7 +101,7 @@ func (l *timedLedger) Guard(ctx context.Context, target string) (guard.Guard, er
 	return nil, guard.ErrElsewhere
 }
 
-// Backlog tells what is open, if the ledger can.
+// Backlog counts open items and effects, if the ledger can.
 func (l *timedLedger) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
 	if surveyor, can := l.Ledger.(work.Surveyor); can {
 		return surveyor.Backlog(ctx, stallAfter)

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Surveyor is a ledger that can tell what is open at a bounded cost. The cost
-// of [Ledger.Stats] grows with the number of finished items. That of Backlog
-// does not, so a monitoring system may ask for it again and again.
+// Surveyor is a ledger that can count open items and effects at a bounded cost.
+// The cost of [Ledger.Stats] grows with the number of finished items. That of
+// Backlog does not, so a monitoring system may ask for it again and again.
 type Surveyor interface {
 	// Backlog counts what waits, runs or was given up. Items that have been
 	// idle for stallAfter count as stalled. A ledger that has the method but
@@ -34,7 +34,7 @@ type Backlog struct {
 	Destinations []DestinationBacklog // ordered by name
 }
 
-// QueueBacklog is what one queue holds.
+// QueueBacklog counts the open items of one queue.
 type QueueBacklog struct {
 	Queue     string
 	Ready     int64 // waiting, and may be claimed now
@@ -49,7 +49,7 @@ type QueueBacklog struct {
 	Oldest, Heartbeat, Progress time.Time
 }
 
-// DestinationBacklog is what is open for one destination of effects.
+// DestinationBacklog counts the open effects for one destination.
 type DestinationBacklog struct {
 	To       string
 	Pending  int64 // including those that wait for a later attempt

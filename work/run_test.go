@@ -66,8 +66,8 @@ func start(l work.Ledger, handlers map[string]work.Handler, o *work.Options) wor
 
 func one(h work.Handler) map[string]work.Handler { return map[string]work.Handler{"q": h} }
 
-// TestAPauseOfTheWorkerIsTold: the machine sleeps. Without that, the worker says
-// nothing of pauses.
+// TestAPauseOfTheWorkerIsTold: the machine sleeps. Without that, the worker
+// says nothing of pauses.
 func TestAPauseOfTheWorkerIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, clk := mem.NewLedger(nil), clock.NewProcess()

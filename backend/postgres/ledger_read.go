@@ -170,8 +170,8 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	return counts.Stats(), nil
 }
 
-// Backlog counts what is open. It reads no finished items, also before the
-// server has any statistics.
+// Backlog counts open items and effects. It reads no finished items, also
+// before the server has any statistics.
 func (l *Ledger) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
 	now, err := l.Now(ctx)
 	if err == nil {

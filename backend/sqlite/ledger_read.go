@@ -182,7 +182,7 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 	return all, err
 }
 
-// Backlog counts what is open. It reads no finished items.
+// Backlog counts open items and effects. It reads no finished items.
 func (l *Ledger) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
 	now, err := l.Now(ctx)
 	if err != nil {
@@ -199,7 +199,8 @@ func (l *Ledger) Backlog(ctx context.Context, stallAfter time.Duration) (work.Ba
 		defer rows.Close()
 		for rows.Next() {
 			var r clerk.Open
-			err := rows.Scan(&r.Kind, &r.Name, &r.State, &r.Past, &r.N, &r.Stalled, &r.Oldest, &r.Heartbeat, &r.Progress)
+			err := rows.Scan(&r.Kind, &r.Name, &r.State, &r.Past, &r.N, &r.Stalled,
+				&r.Oldest, &r.Heartbeat, &r.Progress)
 			if err != nil {
 				return err
 			}
