@@ -50,11 +50,11 @@ type queries struct {
 
 	examine, clock, count, idle string
 
-	workApply, workClaim, workGet                    string
-	workList, workListFew                            clerk.Directed
-	workItems, workUniques, workBlocked              string
-	workInsert, workUpdate, workRefuse, workRefusals string
-	workStats, workPrunable, workPrune               string
+	workApply, workClaim, workGet                                string
+	workList, workListFew                                        clerk.Directed
+	workItems, workUniques, workBlocked                          string
+	workInsert, workUpdate, workRefuse, workRefusals             string
+	workStats, workBacklog, workByIndex, workPrunable, workPrune string
 
 	workArm, workWake, workNotify, workListen string
 
@@ -113,6 +113,8 @@ func newQueries(schema string) *queries {
 		workRefuse:   q("work_refuse"),
 		workRefusals: q("work_refusals"),
 		workStats:    q("work_stats"),
+		workBacklog:  q("work_backlog"),
+		workByIndex:  q("work_by_index"),
 		workPrunable: q("work_prunable"),
 		workPrune:    q("work_prune"),
 

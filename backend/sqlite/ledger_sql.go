@@ -4,6 +4,7 @@ import "github.com/croft-dev/croft/internal/clerk"
 
 // The statements of the ledger.
 var (
+	sqlWorkBacklog         = queries.Must("work_backlog")
 	sqlWorkEffect          = queries.Must("work_effect")
 	sqlWorkEffectUpdate    = queries.Must("work_effect_update")
 	sqlWorkEffects         = queries.Must("work_effects")

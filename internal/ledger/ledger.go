@@ -95,8 +95,9 @@ type Ledger struct {
 }
 
 var (
-	_ work.Ledger = (*Ledger)(nil)
-	_ work.Waker  = (*Ledger)(nil)
+	_ work.Ledger   = (*Ledger)(nil)
+	_ work.Waker    = (*Ledger)(nil)
+	_ work.Surveyor = (*Ledger)(nil)
 )
 
 // New makes an empty ledger with a clock and a law.

@@ -438,6 +438,8 @@ func handleFlaws() []flaw {
 	return []flaw{
 		{name: "lists more than was asked for", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return limitless{l} }},
 		{name: "looks for what cannot be", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return lenient{l} }},
+		{name: "counts what is sent as open", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return unsent{l} }},
+		{name: "is slow to see that an item has stalled", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return patient{l} }},
 		{name: "counts no refusals", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return uncounting{l} }},
 		{name: "closes everybody's handle", group: "handles", wrap: func(l, base *ledger.Ledger) work.Ledger { return shared{base} }},
 		{name: "goes on after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return heedless{l} }},
@@ -470,6 +472,26 @@ func (l uncounting) Stats(ctx context.Context, queue string) ([]work.Stats, erro
 		all[i].Refusals = 0
 	}
 	return all, err
+}
+
+type unsent struct{ *ledger.Ledger }
+
+func (l unsent) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
+	open, err := l.Ledger.Backlog(ctx, stallAfter)
+	for e := range l.Effects(ctx, work.EffectQuery{States: []work.EffectState{work.Sent}}) {
+		for i := range open.Destinations {
+			if open.Destinations[i].To == e.To {
+				open.Destinations[i].Pending++
+			}
+		}
+	}
+	return open, err
+}
+
+type patient struct{ *ledger.Ledger }
+
+func (l patient) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
+	return l.Ledger.Backlog(ctx, stallAfter+time.Hour)
 }
 
 type shared struct{ *ledger.Ledger }

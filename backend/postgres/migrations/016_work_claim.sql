@@ -1,6 +1,9 @@
 -- The targets of the guards that an item names, as JSON. Most items have none.
 ALTER TABLE croft.item ADD COLUMN IF NOT EXISTS guards json;
 
+-- For counting the effects that were given up, by their age.
+CREATE INDEX IF NOT EXISTS effect_failed ON croft.effect (settled) WHERE state = 'failed';
+
 -- Notifies the workers that wait for one of these queues, and disarms the
 -- queues. The workers arm them again when they next find nothing.
 CREATE OR REPLACE FUNCTION croft.wake_v1(queues text[]) RETURNS void
