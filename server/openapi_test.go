@@ -234,6 +234,9 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		}),
 		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Limit: 1, Hold: time.Hour}),
 		"Settlements": settlements[0],
+		"RuleChange": wire.RuleChange(work.RuleChange{
+			Verb: work.Pause, Queue: "q", Actor: "a", Note: "n",
+		}),
 		"Prune":       wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
 		"FileAct": wire.FileAct{
 			Act: wire.RaiseFile, Stamp: stamp.String(), Key: "a/b", Floor: 1, Actor: "a", Note: "n",
@@ -396,6 +399,8 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	}
 	ask("/v1/work/items/{id}", r.request(http.MethodGet, "/v1/work/items/"+string(ids[0]), ""))
 	do(http.MethodGet, "/v1/work/now", "", "")
+	do(http.MethodPost, "/v1/work/rules", "", `{"verb":"pause","queue":"q","actor":"opal","note":"why"}`)
+	do(http.MethodGet, "/v1/work/rules", "", "")
 	do(http.MethodPost, "/v1/work/prune", "", `{"limit":10}`)
 	for _, line := range []func(){watched, acted, told, woken} {
 		line()

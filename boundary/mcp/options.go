@@ -4,21 +4,24 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/admission"
 )
 
-// Options shape what [Serve] does. Marks and Client are required. Everything
+// Options shape what [Serve] and a [Proxy] do. Marks and Client are required. Everything
 // else has a default.
 type Options struct {
 	// Stamp says whose calls these are. It comes from the process that started
-	// this one, never from a message. Default: every write is refused.
+	// this one, never from a message. Default: every write is refused. A
+	// [Proxy] takes stamps from its requests, and needs none here.
 	Stamp fence.Stamp
 	// Rules say which calls are writes to which resource. The first rule that
 	// matches counts. A call that no rule matches is refused. Default: every
@@ -52,20 +55,24 @@ type Options struct {
 	// same. At most 1 minute. Default: 15 seconds.
 	TTL time.Duration
 	// Settle is how long a resource stays closed when a call may still take
-	// effect although the upstream has been killed, because the upstream has
-	// asked others. With croft.Forever only an operator opens it. Default:
+	// effect: although the upstream has been killed, because the upstream has
+	// asked others, or at an upstream over HTTP that goes on. With croft.Forever only an operator opens it. Default:
 	// 30 seconds.
 	Settle time.Duration
 	// Wait is how long a write waits for its turn, for the proxies of others,
 	// and for a closed resource to open. Default: 1 minute.
 	Wait time.Duration
 	// AnswerWithin is how long the upstream may take to answer a write. After
-	// that the write is in doubt. Default: 10 minutes.
+	// that the write is in doubt. Default: 10 minutes. For a [Proxy], which
+	// cannot kill its upstream, it is at most Settle, and by default 30 seconds.
 	AnswerWithin time.Duration
 	// Current, if set, also refuses a stamp whose owner is not the current one.
 	// See package guard/current. The caller closes it. Default: the mark alone
 	// decides.
 	Current guard.Current
+	// Keys, if set, are the public keys of those who issue stamps. A stamp that
+	// none of them has signed is refused. Default: stamps need no signature.
+	Keys *signed.Keys
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused.
 	AdmitUnsure bool
@@ -73,7 +80,7 @@ type Options struct {
 	// concurrent use. Default: nothing is called.
 	Observe func(gate.Event)
 	// Dropped is called for every message of the upstream that is not passed
-	// on, because it is none. Default: nothing is called.
+	// on, because it is none or nobody waits for it. Default: nothing is called.
 	Dropped func(error)
 }
 
@@ -89,8 +96,32 @@ type Upstream struct {
 	AllowFor func(time.Duration) error
 }
 
+// ProxyOptions shape a [Proxy]. Marks and Client are required.
+type ProxyOptions struct {
+	Options
+	// ConnectWithin is how long it may take to connect to the upstream, TLS
+	// included. Default: 5 seconds.
+	ConnectWithin time.Duration
+	// ReceiveWithin is how long a client may take to send a message. Default:
+	// 1 minute.
+	ReceiveWithin time.Duration
+	// MaxBodies bounds the total size of all messages of clients that are kept,
+	// in bytes. One client may have as much as it leaves free. A message takes
+	// more room in memory than in bytes. Default: 128 MiB.
+	MaxBodies int64
+	// Hosts lists the names by which clients call the proxy, as
+	// httpfence.ProxyOptions has it. Web pages may call the proxy only from
+	// these hosts, from the proxy's own, and on a loopback address from this
+	// machine's.
+	Hosts []string
+	// Transport sends reads. Default: a copy of http.DefaultTransport. If it is
+	// an *http.Transport, its TLS settings and its Proxy are used for writes,
+	// too.
+	Transport http.RoundTripper
+}
+
 // usual fills in the defaults.
-func (o *Options) usual() error {
+func (o *Options) usual(answerWithin time.Duration) error {
 	if o.Client == nil {
 		return fmt.Errorf("%w proxy: it has no client for its own leases; "+
 			"without them two proxies could stand in front of one resource", fence.ErrInvalid)
@@ -102,7 +133,7 @@ func (o *Options) usual() error {
 		o.Wait = time.Minute
 	}
 	if o.AnswerWithin == 0 {
-		o.AnswerWithin = 10 * time.Minute
+		o.AnswerWithin = answerWithin
 	}
 	if o.AnswerWithin < 0 {
 		return fmt.Errorf("%w AnswerWithin %s: it must be more than 0", fence.ErrInvalid, o.AnswerWithin)

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
@@ -31,6 +32,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/issuers"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/observe"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
 	"github.com/croft-dev/croft/server/page"
@@ -206,11 +208,17 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 	if o.Ledger, err = a.openLedger(ctx, name); err != nil {
 		return err
 	}
+	counts := newCounts()
+	collected := []prometheus.Collector{counts}
 	if o.Ledger != nil {
 		defer o.Ledger.Close()
+		if f.metrics != "" {
+			ledger := observe.NewLedger(nil)
+			o.Ledger = ledger.Ledger(o.Ledger)
+			collected = append(collected, ledger)
+		}
 	}
-	counts := newCounts()
-	metrics, err := a.ServeMetrics(f.metrics, counts)
+	metrics, err := a.ServeMetrics(f.metrics, collected...)
 	if err != nil {
 		return err
 	}
