@@ -133,8 +133,8 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.signKey, "sign-key", "", "sign the stamps of leases with the private key in this PEM `file`, "+
 		"of mode 0600; more keys in it are published beside")
 	flags.StringVar(&f.files, "files", "", "offer the files below this `folder` as targets: https://HOST/files/PATH")
-	flags.StringArrayVar(&f.guards, "guards", nil, "also show on the page the marks of guards in this `place`: a folder, "+
-		"or a URL such as s3://bucket/reports (repeatable)")
+	flags.StringArrayVar(&f.guards, "guards", nil, "also show on the page the marks of guards in this `place`: "+
+		"a folder, or a URL such as s3://bucket/reports (repeatable)")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a `name` by which clients call the server, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.BoolVar(&f.insecure, "insecure", false,
