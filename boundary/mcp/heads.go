@@ -126,7 +126,8 @@ func decodeHeader(value string) (string, bool) {
 }
 
 func encodeHeader(value string) string {
-	if isPlain(value, 8*mostID) && !(strings.HasPrefix(value, encodedPrefix) && strings.HasSuffix(value, encodedSuffix)) {
+	encoded := strings.HasPrefix(value, encodedPrefix) && strings.HasSuffix(value, encodedSuffix)
+	if isPlain(value, 8*mostID) && !encoded {
 		return value
 	}
 	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(value)) + encodedSuffix

@@ -49,7 +49,8 @@ func NewProxy(upstream *url.URL, o ProxyOptions) (*Proxy, error) {
 		return nil, err
 	}
 	if o.Stamp != (fence.Stamp{}) {
-		return nil, fmt.Errorf("%w proxy: it takes stamps from its requests, so its options have none", fence.ErrInvalid)
+		return nil, fmt.Errorf("%w proxy: it takes stamps from its requests, so its options have none",
+			fence.ErrInvalid)
 	}
 	hosts, err := overhttp.NewHosts(o.Hosts)
 	if err != nil {
@@ -150,7 +151,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Allow", http.MethodPost)
 		q.fail(&fault{
-			status: http.StatusMethodNotAllowed, code: invalidRequest, say: "this revision has no such request; send POST",
+			status: http.StatusMethodNotAllowed, code: invalidRequest,
+			say: "this revision has no such request; send POST",
 		})
 	}
 }
@@ -288,7 +290,8 @@ func (q *request) ask(method string, m message) (*http.Response, error) {
 	}
 	q.p.gate.Emit(readFailed(q.r.Method, err))
 	q.fail(&fault{
-		status: http.StatusBadGateway, code: internalError, say: "the server behind the proxy did not answer; try again",
+		status: http.StatusBadGateway, code: internalError,
+		say: "the server behind the proxy did not answer; try again",
 	})
 	return nil, err
 }
