@@ -199,7 +199,7 @@ func sameNumber(a, b string) bool {
 
 // outgoing returns the headers of a request to the upstream. The message is
 // zero if there is none.
-func (h heads) outgoing(m message) http.Header {
+func (h heads) outgoing(m message, credential Credential) http.Header {
 	out := http.Header{"User-Agent": {"croft"}, "Accept-Encoding": {"identity"}, "Accept": {eventStream}}
 	set := func(name, value string) {
 		if value != "" {
@@ -224,6 +224,7 @@ func (h heads) outgoing(m message) http.Header {
 			}
 		}
 	}
+	set(credential.Name, credential.Value)
 	return out
 }
 

@@ -76,6 +76,20 @@ type Options struct {
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused.
 	AdmitUnsure bool
+	// RefuseNothing passes every request on, also those that would be refused,
+	// and hides no tasks. The gate judges each write, tells of it
+	// ([gate.Observed]) and notes it in the Client's store. It is for a trial:
+	// nothing is protected meanwhile; see httpfence.Options. Messages that
+	// could be read in two ways are refused all the same. Default: off.
+	RefuseNothing bool
+	// Idempotent answers a call that was answered before, under the same stamp
+	// and with the same arguments, from memory. So a client that has lost an
+	// answer may call again. Failures are not kept, nor are answers of more
+	// than 1 MiB, nor more than 4096 answers or 64 MiB in all. Nothing is kept
+	// beyond the end of this process. Default: every call is carried out.
+	Idempotent bool
+	// Credential is the secret of the upstream. Default: none.
+	Credential Credential
 	// Observe is called for every [gate.Event]. It must be quick, and safe for
 	// concurrent use. Default: nothing is called.
 	Observe func(gate.Event)
@@ -142,6 +156,11 @@ func (o *Options) usual(answerWithin time.Duration) error {
 	if o.Dropped == nil {
 		o.Dropped = func(error) {}
 	}
+	if err := o.Credential.check(); err != nil {
+		return err
+	}
+	o.hiding()
+	o.Tasks = o.Tasks || o.RefuseNothing
 	o.Rules = slices.Clone(o.Rules)
 	for i, r := range o.Rules {
 		var err error
@@ -156,6 +175,7 @@ func (o *Options) usual(answerWithin time.Duration) error {
 func (o *Options) gate() (*admission.Gate, error) {
 	return admission.New(admission.Options{
 		Marks: o.Marks, Served: o.Served, Client: o.Client, Notes: o.Notes, TTL: o.TTL, Settle: o.Settle,
-		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure, Observe: o.Observe,
+		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure,
+		RefuseNothing: o.RefuseNothing, Observe: o.Observe,
 	})
 }
