@@ -36,6 +36,7 @@ func TestDoneItemsAreNotRead(t *testing.T) {
 		}
 	}
 	now := int64(1)
+	backlog := []any{now, now, work.MaxCountedDead, work.MaxCountedEffects}
 	for _, c := range []struct {
 		text, index string
 		args        []any
@@ -44,6 +45,8 @@ func TestDoneItemsAreNotRead(t *testing.T) {
 		{l.sql.workListFew.Text(false), "item_waiting", []any{"q", maybe([]work.State{work.Waiting}), "ann", nil, page}},
 		{l.sql.workListFew.Text(true), "item_given_up", []any{"", maybe([]work.State{work.Waiting, work.Dead}), "", nil, page}},
 		{l.sql.workEffectsOrphaned, "effect_open", []any{nil, "", nil, &now, nil, 0, "", page}},
+		{l.sql.workBacklog, "item_waiting", backlog},
+		{l.sql.workBacklog, "effect_failed", backlog},
 	} {
 		rows, err := poolTexts(t.Context(), pool, "EXPLAIN "+c.text, c.args...)
 		if err != nil {

@@ -24,7 +24,7 @@ func TestFinishedItemsAreNotRead(t *testing.T) {
 	defer l.Close()
 	for name, text := range map[string]string{
 		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "take": sqlWorkTake, "orphans": sqlWorkEffectsOrphaned,
-		"old": sqlWorkOld, "item": sqlWorkItem, "key": sqlWorkUnique, "effect": sqlWorkEffect,
+		"old": sqlWorkOld, "backlog": sqlWorkBacklog, "item": sqlWorkItem, "key": sqlWorkUnique, "effect": sqlWorkEffect,
 	} {
 		args := make([]any, strings.Count(text, "?"))
 		for i := range args {
@@ -39,7 +39,9 @@ func TestFinishedItemsAreNotRead(t *testing.T) {
 		err := l.readOnly(t.Context(), func(tx *ledgerTx) error {
 			plan, err := planOf(t.Context(), tx, text, args[:min(len(args), 8)]...)
 			for _, step := range plan {
-				if strings.HasPrefix(step, "SCAN croft_") {
+				// A backlog reads whole partial indexes: those of what is open.
+				if strings.HasPrefix(step, "SCAN croft_") && !strings.Contains(step, "USING INDEX croft_") &&
+					!strings.Contains(step, "USING COVERING INDEX croft_") {
 					t.Errorf("%s: %s", name, step)
 				}
 			}

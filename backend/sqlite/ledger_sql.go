@@ -4,6 +4,7 @@ import "github.com/croft-dev/croft/internal/clerk"
 
 // The statements of the ledger.
 var (
+	sqlWorkBacklog         = queries.Must("work_backlog")
 	sqlWorkEffect          = queries.Must("work_effect")
 	sqlWorkEffectUpdate    = queries.Must("work_effect_update")
 	sqlWorkEffects         = queries.Must("work_effects")
@@ -22,9 +23,12 @@ var (
 	sqlWorkMark            = queries.Must("work_mark")
 	sqlWorkMarkKeep        = queries.Must("work_mark_keep")
 	sqlWorkOld             = queries.Must("work_old")
+	sqlWorkPaused          = queries.Must("work_paused")
 	sqlWorkReady           = queries.Must("work_ready")
 	sqlWorkRefusals        = queries.Must("work_refusals")
 	sqlWorkRefuse          = queries.Must("work_refuse")
+	sqlWorkRuleKeep        = queries.Must("work_rule_keep")
+	sqlWorkRules           = queries.Must("work_rules")
 	sqlWorkStats           = queries.Must("work_stats")
 	sqlWorkTake            = queries.Must("work_take")
 	sqlWorkUnique          = queries.Must("work_unique")

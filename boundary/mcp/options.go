@@ -56,16 +56,15 @@ type Options struct {
 	TTL time.Duration
 	// Settle is how long a resource stays closed when a call may still take
 	// effect: although the upstream has been killed, because the upstream has
-	// asked others, or at an upstream over HTTP that goes on. With
+	// asked others, or because an upstream over HTTP goes on. With
 	// croft.Forever only an operator opens it. Default: 30 seconds.
 	Settle time.Duration
 	// Wait is how long a write waits for its turn, for the proxies of others,
 	// and for a closed resource to open. Default: 1 minute.
 	Wait time.Duration
 	// AnswerWithin is how long the upstream may take to answer a write. After
-	// that the write is in doubt. Default: 10 minutes. For a [Proxy], which
-	// cannot kill its upstream, it is at most Settle, and by default 30
-	// seconds.
+	// that the write is in doubt. Default: 10 minutes. A [Proxy] cannot kill
+	// its upstream: there it is at most Settle, and by default 30 seconds.
 	AnswerWithin time.Duration
 	// Current, if set, also refuses a stamp whose owner is not the current one.
 	// See package guard/current. The caller closes it. Default: the mark alone
@@ -95,8 +94,8 @@ type Options struct {
 	// concurrent use. Default: nothing is called.
 	Observe func(gate.Event)
 	// Dropped is called for every message of the upstream that is not passed
-	// on, because it is none or nobody waits for it. Default: nothing is
-	// called.
+	// on: because it is no message, or because nobody waits for it. Default:
+	// nothing is called.
 	Dropped func(error)
 }
 

@@ -80,6 +80,7 @@ CREATE TABLE croft.effect (
     PRIMARY KEY (item, generation, name)
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX effect_open ON croft.effect (state, ready, item, generation, name) WHERE state IN ('pending', 'unknown');
+CREATE INDEX effect_failed ON croft.effect (settled) WHERE state = 'failed';
 
 -- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft.dispatcher (

@@ -9,12 +9,12 @@
 -- The fast path: adds, heartbeats and completions of a batch.
 SELECT w::text
 FROM croft.work_v1($1, $2, $3::text::json, $4::text::json, $5::text::json) AS w
-WHERE croft.version_18()
+WHERE croft.version_19()
 
 -- name: work_claim
 SELECT c::text
 FROM croft.claim_v1($1, $2::text::json, $3, $4::text::uuid, $5, $6, $7, $8, $9) AS c
-WHERE croft.version_18()
+WHERE croft.version_19()
 
 -- name: work_get
 SELECT pg_catalog.row_to_json(i)::text
@@ -142,6 +142,28 @@ SET state = n.state, ready = n.ready, finished = n.finished, attempts = n.attemp
 FROM pg_catalog.json_populate_recordset(NULL::croft.item, $1::text::json) AS n
 WHERE i.id = n.id
 
+-- name: work_rule
+-- Locks the rule of a queue, if it has one.
+SELECT pg_catalog.row_to_json(r)::text
+FROM croft.rule r
+WHERE r.queue = $1
+FOR UPDATE
+
+-- name: work_rule_keep
+INSERT INTO croft.rule (queue, paused, actor, note, changed)
+SELECT r.queue, r.paused, r.actor, r.note, r.changed
+FROM pg_catalog.json_populate_record(NULL::croft.rule, $1::text::json) AS r
+ON CONFLICT (queue) DO UPDATE
+SET paused = excluded.paused, actor = excluded.actor, note = excluded.note, changed = excluded.changed
+
+-- name: work_rules
+SELECT pg_catalog.row_to_json(r)::text
+FROM croft.rule r
+WHERE ($1 = '' OR r.queue = $1)
+  AND r.queue > $2
+ORDER BY r.queue
+LIMIT $3
+
 -- name: work_refuse
 INSERT INTO croft.refusal (
     at, item, queue, verb, why,
@@ -185,6 +207,65 @@ FROM (
     WHERE queue <> '' AND ($2 = '' OR queue = $2)
     GROUP BY 1) AS s
 
+-- name: work_backlog
+-- Counts what is open, at the time $1. Items without progress since $2 count as
+-- stalled. $3 and $4 bound the counted dead items and the counted effects. Each
+-- part reads a partial index, so finished items cost nothing.
+SELECT pg_catalog.row_to_json(s)::text
+FROM (
+    SELECT 'item' AS kind, queue AS name, state, ready <= $1::bigint AS past,
+           pg_catalog.count(*) AS n, 0 AS stalled, pg_catalog.min(ready) AS oldest,
+           NULL::bigint AS heartbeat, NULL::bigint AS progress
+    FROM croft.item
+    WHERE state = 'waiting'
+    GROUP BY 2, 3, 4
+    UNION ALL
+    SELECT 'item', queue, state, coalesce(deadline <= $1::bigint, false),
+           pg_catalog.count(*),
+           pg_catalog.count(*) FILTER (WHERE greatest(acquired, progress_at, checkpoint_at) <= $2::bigint),
+           NULL, pg_catalog.min(renewed), pg_catalog.min(greatest(acquired, progress_at, checkpoint_at))
+    FROM croft.item
+    WHERE state = 'running'
+    GROUP BY 2, 3, 4
+    UNION ALL
+    SELECT 'item', d.queue, d.state, true, pg_catalog.count(*), 0, NULL, NULL, NULL
+    FROM (
+        SELECT queue, state
+        FROM croft.item
+        WHERE state IN ('dead', 'cancelled')
+        ORDER BY queue, id
+        LIMIT $3) AS d
+    GROUP BY 2, 3
+    UNION ALL
+    SELECT 'effect', e.dest, e.state, e.ready <= $1::bigint, pg_catalog.count(*), 0, pg_catalog.min(e.ready), NULL, NULL
+    FROM (
+        (SELECT dest, state, ready
+         FROM croft.effect
+         WHERE state = 'pending'
+         ORDER BY ready, item, generation, name
+         LIMIT $4)
+        UNION ALL
+        (SELECT dest, state, ready
+         FROM croft.effect
+         WHERE state = 'unknown'
+         ORDER BY ready, item, generation, name
+         LIMIT $4)) AS e
+    GROUP BY 2, 3, 4
+    UNION ALL
+    SELECT 'effect', f.dest, 'failed', true, pg_catalog.count(*), 0, pg_catalog.min(f.settled), NULL, NULL
+    FROM (
+        SELECT dest, settled
+        FROM croft.effect
+        WHERE state = 'failed'
+        ORDER BY settled
+        LIMIT $4) AS f
+    GROUP BY 2) AS s
+
+-- name: work_by_index
+-- Makes the rest of the transaction use indexes. Before the first ANALYZE the
+-- server believes that tables are small.
+SELECT pg_catalog.set_config('enable_seqscan', 'off', true)
+
 -- name: work_arm
 -- Arms queues: the next change there notifies. A queue that stays armed for two
 -- more minutes is not touched. A locked row of idle keeps others from
@@ -203,7 +284,7 @@ WHERE i.wait_until < pg_catalog.clock_timestamp() + interval '2 minutes'
 -- name: work_wake
 -- Notifies the waiters of armed queues, and disarms these.
 SELECT croft.wake_v1(ARRAY(SELECT pg_catalog.json_array_elements_text($1::text::json)))
-WHERE croft.version_18()
+WHERE croft.version_19()
 
 -- name: work_notify
 -- Notifies, whether the queues are armed or not.

@@ -77,6 +77,7 @@ CREATE TABLE croft_effect (
 ) STRICT;
 CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name)
     WHERE state = 'pending' OR state = 'unknown'; -- with OR, as above
+CREATE INDEX croft_effect_failed ON croft_effect (settled) WHERE state = 'failed';
 
 -- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft_dispatcher (

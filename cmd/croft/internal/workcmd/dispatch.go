@@ -14,6 +14,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/observe"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
 )
@@ -21,7 +22,7 @@ import (
 func (a *app) workDispatchCommand() *cobra.Command {
 	var f destinationFlags
 	var o steward.DispatchOptions
-	untilEmpty, passStore := false, false
+	untilEmpty, passStore, metrics := false, false, ""
 	c := &cobra.Command{
 		Use:   "dispatch",
 		Short: "Deliver effects to webhooks and commands",
@@ -69,7 +70,7 @@ to the file:
 				return cli.Invalid("--slots and --deliveries: they must be at least 1, and slots at most %d",
 					work.MaxClaim)
 			}
-			return a.workDispatch(c.Context(), to, o, untilEmpty, passStore)
+			return a.workDispatch(c.Context(), to, o, untilEmpty, passStore, metrics)
 		},
 	}
 	flags := c.Flags()
@@ -93,6 +94,7 @@ to the file:
 	cli.PassStoreFlag(flags, &passStore)
 	flags.BoolVar(&untilEmpty, "until-empty", false,
 		"end when nothing is due or under way for these destinations; effects that wait for a later attempt stay")
+	metricsFlag(c, &metrics)
 	return c
 }
 
@@ -109,6 +111,7 @@ type deliveryView struct {
 
 func (a *app) workDispatch(
 	ctx context.Context, to map[string]steward.Deliverer, o steward.DispatchOptions, untilEmpty, passStore bool,
+	where string,
 ) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -121,23 +124,30 @@ func (a *app) workDispatch(
 			to[at] = effectCommand{c, name, passStore}
 		}
 	}
+	names := slices.Sorted(maps.Keys(to))
 	l, err := a.ledger(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	client, end, err := a.ledgerClient(ctx)
+	m, err := a.startMetrics(where, observe.LedgerOptions{Destinations: names})
+	if err != nil {
+		return err
+	}
+	defer m.end()
+	l = m.counted(l)
+	client, end, err := a.ledgerClient(ctx, m.client())
 	if err != nil {
 		return err
 	}
 	defer end()
 	log := &dispatchLog{app: a}
-	o.CallTimeout, o.Observe, o.Logger = a.Timeout, a.printDelivery, slog.New(log)
+	o.CallTimeout, o.Observe, o.Logger = a.Timeout, m.delivery(a.printDelivery), slog.New(log)
 	run, done := context.WithCancelCause(ctx)
 	defer done(nil)
 	if untilEmpty {
 		log.stuck = done
-		go func() { done(a.awaitDelivered(run, l, slices.Collect(maps.Keys(to)))) }()
+		go func() { done(a.awaitDelivered(run, l, names)) }()
 	}
 	if err := steward.RunDispatcher(run, client, l, to, &o); err != nil {
 		return err
