@@ -73,7 +73,8 @@ func (c Credential) check() error {
 func (c Credential) checkHeader() error {
 	own := []string{
 		sessionHeader, revisionHeader, methodHeader, nameHeader, lastEventHeader, "Accept", "Accept-Encoding",
-		"Connection", "Content-Length", "Content-Type", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Connection", "Content-Length", "Content-Type", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding",
+		"Upgrade",
 	}
 	name := textproto.CanonicalMIMEHeaderKey(c.Name)
 	taken := slices.Contains(own, name) || strings.HasPrefix(name, paramHeader)
