@@ -237,7 +237,7 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		"RuleChange": wire.RuleChange(work.RuleChange{
 			Verb: work.Pause, Queue: "q", Actor: "a", Note: "n",
 		}),
-		"Prune":       wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
+		"Prune": wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
 		"FileAct": wire.FileAct{
 			Act: wire.RaiseFile, Stamp: stamp.String(), Key: "a/b", Floor: 1, Actor: "a", Note: "n",
 		}.Bytes(),
