@@ -2,12 +2,15 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,6 +66,34 @@ func (s *Server) file(c *call, verb Verb) (*file, error) {
 		return nil, c.fileError(err)
 	}
 	return &file{g, key}, nil
+}
+
+// NamedFile opens the file of this server that a target names, for somebody who
+// asks by r. It must be called by the name by which r calls the server. If the
+// target is elsewhere, or no file that the identity may read, the error matches
+// guard.ErrElsewhere.
+func (s *Server) NamedFile(r *http.Request, id Identity, target string) (guard.Guard, error) {
+	u, err := url.Parse(target)
+	if s.o.Files == nil || err != nil || u.User != nil || u.Fragment != "" || !sameHost(u, r) {
+		return nil, guard.ErrElsewhere
+	}
+	path, ok := strings.CutPrefix(u.Path, "/files/")
+	key := FilesPrefix + path
+	if !ok || fence.CheckKey(key) != nil || checkName(path) != nil || !s.may(id, Read, key) {
+		return nil, guard.ErrElsewhere
+	}
+	return s.o.Files(r.Context(), path)
+}
+
+// sameHost reports whether a URL leads to the server that a request came to.
+func sameHost(u *url.URL, r *http.Request) bool {
+	host, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host, port = r.Host, ""
+	}
+	usual := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	return usual != "" && hostName(u.Hostname()) == hostName(strings.Trim(host, "[]")) &&
+		cmp.Or(u.Port(), usual) == cmp.Or(port, usual)
 }
 
 // filePath returns the path of the file that a call is about.

@@ -87,6 +87,7 @@ func TestAReplacedAgentsCallBouncesOverHTTP(t *testing.T) {
 	ann := w.term(t, "ann")
 	want(t, "ann", u.tool(ann, "write_file", `{"path":"f","text":"ann's"}`), "written")
 	bob := w.term(t, "bob")
+	u.until("the proxy learns of bob", func() bool { return u.tool(ann, "write_file", "{}") == "not_owned" })
 	u.sees()
 	a := u.ask("POST", toolText("7", "write_file", `{"path":"f"}`), overhttp.Header, ann.String())
 	m := a.last(t)
