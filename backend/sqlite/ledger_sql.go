@@ -28,6 +28,8 @@ var (
 	sqlWorkRefuse          = queries.Must("work_refuse")
 	sqlWorkStats           = queries.Must("work_stats")
 	sqlWorkTake            = queries.Must("work_take")
+	sqlWorkTakeAny         = queries.Must("work_take_any")
+	sqlWorkTakeNext        = queries.Must("work_take_next")
 	sqlWorkUnique          = queries.Must("work_unique")
 	sqlWorkUpdate          = queries.Must("work_update")
 )
