@@ -72,11 +72,13 @@ func (c Credential) check() error {
 // checkHeader refuses a credential that would stand for a header of the proxy.
 func (c Credential) checkHeader() error {
 	own := []string{
-		sessionHeader, revisionHeader, methodHeader, nameHeader, lastEventHeader, "Accept", "Accept-Encoding", "Connection",
-		"Content-Length", "Content-Type", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		sessionHeader, revisionHeader, methodHeader, nameHeader, lastEventHeader, "Accept", "Accept-Encoding",
+		"Connection", "Content-Length", "Content-Type", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding",
+		"Upgrade",
 	}
 	name := textproto.CanonicalMIMEHeaderKey(c.Name)
-	if c.Name != "" && (!headerName.MatchString(name) || slices.Contains(own, name) || strings.HasPrefix(name, paramHeader)) {
+	taken := slices.Contains(own, name) || strings.HasPrefix(name, paramHeader)
+	if c.Name != "" && (taken || !headerName.MatchString(name)) {
 		return fmt.Errorf("%w credential: the header %.100q is the proxy's own, or none", fence.ErrInvalid, c.Name)
 	}
 	return nil

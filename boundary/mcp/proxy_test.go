@@ -34,8 +34,10 @@ func TestBothErasPassOverHTTP(t *testing.T) {
 	want(t, "the session", a.header.Get("Mcp-Session-Id"), "s-1")
 	want(t, "the answer", a.text, `{"jsonrpc":"2.0","id":"a","result":{"capabilities":{"tools":{}}}}`)
 	want(t, "the server got", u.sees(), "POST "+strings.Replace(begin, `\u0061`, "a", 1))
-	in := []string{"Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25", "Authorization", "Bearer mine", "Cookie", "a=b",
-		"Croft-Stamp", w.term(t, "ann").String(), "X-Forwarded-For", "1.2.3.4"}
+	in := []string{
+		"Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25", "Authorization", "Bearer mine", "Cookie", "a=b",
+		"Croft-Stamp", w.term(t, "ann").String(), "X-Forwarded-For", "1.2.3.4",
+	}
 	if a := u.ask("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, in...); a.status != 202 || a.text != "" {
 		t.Errorf("a notification was answered with %d %s", a.status, a.text)
 	}

@@ -31,9 +31,6 @@ func (a reply) shownBy(c *core, method string) reply {
 	return a
 }
 
-// isError reports whether a reply is no result.
-func (a reply) isError() bool { return a.body.object("result") == nil }
-
 // errUnreadable is matched by the error of an answer that is here to its end,
 // and is none.
 var errUnreadable = errors.New("the upstream's answer is none")
