@@ -76,6 +76,11 @@ func (h *hints) tell(q work.Request, a work.Answer) {
 	if effects {
 		name = forEffects
 	}
+	h.changed(name)
+}
+
+// changed wakes the clients that wait for a queue, or for effects.
+func (h *hints) changed(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for woken := range h.waiting[name] {

@@ -234,7 +234,10 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		}),
 		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Ordered: true, Limit: 1, Hold: time.Hour}),
 		"Settlements": settlements[0],
-		"Prune":       wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
+		"RuleChange": wire.RuleChange(work.RuleChange{
+			Verb: work.Pause, Queue: "q", Actor: "a", Note: "n",
+		}),
+		"Prune": wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
 		"FileAct": wire.FileAct{
 			Act: wire.RaiseFile, Stamp: stamp.String(), Key: "a/b", Floor: 1, Actor: "a", Note: "n",
 		}.Bytes(),
@@ -285,8 +288,13 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(folder, "sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	uploads, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = uploads.Close() })
 	r := rigOver(t, mem.New(nil), func(st store.Store) store.Store { return examined{st.(*mem.Store)} }, &Options{
-		Ledger: mem.NewLedger(nil), SignKey: signed.NewKey(), Files: filesIn(folder),
+		Ledger: mem.NewLedger(nil), SignKey: signed.NewKey(), Files: filesIn(folder), Uploads: uploads,
 	})
 	r.srv.feed.every = 5 * time.Millisecond
 	answered := map[string]bool{}
@@ -391,6 +399,8 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	}
 	ask("/v1/work/items/{id}", r.request(http.MethodGet, "/v1/work/items/"+string(ids[0]), ""))
 	do(http.MethodGet, "/v1/work/now", "", "")
+	do(http.MethodPost, "/v1/work/rules", "", `{"verb":"pause","queue":"q","actor":"opal","note":"why"}`)
+	do(http.MethodGet, "/v1/work/rules", "", "")
 	do(http.MethodPost, "/v1/work/prune", "", `{"limit":10}`)
 	for _, line := range []func(){watched, acted, told, woken} {
 		line()
@@ -429,6 +439,14 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	}
 	former := stampOf(lease("renew", secret(5)))
 	ask("/files/{path}", r.put("/files/sub%2Fout", former, "content"))
+	whole := uploadOf(1, "content")
+	part := func(from, to int) *http.Request {
+		return (&uploadRig{rig: r}).part("/files/sub%2Fout", former, whole, "content", from, to)
+	}
+	ask("/files/{path}", part(0, 3))
+	_, gap := r.do(part(5, 7))
+	d.checkText(t, "a gap", d.Components.Schemas["Problem"], gap)
+	ask("/files/{path}", part(3, 7))
 	newer := stampOf(lease("takeover", secret(9)+byHand))
 	act := func(more string) { t.Helper(); do(http.MethodPost, "/v1/files/{path}", "", `{`+more+`}`) }
 	act(`"act":"raise","stamp":"` + newer.String() + `"`)

@@ -28,6 +28,8 @@ func (s *Server) workAPI() (all []route) {
 		"GET /v1/work/effects":            s.workEffects,
 		"GET /v1/work/refusals":           s.workRefusals,
 		"GET /v1/work/stats":              s.workStats,
+		"GET /v1/work/rules":              s.workRules,
+		"POST /v1/work/rules":             s.workGovern,
 		"GET /v1/work/now":                s.workNow,
 		"GET /v1/work/wake":               s.workWake,
 	} {

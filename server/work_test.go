@@ -328,6 +328,7 @@ func TestEveryVerbNeedsItsRight(t *testing.T) {
 			"/v1/work/settle", `{"requests":[{"effect":"` + effect + `","attempt":1,"state":"sent","note":"why"}]}`,
 			[]string{"opal", "root"},
 		},
+		"pause": {"/v1/work/rules", `{"verb":"pause","queue":"q","note":"why"}`, []string{"opal", "root"}},
 		"prune": {"/v1/work/prune", `{"limit":1,"done":"1h"}`, []string{"root"}},
 	} {
 		for _, name := range names {
@@ -417,11 +418,47 @@ func TestARefusedActIsShortInTheAuditLog(t *testing.T) {
 		"/v1/work/apply":                    `{"requests":[{"verb":"cancel","id":"` + long + `",` + secret(1) + `,"note":"why"}]}`,
 		"/v1/work/settle":                   `{"requests":[{"effect":"` + effect + `","attempt":1,"state":"` + long + `","note":"` + long + `"}]}`,
 		path("q/x", "revoke"):               `{` + secret(1) + `,"note":"` + long + `"}`,
+		"/v1/work/rules":                    `{"verb":"pause","queue":"q","note":"` + long + `"}`,
 	} {
 		_, answer := r.do(as("ann", r.request(http.MethodPost, path, body)))
 		e := <-acted
 		if n := len(e.Key) + len(e.Owner) + len(e.Actor) + len(e.Note); e.Err == nil || n+len(e.Err.Error()) > 4096 {
 			t.Errorf("%.60s: %d bytes in the log, %v: %.200s", path, n, e.Err, answer)
+		}
+	}
+}
+
+// TestAPauseIsTheIdentitysAct: the rule names the identity, whatever actor the
+// client gives. Others do not see it, and the server's own waiters are woken by
+// the resume.
+func TestAPauseIsTheIdentitysAct(t *testing.T) {
+	t.Parallel()
+	acted := make(chan Event, 4)
+	r, base := workRig(t, &Options{Access: grants{"opal operate q", "bob operate other"}, Observe: func(e Event) {
+		if e.Kind == Acted {
+			acted <- e
+		}
+	}})
+	for _, verb := range []work.Verb{work.Pause, work.Resume} {
+		body := `{"verb":"` + string(verb) + `","queue":"q","actor":"mallory","note":"why"}`
+		status, answer := r.do(as("opal", r.request(http.MethodPost, "/v1/work/rules", body)))
+		rule, err := wire.ReadRule([]byte(answer))
+		if status != http.StatusOK || err != nil || rule.Actor != "opal" || rule.Paused != (verb == work.Pause) {
+			t.Errorf("%s: %d %s", verb, status, answer)
+		}
+		if e := <-acted; string(e.Act) != string(verb) || e.Actor != "opal" || e.Key != "q" || e.Note != "why" || e.Err != nil {
+			t.Errorf("the audit log has %+v", e)
+		}
+	}
+	for kept, err := range base.Rules(t.Context(), work.RuleQuery{}) {
+		if err != nil || kept.Actor != "opal" {
+			t.Errorf("the ledger keeps %+v, %v", kept, err)
+		}
+	}
+	for name, want := range map[string]int{"opal": 1, "bob": 0} {
+		_, body := r.do(as(name, r.request(http.MethodGet, "/v1/work/rules", "")))
+		if got := strings.Count(body, `"queue"`); got != want {
+			t.Errorf("%s sees %d rules, want %d: %s", name, got, want, body)
 		}
 	}
 }

@@ -54,7 +54,8 @@ type Operations interface {
 	// Claim takes items by the law in [Grant]. It returns them in the order of
 	// [Item.Before], with payload and checkpoint, possibly without the history
 	// of their records. No item is granted to two claims, and claims do not
-	// wait for each other's locks.
+	// wait for each other's locks. A claim finds nothing in a queue whose
+	// [Rule] says that it is paused.
 	//
 	// No items and no error means that nothing is ready. An error that matches
 	// neither ErrInvalid nor the end of ctx matches ErrUnknown: claim again
@@ -94,6 +95,13 @@ type Ledger interface {
 	// does not count the refusals of a dispatcher's Take, which belong to no
 	// queue. [Query.Check] says which queue names are refused.
 	Stats(ctx context.Context, queue string) ([]Stats, error)
+
+	// Govern changes a rule by the law in [Govern], and returns it. Every claim
+	// that begins after Govern has returned is bound by the rule.
+	Govern(ctx context.Context, c RuleChange) (Rule, error)
+	// Rules yields the rules that match, ordered by queue. It yields also rules
+	// that no longer restrict anything: they say who lifted them, and why.
+	Rules(ctx context.Context, q RuleQuery) iter.Seq2[Rule, error]
 
 	// Prune forgets what [Retention] no longer keeps: at most limit items with
 	// their effects, and at most limit refusals. It returns how many. Less than

@@ -55,6 +55,7 @@ type queries struct {
 	workItems, workUniques, workBlocked                          string
 	workInsert, workUpdate, workRefuse, workRefusals             string
 	workStats, workBacklog, workByIndex, workPrunable, workPrune string
+	workRule, workRuleKeep, workRules                            string
 
 	workArm, workWake, workNotify, workListen string
 
@@ -117,6 +118,9 @@ func newQueries(schema string) *queries {
 		workByIndex:  q("work_by_index"),
 		workPrunable: q("work_prunable"),
 		workPrune:    q("work_prune"),
+		workRule:     q("work_rule"),
+		workRuleKeep: q("work_rule_keep"),
+		workRules:    q("work_rules"),
 
 		workArm:    q("work_arm"),
 		workWake:   q("work_wake"),
@@ -179,8 +183,8 @@ type migration struct {
 }
 
 // migrations returns all steps, in order. Each file's number is the version of
-// the schema after it. Some numbers are missing: versions 2 to 6, 9 and 10 made
-// functions that versions 11 to 17 replace. A new schema never needs them.
+// the schema after it. Some numbers are missing: versions 2 to 6, 9, 10 and 16
+// made functions that versions 11 to 19 replace. A new schema never needs them.
 func migrations(schema string) []migration {
 	entries, err := files.ReadDir("migrations")
 	if err != nil {

@@ -132,7 +132,7 @@ func TestAnOlderSchemaIsMadeSafeByItsNextUse(t *testing.T) {
 				t.Error("something that the hostile role planted ran as the superuser")
 			}
 			unpinned := o.pg.Query(t, o.name, `SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'croft'::regnamespace
-				AND proname NOT IN ('now_us', 'short', 'pack', 'sound', 'version_18') AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)`)
+				AND proname NOT IN ('now_us', 'short', 'pack', 'sound', 'version_18', 'version_19') AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)`)
 			if unpinned != "" {
 				t.Errorf("functions that go by the caller's search_path: %s", unpinned)
 			}
@@ -184,12 +184,12 @@ func TestStatementsAskForTheirVersion(t *testing.T) {
 	for name, text := range postgres.Statements() {
 		if calls.MatchString(text) {
 			n++
-			if !strings.Contains(text, "croft.version_18()") {
-				t.Errorf("%s calls a function and does not ask for version_18: %s", name, text)
+			if !strings.Contains(text, "croft.version_19()") {
+				t.Errorf("%s calls a function and does not ask for version_19: %s", name, text)
 			}
 		}
 	}
-	if n < 11 || postgres.NewestVersion() != 18 {
+	if n < 11 || postgres.NewestVersion() != 19 {
 		t.Errorf("%d statements call functions, and the newest version is %d", n, postgres.NewestVersion())
 	}
 }
@@ -291,7 +291,7 @@ func TestTheDoctorNamesWhoCanChangeTheFunctions(t *testing.T) {
 	}
 	defer st.Close()
 	f := examined(t, st.(*postgres.Store))["schema"]
-	if f.Level != store.Warn || !strings.Contains(f.Seen, "owned by postgres, version 10 of 18") || !strings.Contains(f.Advice, "croft ls") {
+	if f.Level != store.Warn || !strings.Contains(f.Seen, "owned by postgres, version 10 of 19") || !strings.Contains(f.Advice, "croft ls") {
 		t.Errorf("an older schema: %+v", f)
 	}
 }

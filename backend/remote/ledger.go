@@ -324,6 +324,28 @@ func listing[T any](
 	}
 }
 
+// Govern changes the rule of a queue.
+func (l *Ledger) Govern(ctx context.Context, c work.RuleChange) (work.Rule, error) {
+	if err := c.Check(); err != nil {
+		return work.Rule{}, err
+	}
+	return post(ctx, l, "/v1/work/rules", wire.RuleChange(c), func(text []byte) (work.Rule, error) {
+		r, err := wire.ReadRule(text)
+		if err == nil && r.Queue != c.Queue {
+			err = errors.New("it is about another queue")
+		}
+		return r, err
+	})
+}
+
+// Rules yields the rules that match, as far as the server shows them.
+func (l *Ledger) Rules(ctx context.Context, q work.RuleQuery) iter.Seq2[work.Rule, error] {
+	v := url.Values{}
+	set(v, "queue", q.Queue)
+	setLimit(v, q.Limit)
+	return listing(ctx, l, "/v1/work/rules", v, q.Limit, q.Check(), wire.ReadRuleLine)
+}
+
 // Prune forgets what the retention no longer keeps.
 func (l *Ledger) Prune(ctx context.Context, r work.Retention, limit int) (work.Pruned, error) {
 	if _, err := r.Pruning(limit); err != nil {

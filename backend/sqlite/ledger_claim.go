@@ -62,6 +62,10 @@ func (tx *ledgerTx) claim(ctx context.Context, c work.Claim) ([]work.Item, error
 			return running, nil
 		}
 	}
+	queues, err := tx.opened(ctx, queues)
+	if err != nil {
+		return nil, err
+	}
 	now := tenure.Time(tx.ledger.store.options.now())
 	var taken []work.Item
 	for level := work.MaxPriority + 1; len(taken) < c.Limit; {

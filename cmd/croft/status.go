@@ -47,6 +47,7 @@ func (a *app) statusCommand() *cobra.Command {
            let in by --observe or --when-unsure
   dead     items whose attempts are used up, effects that were given up, and
            effects whose dispatcher did not settle them in time
+  paused   queues from which nobody may claim; croft names none if there is none
   store    the verdict of "croft doctor", with what is not in order
 
 With PREFIX croft looks only at keys that begin with it, and not at the ledger.
@@ -226,6 +227,7 @@ type statusGroup struct {
 	Keys    []any `json:"keys,omitzero"`
 	Items   []any `json:"items,omitzero"`
 	Effects []any `json:"effects,omitzero"`
+	Queues  []any `json:"queues,omitzero"`
 	// Refusals are those of leases and guards, and Writes those of the ledger.
 	Refusals []any `json:"refusals,omitzero"`
 	Writes   []any `json:"work_refusals,omitzero"`
@@ -244,6 +246,7 @@ type statusView struct {
 	Stalled  statusGroup     `json:"stalled"`
 	Refused  statusGroup     `json:"refused"`
 	Dead     statusGroup     `json:"dead"`
+	Paused   statusGroup     `json:"paused"`
 }
 
 func (s *status) view() statusView {
@@ -274,6 +277,7 @@ func (s *status) view() statusView {
 			Count: w.Dead.Count + w.Given.Count + w.Stuck.Count, AtLeast: w.MoreStuck,
 			Items: rows(w.Dead.First()...), Effects: rows(append(w.Stuck.First(), w.Given.First()...)...),
 		},
+		Paused: statusGroup{Count: w.Paused.Count, Queues: rows(w.Paused.First()...)},
 	}
 }
 

@@ -95,6 +95,10 @@ func (a *app) printStatus(s *status, o statusOptions) {
 		workPart(w.Stuck, "croft work effects ls --state unknown"),
 		workPart(w.Given, "croft work effects ls --state failed"))
 
+	if n := w.Paused.Count; n > 0 {
+		a.printGroup("paused", strconv.Itoa(n), cli.Yellow, n, workPart(w.Paused, "croft work queues"))
+	}
+
 	faults := s.faults()
 	verdict := statusPart{count: len(faults), rest: "croft doctor"}
 	for _, f := range faults[:min(len(faults), s.limit)] {

@@ -41,6 +41,8 @@ type Law struct {
 	// Record reports whether to record a refusal, which may be nil.
 	Record func(r *work.Refusal) bool
 	Forget func(r work.Retention, it work.Item, effects []work.Effect, now time.Time) bool
+	Govern func(r work.Rule, c work.RuleChange, now time.Time) (work.Rule, error)
+	Paused func(r work.Rule) bool
 	Commit func(err error) bool // whether a transaction that returned err counts
 	Wakes  bool                 // whether changes wake waiters
 }
@@ -60,6 +62,8 @@ func Sound() Law {
 		Forget: func(r work.Retention, it work.Item, effects []work.Effect, now time.Time) bool {
 			return r.Forgets(it, now) && !slices.ContainsFunc(effects, work.Effect.Keeps)
 		},
+		Govern: work.Govern,
+		Paused: func(r work.Rule) bool { return r.Paused },
 		Commit: func(err error) bool { return err == nil },
 		Wakes:  true,
 	}
@@ -80,13 +84,14 @@ type tables struct {
 	items    map[work.ID]work.Item
 	effects  map[work.EffectID]work.Effect
 	marks    map[string]fence.Mark
+	rules    map[string]work.Rule // by queue
 	refusals []work.Refusal
 }
 
 func (p tables) copied() tables {
 	return tables{
 		items: maps.Clone(p.items), effects: maps.Clone(p.effects), marks: maps.Clone(p.marks),
-		refusals: slices.Clone(p.refusals),
+		rules: maps.Clone(p.rules), refusals: slices.Clone(p.refusals),
 	}
 }
 
@@ -109,7 +114,7 @@ func New(now func() time.Time, law Law) *Ledger {
 		law: law, now: now, waiting: map[*waiter]struct{}{},
 		tables: tables{
 			items: map[work.ID]work.Item{}, effects: map[work.EffectID]work.Effect{},
-			marks: map[string]fence.Mark{},
+			marks: map[string]fence.Mark{}, rules: map[string]work.Rule{},
 		},
 	}}
 }

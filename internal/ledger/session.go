@@ -90,6 +90,9 @@ func (s session) Claim(_ context.Context, c work.Claim) ([]work.Item, error) {
 		if len(claimed) == c.Limit {
 			break
 		}
+		if s.law.Paused(s.on.rules[it.Queue]) {
+			continue
+		}
 		next, err := s.law.Grant(copied(it), c, now)
 		if err != nil {
 			continue

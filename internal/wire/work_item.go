@@ -221,9 +221,11 @@ func (r *reader) statsMember(name string, s *work.Stats) (known bool, err error)
 	return false, nil
 }
 
-// Line writes a line of a listing: an item, an effect, a refusal or the state
-// of a queue.
-func Line[T work.Item | work.Effect | work.Refusal | work.Stats](v T) []byte { return encode(v) }
+// Line writes a line of a listing: an item, an effect, a refusal, a rule or the
+// state of a queue.
+func Line[T work.Item | work.Effect | work.Refusal | work.Rule | work.Stats](v T) []byte {
+	return encode(v)
+}
 
 // LastWorkLine writes the last line of a listing that is not whole. Items and
 // effects have a member "error" of their own, so it has another name.

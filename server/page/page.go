@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -30,6 +31,11 @@ type Options struct {
 	// Store is the name of the store, without secrets. The page shows it to
 	// operators of all keys.
 	Store string
+	// Guards are places whose guards the page may open, to show their marks.
+	// Holders choose the targets, and they are opened with the credentials of
+	// this process. The files of the server and the store's own place need not
+	// be there. Default: no others.
+	Guards guard.Allowed
 	// Observe is told of acts by hand on work items. Those on keys are told by
 	// the server.
 	Observe func(server.Event)

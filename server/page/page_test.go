@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
@@ -57,6 +58,12 @@ type rig struct {
 
 func newRig(t *testing.T, access server.Access) *rig {
 	t.Helper()
+	return newRigWith(t, &server.Options{Access: access}, guard.Allowed{})
+}
+
+// newRigWith makes a rig whose page may open guards in some places.
+func newRigWith(t *testing.T, o *server.Options, guards guard.Allowed) *rig {
+	t.Helper()
 	clock := storetest.NewClock()
 	r := &rig{
 		t: t, clock: clock, mem: mem.New(&mem.Options{Now: clock.Now}),
@@ -70,9 +77,10 @@ func newRig(t *testing.T, access server.Access) *rig {
 			t.Error(e.Err)
 		}
 	}
-	api := server.New(r.mem, &server.Options{Access: access, Observe: tell})
+	o.Observe = tell
+	api := server.New(r.mem, o)
 	r.front = httptest.NewUnstartedServer(New(api, r.mem, &Options{
-		Access: access, Ledger: r.ledger, Store: "mem://", Observe: tell,
+		Access: o.Access, Ledger: r.ledger, Store: "mem://", Guards: guards, Observe: tell,
 	}))
 	r.front.Config.ErrorLog = log.New(io.Discard, "", 0)
 	r.front.Start()
@@ -284,7 +292,11 @@ func TestThePageShowsWork(t *testing.T) {
 		}
 	}
 	r.clock.Advance(2 * time.Minute)
+	if _, err := r.ledger.Govern(t.Context(), work.RuleChange{Verb: work.Pause, Queue: "pages", Actor: "otto", Note: "<i>ink</i> is out"}); err != nil {
+		t.Fatal(err)
+	}
 	resp, body := b.get("work")
+	has(t, "a paused queue", resp, body, http.StatusOK, "Paused queues", "otto", "&lt;i&gt;ink&lt;/i&gt; is out")
 	has(t, "queues", resp, body, http.StatusOK, "pages", `data-label="Dead" class="bad"`, `data-label="Lapsed" class="bad"`, "1 pending")
 	resp, body = b.get("items?queue=pages&state=dead")
 	has(t, "dead items", resp, body, http.StatusOK, string(ids[0]), "no &lt;b&gt;luck&lt;/b&gt;", "1 of 2", `class="gone"><bdi>wanda`)

@@ -88,12 +88,19 @@ type queuesData struct {
 	At    time.Time
 	Rows  []work.Stats
 	More  int
+	Rules []ruleRow   // of queues that are paused
 	Given []effectRow // effects that were given up, or that hang
 
 	MoreGiven bool
 }
 
 func (d *queuesData) now() time.Time { return d.At }
+
+// ruleRow is a rule, and the time of the page.
+type ruleRow struct {
+	work.Rule
+	Now time.Time
+}
 
 // queues answers GET work.
 func (p *Page) queues(v *visit) error {
@@ -120,6 +127,14 @@ func (p *Page) queues(v *visit) error {
 			d.More++
 		default:
 			d.Rows = append(d.Rows, s)
+		}
+	}
+	for r, err := range p.o.Ledger.Rules(ctx, work.RuleQuery{}) {
+		if err != nil {
+			return p.silent(v, err)
+		}
+		if r.Restricts() && p.mayIn(v, server.Read, r.Queue) && len(d.Rules) < maxRows {
+			d.Rules = append(d.Rules, ruleRow{r, d.At})
 		}
 	}
 	for _, queue := range p.readable(v, stats) {

@@ -257,6 +257,9 @@ func NotThere(tb testing.TB, l work.Ledger) {
 	unknown("List", errorOf(l.List(ctx, work.Query{})))
 	unknown("Effects", errorOf(l.Effects(ctx, work.EffectQuery{})))
 	unknown("Refusals", errorOf(l.Refusals(ctx, work.RefusalQuery{})))
+	_, err = l.Govern(ctx, change(work.Pause, "q"))
+	unknown("Govern", err)
+	unknown("Rules", errorOf(l.Rules(ctx, work.RuleQuery{})))
 	if w, ok := l.(work.Waker); ok {
 		_, err = w.Wake(ctx, work.Wanted{Queues: []string{"q"}})
 		unknown("Wake", err)

@@ -175,6 +175,14 @@ func (a absent) Get(context.Context, work.ID) (work.Item, error) { return work.I
 
 func (a absent) Stats(context.Context, string) ([]work.Stats, error) { return nil, a.err("Stats") }
 
+func (a absent) Govern(context.Context, work.RuleChange) (work.Rule, error) {
+	return work.Rule{}, a.err("Govern")
+}
+
+func (a absent) Rules(context.Context, work.RuleQuery) iter.Seq2[work.Rule, error] {
+	return noneBut[work.Rule](a.err("Rules"))
+}
+
 func (a absent) Now(context.Context) (time.Time, error) { return time.Time{}, a.err("Now") }
 func (a absent) Close() error                           { return nil }
 
@@ -203,6 +211,7 @@ func (a absent) Refusals(context.Context, work.RefusalQuery) iter.Seq2[work.Refu
 func TestNotThereCatchesALedgerThatHidesIt(t *testing.T) {
 	for _, hides := range []string{
 		"", "Apply", "Claim", "Get", "Take", "Settle", "Stats", "Prune", "Now", "List", "Effects", "Refusals", "Wake",
+		"Govern", "Rules",
 	} {
 		said := suite.Record(t, func(tb testing.TB) { NotThere(tb, absent{hides}) })
 		if hides == "" && len(said) > 0 || hides != "" && (len(said) != 1 || !strings.HasPrefix(said[0], hides+" of a server")) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -83,7 +84,67 @@ func pretend(verbs ...work.Verb) func(*ledger.Law) {
 }
 
 func flaws() []flaw {
-	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws(), guardFlaws())
+	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws(), guardFlaws(), ruleFlaws())
+}
+
+// ruleFlaws are about the rules of queues.
+func ruleFlaws() []flaw {
+	all := lawFlaws([]lawFlaw{
+		{"claims from paused queues", "rules", func(l *ledger.Law) { l.Paused = func(work.Rule) bool { return false } }},
+		{"stays paused for ever", "rules", func(l *ledger.Law) {
+			l.Govern = func(r work.Rule, c work.RuleChange, now time.Time) (work.Rule, error) {
+				next, err := work.Govern(r, c, now)
+				next.Paused = next.Paused || r.Paused
+				return next, err
+			}
+		}},
+		{"forgets who changed a rule", "rules", func(l *ledger.Law) {
+			l.Govern = func(r work.Rule, c work.RuleChange, now time.Time) (work.Rule, error) {
+				next, err := work.Govern(r, c, now)
+				next.Actor = r.Actor
+				return next, err
+			}
+		}},
+	})
+	return append(all,
+		flaw{name: "lists only rules that restrict", group: "rules", wrap: func(l, _ *ledger.Ledger) work.Ledger { return current{l} }},
+		flaw{name: "pauses a handle and not the queue", group: "rules", wrap: func(l, _ *ledger.Ledger) work.Ledger { return &alone{Ledger: l} }},
+	)
+}
+
+type current struct{ *ledger.Ledger }
+
+func (l current) Rules(ctx context.Context, q work.RuleQuery) iter.Seq2[work.Rule, error] {
+	return func(yield func(work.Rule, error) bool) {
+		for r, err := range l.Ledger.Rules(ctx, q) {
+			if (err != nil || r.Restricts()) && !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// alone claims as if there were no rules but those that it has made itself.
+type alone struct {
+	*ledger.Ledger
+	mine atomic.Bool
+}
+
+func (l *alone) Govern(ctx context.Context, c work.RuleChange) (work.Rule, error) {
+	l.mine.Store(true)
+	return l.Ledger.Govern(ctx, c)
+}
+
+func (l *alone) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
+	if l.mine.Load() {
+		return l.Ledger.Claim(ctx, c)
+	}
+	for r := range l.Ledger.Rules(ctx, work.RuleQuery{}) {
+		if _, err := l.Ledger.Govern(ctx, work.RuleChange{Verb: work.Resume, Queue: r.Queue, Actor: "x", Note: "x"}); err != nil {
+			return nil, err
+		}
+	}
+	return l.Ledger.Claim(ctx, c)
 }
 
 // guardFlaws are about the guards that items name.

@@ -167,14 +167,14 @@ func briefly(it work.Item, verb work.Verb, repeated bool) work.Item {
 // those left, with the law.
 func (t *trial) claim(c work.Claim) []work.Item {
 	t.Helper()
-	before := t.all()
+	before, rules := t.all(), t.rules()
 	earliest := t.now()
 	got, err := t.ledger.Claim(t.ctx, c)
 	if err != nil {
 		t.Fatalf("Claim: %v", err)
 	}
 	latest := t.now()
-	t.judgeClaim(c, before, got, earliest, latest)
+	t.judgeClaim(c, before, rules, got, earliest, latest)
 	return got
 }
 
@@ -188,7 +188,19 @@ func (t *trial) all() map[work.ID]work.Item {
 	return items
 }
 
-func (t *trial) judgeClaim(c work.Claim, before map[work.ID]work.Item, got []work.Item, earliest, latest time.Time) {
+// rules reads all rules, by their queues.
+func (t *trial) rules() map[string]work.Rule {
+	t.Helper()
+	all := map[string]work.Rule{}
+	for _, r := range collect(t, "Rules", t.ledger.Rules(t.ctx, work.RuleQuery{})) {
+		all[r.Queue] = r
+	}
+	return all
+}
+
+func (t *trial) judgeClaim(
+	c work.Claim, before map[work.ID]work.Item, rules map[string]work.Rule, got []work.Item, earliest, latest time.Time,
+) {
 	t.Helper()
 	if len(got) > c.Limit && !c.Again {
 		t.Fatalf("a claim of %d got %d items", c.Limit, len(got))
@@ -206,6 +218,9 @@ func (t *trial) judgeClaim(c work.Claim, before map[work.ID]work.Item, got []wor
 			at := it.Record.Acquired
 			if at.Before(earliest) || at.After(latest) {
 				t.Fatalf("an item was acquired at %s, outside the time of its claim, %s to %s", at, earliest, latest)
+			}
+			if rules[was.Queue].Paused {
+				t.Fatalf("a claim got item %s of queue %s, which is paused", it.ID, was.Queue)
 			}
 			next, err := work.Grant(was, c, at)
 			if err != nil {
@@ -228,7 +243,7 @@ func (t *trial) judgeClaim(c work.Claim, before map[work.ID]work.Item, got []wor
 		if again && c.Granted(it) && !taken[id] {
 			t.Fatalf("a claim sent again did not get item %s, which it had been granted", id)
 		}
-		if taken[id] || again || !c.Grantable(it, earliest) {
+		if taken[id] || again || rules[it.Queue].Paused || !c.Grantable(it, earliest) {
 			continue
 		}
 		if len(got) < c.Limit {

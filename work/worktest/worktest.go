@@ -46,6 +46,7 @@ func groups() []group {
 	return []group{
 		{"adding", adding()},
 		{"claiming", claiming()},
+		{"rules", rules()},
 		{"owning", owning()},
 		{"stale", stale()},
 		{"completing", completing()},

@@ -24,11 +24,7 @@ SELECT replace(id::text, '-', '') AS id, queue, state, priority, attempts, tries
        progress, to_timestamp(progress_at / 1e6) AS progress_at, actor, note, error
 FROM croft.item;
 
--- Every statement that calls one of Croft's functions also calls this one. A
--- schema of an older version lacks it. So the statement fails, and the client
--- brings the schema up to date. That costs no round trip of its own. The
--- function is immutable, so the server calls it only when it makes a plan. In
--- PL/pgSQL the call is cheapest.
+-- Clients of this version ask for it. See version_19.
 CREATE OR REPLACE FUNCTION croft.version_18() RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$ BEGIN RETURN true; END $$;

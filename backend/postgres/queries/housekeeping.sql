@@ -5,7 +5,7 @@
 -- or NULL to go on where the last such step ended.
 SELECT dropped, coalesce(swept_to, $4, ''), at_end
 FROM croft.sweep_v1($1, $2, $3, $4, $5)
-WHERE croft.version_18()
+WHERE croft.version_19()
 
 -- name: work_prunable
 -- Locks the oldest items that may be pruned, and all their effects. The last

@@ -9,12 +9,12 @@
 -- The fast path: adds, heartbeats and completions of a batch.
 SELECT w::text
 FROM croft.work_v1($1, $2, $3::text::json, $4::text::json, $5::text::json) AS w
-WHERE croft.version_18()
+WHERE croft.version_19()
 
 -- name: work_claim
 SELECT c::text
 FROM croft.claim_v1($1, $2::text::json, $3, $4::text::uuid, $5, $6, $7, $8, $9) AS c
-WHERE croft.version_18()
+WHERE croft.version_19()
 
 -- name: work_get
 SELECT pg_catalog.row_to_json(i)::text
@@ -142,6 +142,28 @@ SET state = n.state, ready = n.ready, finished = n.finished, attempts = n.attemp
 FROM pg_catalog.json_populate_recordset(NULL::croft.item, $1::text::json) AS n
 WHERE i.id = n.id
 
+-- name: work_rule
+-- Locks the rule of a queue, if it has one.
+SELECT pg_catalog.row_to_json(r)::text
+FROM croft.rule r
+WHERE r.queue = $1
+FOR UPDATE
+
+-- name: work_rule_keep
+INSERT INTO croft.rule (queue, paused, actor, note, changed)
+SELECT r.queue, r.paused, r.actor, r.note, r.changed
+FROM pg_catalog.json_populate_record(NULL::croft.rule, $1::text::json) AS r
+ON CONFLICT (queue) DO UPDATE
+SET paused = excluded.paused, actor = excluded.actor, note = excluded.note, changed = excluded.changed
+
+-- name: work_rules
+SELECT pg_catalog.row_to_json(r)::text
+FROM croft.rule r
+WHERE ($1 = '' OR r.queue = $1)
+  AND r.queue > $2
+ORDER BY r.queue
+LIMIT $3
+
 -- name: work_refuse
 INSERT INTO croft.refusal (
     at, item, queue, verb, why,
@@ -264,7 +286,7 @@ WHERE i.wait_until < pg_catalog.clock_timestamp() + interval '2 minutes'
 -- name: work_wake
 -- Notifies the waiters of armed queues, and disarms these.
 SELECT croft.wake_v1(ARRAY(SELECT pg_catalog.json_array_elements_text($1::text::json)))
-WHERE croft.version_18()
+WHERE croft.version_19()
 
 -- name: work_notify
 -- Notifies, whether the queues are armed or not.

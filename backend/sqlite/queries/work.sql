@@ -223,6 +223,22 @@ FROM (
     LIMIT ?4)
 GROUP BY dest
 
+-- name: work_paused
+SELECT EXISTS (SELECT 1 FROM main.croft_rule WHERE queue = ?1 AND paused)
+
+-- name: work_rules
+SELECT queue, paused, actor, note, changed
+FROM main.croft_rule
+WHERE (?1 = '' OR queue = ?1) AND queue > ?2
+ORDER BY queue
+LIMIT ?3
+
+-- name: work_rule_keep
+INSERT INTO main.croft_rule (queue, paused, actor, note, changed)
+VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (queue) DO UPDATE
+SET paused = excluded.paused, actor = excluded.actor, note = excluded.note, changed = excluded.changed
+
 -- name: work_refuse
 INSERT INTO main.croft_refusal (
     at, item, queue, verb, why,

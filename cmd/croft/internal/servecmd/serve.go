@@ -30,6 +30,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/issuers"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
 	"github.com/croft-dev/croft/observe"
 	"github.com/croft-dev/croft/server"
@@ -50,7 +51,7 @@ type flags struct {
 	listen, cert, key, clientCA string
 	policy, metrics, signKey    string
 	files                       string
-	hosts                       []string
+	hosts, guards               []string
 	insecure                    bool
 	streams                     int
 }
@@ -96,7 +97,9 @@ in the policy.
 With --files the server also guards files on its own disk, for machines that do
 not share it: "croft write https://HOST/files/PATH". It admits a write only from
 the current owner of a lease, and with --sign-key only under a signed stamp. In
-the policy, the file at PATH is the key files/PATH.
+the policy, the file at PATH is the key files/PATH. Longer content stays in
+.croft-uploads in the folder until it is whole, so that a client whose connection
+breaks goes on where it was.
 
 Clients call a server on a loopback address by its address, by localhost, or by
 a --host. It refuses requests for other names, so that no web page can reach it
@@ -130,6 +133,8 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.signKey, "sign-key", "", "sign the stamps of leases with the private key in this PEM `file`, "+
 		"of mode 0600; more keys in it are published beside")
 	flags.StringVar(&f.files, "files", "", "offer the files below this `folder` as targets: https://HOST/files/PATH")
+	flags.StringArrayVar(&f.guards, "guards", nil, "also show on the page the marks of guards in this `place`: "+
+		"a folder, or a URL such as s3://bucket/reports (repeatable)")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a `name` by which clients call the server, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.BoolVar(&f.insecure, "insecure", false,
@@ -148,6 +153,10 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		return cli.Invalid("--max-streams %d: it must be at least 1", f.streams)
 	}
 	secure, err := f.tls()
+	if err != nil {
+		return err
+	}
+	shownGuards, err := guard.Allow(f.guards...)
 	if err != nil {
 		return err
 	}
@@ -175,6 +184,10 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		}
 		defer end()
 		o.Files = open
+		if o.Uploads, err = openUploads(f.files); err != nil {
+			return err
+		}
+		defer o.Uploads.Close()
 	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
@@ -218,7 +231,8 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 	a.listens(listener.Addr(), secure != nil, o, name)
 	srv := server.New(st, o)
 	shown := page.New(srv, st, &page.Options{
-		Access: o.Access, Ledger: o.Ledger, Store: store.Redact(name), Observe: o.Observe,
+		Access: o.Access, Ledger: o.Ledger, Store: store.Redact(name), Guards: shownGuards,
+		Observe: o.Observe,
 	})
 	return a.run(ctx, srv, shown, limited(listener, f.streams, secure))
 }

@@ -29,6 +29,8 @@ type Glance struct {
 	// were given up. Stuck has those that a dispatcher took and did not settle
 	// in time.
 	Dead, Given, Stuck glance.Urgent[GlanceRow]
+	// Paused has the queues that operators have paused. The newest come first.
+	Paused glance.Urgent[GlanceRow]
 	// These say that there are more running items, refusals or stuck effects
 	// than a glance reads.
 	MoreRunning, MoreRefused, MoreStuck bool
@@ -43,7 +45,7 @@ type GlanceRow struct {
 	urgency time.Duration // a larger one comes first
 }
 
-// GlanceAt reads what croft status tells of a ledger, in seven calls. An item
+// GlanceAt reads what croft status tells of a ledger, in eight calls. An item
 // is stalled if it has made no progress for stallAfter. A refusal counts if it
 // is younger than recent. GlanceAt keeps most rows of each sort.
 func GlanceAt(
@@ -52,7 +54,7 @@ func GlanceAt(
 	none := glance.Urgent[GlanceRow]{
 		Most: most, Order: func(x, y GlanceRow) int { return cmp.Compare(y.urgency, x.urgency) },
 	}
-	g := &Glance{Lapsed: none, Stalled: none, Refused: none, Dead: none, Given: none, Stuck: none}
+	g := &Glance{Lapsed: none, Stalled: none, Refused: none, Dead: none, Given: none, Stuck: none, Paused: none}
 	now, err := l.Now(ctx)
 	if err != nil {
 		return nil, store.Unknown(err)
@@ -62,6 +64,7 @@ func GlanceAt(
 		func() error { return g.readRefused(ctx, l, now, recent) },
 		func() error { return g.readDead(ctx, l, now, most) },
 		func() error { return g.readEffects(ctx, l, now, most) },
+		func() error { return g.readRules(ctx, l, now) },
 		func() error { return g.count(ctx, l) },
 	} {
 		if err := read(); err != nil {
@@ -135,6 +138,22 @@ func (g *Glance) readDead(ctx context.Context, l work.Ledger, now time.Time, mos
 			cli.PlainCell(string(it.ID)), cli.PlainCell("queue " + cli.Word(it.Queue)),
 			cli.PlainCell("dead " + cli.Ago(now, it.Finished)), cli.PlainCell(firstLine(cli.Line(it.Error))),
 		}})
+	}
+	return nil
+}
+
+// readRules finds the queues that are paused.
+func (g *Glance) readRules(ctx context.Context, l work.Ledger, now time.Time) error {
+	for r, err := range l.Rules(ctx, work.RuleQuery{}) {
+		if err != nil {
+			return err
+		}
+		if r.Restricts() {
+			g.Paused.Add(GlanceRow{urgency: r.Changed.Sub(now), View: ruleViewOf(r), Cells: []cli.Cell{
+				cli.PlainCell("queue " + cli.Word(r.Queue)), cli.PlainCell(cli.Word(r.Actor)),
+				cli.PlainCell(ruleText(r) + " " + cli.Ago(now, r.Changed)), cli.PlainCell(firstLine(cli.Line(r.Note))),
+			}})
+		}
 	}
 	return nil
 }

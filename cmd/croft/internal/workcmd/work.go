@@ -87,12 +87,12 @@ Exit codes, beyond those of every command:
 			a.workCompleteCommand(), a.workFailCommand(), a.workReleaseCommand(),
 		}},
 		{look, []*cobra.Command{
-			a.workLsCommand(), a.workShowCommand(), a.workStatsCommand(), a.workRefusalsCommand(),
-			a.workEffectsCommand(),
+			a.workLsCommand(), a.workShowCommand(), a.workStatsCommand(), a.workQueuesCommand(),
+			a.workRefusalsCommand(), a.workEffectsCommand(),
 		}},
 		{hand, []*cobra.Command{
 			a.workReassignCommand(), a.workTakeoverCommand(), a.workCancelCommand(),
-			a.workReplayCommand(),
+			a.workReplayCommand(), a.workPauseCommand(), a.workResumeCommand(),
 		}},
 		{keep, []*cobra.Command{a.workReconcileCommand(), a.workDispatchCommand()}},
 	} {

@@ -7,6 +7,16 @@ CREATE INDEX IF NOT EXISTS effect_line ON croft.effect (dest, created, item, gen
     WHERE state IN ('pending', 'unknown');
 CREATE INDEX IF NOT EXISTS effect_failed ON croft.effect (settled) WHERE state = 'failed';
 
+-- How queues hand out their items. A queue without a row hands out all that is
+-- ready.
+CREATE TABLE IF NOT EXISTS croft.rule (
+    queue   text COLLATE "C" PRIMARY KEY,
+    paused  boolean NOT NULL,                      -- claims find nothing
+    actor   text NOT NULL,                         -- who changed the rule last
+    note    text NOT NULL,                         -- and why
+    changed bigint NOT NULL                        -- and when
+);
+
 -- Notifies the workers that wait for one of these queues, and disarms the
 -- queues. The workers arm them again when they next find nothing.
 CREATE OR REPLACE FUNCTION croft.wake_v1(queues text[]) RETURNS void
@@ -56,7 +66,7 @@ $$;
 
 -- Claims up to n items of the queues by the law of package work, in their
 -- common order, and returns their rows. It skips rows that another transaction
--- has locked. set_at replaces the clock, for tests.
+-- has locked, and queues that are paused. set_at replaces the clock, for tests.
 --
 -- With again, the answer is the items that run under this grant, if there are
 -- any.
@@ -80,6 +90,9 @@ AS $$
 DECLARE
     max_token CONSTANT bigint := 9007199254740991;
     queues text[] := ARRAY(SELECT DISTINCT json_array_elements_text(queue_list));
+    opened text[] := ARRAY(
+        SELECT q FROM unnest(queues) AS q
+        WHERE NOT EXISTS (SELECT FROM croft.rule r WHERE r.queue = q AND r.paused));
     now_us bigint := coalesce(set_at, croft.now_us());
     level  integer := 1000000;
     found_ids  uuid[] := '{}';
@@ -103,13 +116,13 @@ BEGIN
         -- One priority after the other: items that wait for their time in one
         -- do not delay the next.
         SELECT max(p.priority) INTO level
-        FROM unnest(queues) AS q(queue) CROSS JOIN LATERAL (
+        FROM unnest(opened) AS q(queue) CROSS JOIN LATERAL (
             SELECT i.priority FROM croft.item i
             WHERE i.state = 'waiting' AND i.queue = q.queue AND i.priority < level
             ORDER BY i.priority DESC LIMIT 1) AS p;
         EXIT WHEN level IS NULL;
         SELECT coalesce(array_agg(c.id), '{}') INTO more FROM (
-            SELECT c.id FROM unnest(queues) AS q(queue) CROSS JOIN LATERAL (
+            SELECT c.id FROM unnest(opened) AS q(queue) CROSS JOIN LATERAL (
                 SELECT i.id, i.ready FROM croft.item i
                 WHERE i.state = 'waiting' AND i.queue = q.queue AND i.priority = level AND i.ready <= now_us
                   AND NOT (i.held = 'reserved' AND i.deadline > now_us AND i.owner <> who)
@@ -176,3 +189,12 @@ BEGIN
     END IF;
 END
 $$;
+
+-- Every statement that calls one of Croft's functions also calls this one. A
+-- schema of an older version lacks it. So the statement fails, and the client
+-- brings the schema up to date. That costs no round trip of its own. The
+-- function is immutable, so the server calls it only when it makes a plan. In
+-- PL/pgSQL the call is cheapest.
+CREATE OR REPLACE FUNCTION croft.version_19() RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$ BEGIN RETURN true; END $$;
