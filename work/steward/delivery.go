@@ -32,8 +32,8 @@ type Func func(ctx context.Context, e work.Effect) error
 func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, e) }
 
 // Undelivered, UndeliveredFor, Busy and Refused make the error by which Deliver
-// tells the fate of an effect. They make one for a nil err, too: the effect then
-// counts as not delivered, and its Error says that there was no reason.
+// tells the fate of an effect. They make one for a nil err, too: the effect
+// then counts as not delivered, and its Error says that there was no reason.
 
 // Undelivered wraps an error of Deliver to say that the receiver certainly does
 // not have the effect. It may be sent again.

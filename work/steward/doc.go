@@ -2,10 +2,11 @@
 // of its own.
 //
 // The reconciler is [RunReconciler], or one pass with [Reconcile]. Of all
-// replicas one works at a time. It requeues items whose owner is no longer heard of, and buries those whose attempts are
-// used up. It makes effects pending again whose dispatcher has died, flags
-// items without progress, and prunes old items. Each of its writes is a compare
-// and swap on the token that it has read.
+// replicas one works at a time. It requeues items whose owner is no longer
+// heard of, and buries those whose attempts are used up. It makes effects
+// pending again whose dispatcher has died, flags items without progress, and
+// prunes old items. Each of its writes is a compare and swap on the token that
+// it has read.
 //
 // The dispatcher is [RunDispatcher]. It delivers effects to their destinations:
 // a Go function, a webhook or a command. It presents its stamp with every
@@ -36,8 +37,8 @@
 //   - Deliveries end with the lease. Their results are settled all the same:
 //     the ledger decides by the stamp whether they count.
 //   - When its context ends, a lane takes nothing more, gives back the
-//     effects that it has not sent, waits for the deliveries in flight, and tries three times more
-//     to settle the rest.
+//     effects that it has not sent, waits for the deliveries in flight, and
+//     tries three times more to settle the rest.
 //
 // The reconciler has one goroutine and no state between passes.
 package steward

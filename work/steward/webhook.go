@@ -41,8 +41,8 @@ type Webhook struct {
 	// authorization.
 	Header http.Header
 	// Client makes the requests. Default: a client that keeps more connections
-	// open than http.DefaultClient. Redirects are never followed, because a POST
-	// would become a GET.
+	// open than http.DefaultClient. Redirects are never followed, because a
+	// POST would become a GET.
 	Client *http.Client
 	// Now is the clock of signatures. Default: time.Now.
 	Now func() time.Time
