@@ -232,7 +232,7 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		"Claim": wire.Claim(work.Claim{
 			Queues: []string{"q"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "o", Instance: "i", TTL: time.Hour, Again: true,
 		}),
-		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Limit: 1, Hold: time.Hour}),
+		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Ordered: true, Limit: 1, Hold: time.Hour}),
 		"Settlements": settlements[0],
 		"RuleChange": wire.RuleChange(work.RuleChange{
 			Verb: work.Pause, Queue: "q", Actor: "a", Note: "n",

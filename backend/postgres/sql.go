@@ -60,7 +60,7 @@ type queries struct {
 	workArm, workWake, workNotify, workListen string
 
 	workEmit, workEffects, workEffectsOrphaned, workEffectsByID string
-	workEffectUpdate, workTake                                  string
+	workEffectUpdate, workTake, workTakeAny, workTakeNext       string
 	workMarkEnter, workMarks, workMark                          string
 }
 
@@ -133,6 +133,8 @@ func newQueries(schema string) *queries {
 		workEffectsByID:     q("work_effects_by_id"),
 		workEffectUpdate:    q("work_effect_update"),
 		workTake:            q("work_take"),
+		workTakeAny:         q("work_take_any"),
+		workTakeNext:        q("work_take_next"),
 		workMarkEnter:       q("work_mark_enter"),
 		workMarks:           q("work_marks"),
 		workMark:            q("work_mark"),

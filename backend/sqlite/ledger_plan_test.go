@@ -23,7 +23,7 @@ func TestFinishedItemsAreNotRead(t *testing.T) {
 	}
 	defer l.Close()
 	for name, text := range map[string]string{
-		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "take": sqlWorkTake, "orphans": sqlWorkEffectsOrphaned,
+		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "take": sqlWorkTake, "take any": sqlWorkTakeAny, "take next": sqlWorkTakeNext, "orphans": sqlWorkEffectsOrphaned,
 		"old": sqlWorkOld, "backlog": sqlWorkBacklog, "item": sqlWorkItem, "key": sqlWorkUnique, "effect": sqlWorkEffect,
 	} {
 		args := make([]any, strings.Count(text, "?"))

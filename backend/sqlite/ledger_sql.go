@@ -31,6 +31,8 @@ var (
 	sqlWorkRules           = queries.Must("work_rules")
 	sqlWorkStats           = queries.Must("work_stats")
 	sqlWorkTake            = queries.Must("work_take")
+	sqlWorkTakeAny         = queries.Must("work_take_any")
+	sqlWorkTakeNext        = queries.Must("work_take_next")
 	sqlWorkUnique          = queries.Must("work_unique")
 	sqlWorkUpdate          = queries.Must("work_update")
 )

@@ -92,15 +92,22 @@ func (s *session) fromClient(m message) {
 func (s *session) request(m message) {
 	c := &call{message: m.head()}
 	tool, kind, fault := s.classify(m)
-	if fault != nil {
+	if fault != nil && !s.o.RefuseNothing {
 		s.outbox.put(fault.answer(m))
 		return
 	}
-	if kind == write {
+	c.write = admission.Write{What: tool, Client: "stdio", Stamp: s.o.Stamp, Stamped: s.noStamp == nil}
+	switch {
+	case fault != nil:
+		s.observe(context.Background(), c.write, fault.refusal())
+	case kind == write && s.o.RefuseNothing:
+		err := s.target(m, &c.write, s.noStamp)
+		s.observe(context.Background(), c.write, err)
+		kind = read
+	case kind == write:
 		c.message = m
-		c.answer, c.left, c.writeID = make(chan message, 1), make(chan struct{}), "croft-"+rand.Text()
+		c.answer, c.left, c.writeID = make(chan message, 1), make(chan struct{}), writeIDPrefix+rand.Text()
 		c.done = make(chan struct{})
-		c.write = admission.Write{What: tool, Client: "stdio", Stamp: s.o.Stamp, Stamped: s.noStamp == nil}
 		c.invalid = s.target(m, &c.write, s.noStamp)
 	}
 	ctx, leave := context.WithCancel(context.Background())

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -17,6 +18,8 @@ type core struct {
 	o     Options
 	gate  *admission.Gate
 	hints hints
+	// answers is nil unless calls that were answered are answered again.
+	answers *answers
 }
 
 // newCore makes a core. The upstream may take answerWithin to answer a write if
@@ -29,7 +32,11 @@ func newCore(o Options, answerWithin time.Duration) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &core{o: o, gate: gate, hints: hints{readOnly: map[string]bool{}}}, nil
+	c := &core{o: o, gate: gate, hints: hints{readOnly: map[string]bool{}}}
+	if o.Idempotent {
+		c.answers = &answers{kept: map[fingerprint][]byte{}}
+	}
+	return c, nil
 }
 
 // kind says what becomes of a request of the client.
@@ -170,10 +177,10 @@ func (c *core) target(m message, w *admission.Write, noStamp error) error {
 	return nil
 }
 
-// letIn takes a write through the gate and lets send send it. When letIn
-// returns, the resource is free for others.
+// letIn takes a call through the gate and lets send send it, unless it was
+// answered before. When letIn returns, the resource is free for others.
 func (c *core) letIn(
-	ctx context.Context, w admission.Write, send func(*admission.Passage) (message, error),
+	ctx context.Context, w admission.Write, m message, send func(*admission.Passage) (message, error),
 ) (message, error) {
 	a, err := c.gate.Arrive(ctx, w)
 	if err != nil {
@@ -182,15 +189,55 @@ func (c *core) letIn(
 	defer a.Leave()
 	defer a.Depart()
 	p, err := a.Enter(ctx)
+	if c.answers == nil {
+		if err != nil {
+			return message{}, err
+		}
+		return send(p)
+	}
+	// The gate has let the stamp in, so it is still that of the owner. A stamp
+	// whose number was used is the owner's, too.
+	call := fingerprintOf(w, m)
+	if err == nil || errors.Is(err, fence.ErrRepeated) {
+		if answer, before := c.answers.answer(call, m); before {
+			if err == nil {
+				p.NotSent()
+			}
+			return answer, nil
+		}
+	}
 	if err != nil {
 		return message{}, err
 	}
-	return send(p)
+	answer, err := send(p)
+	if err == nil {
+		c.answers.put(call, answer.result())
+	}
+	return answer, err
+}
+
+// observe judges a request that passes whatever the judgement is. The error
+// says why it would be refused, if that is known.
+func (c *core) observe(ctx context.Context, w admission.Write, err error) {
+	if err == nil {
+		err = c.gate.Judge(ctx, w)
+	}
+	c.gate.Observed(w, err)
+}
+
+// received returns a message of the upstream without what it must not say: what
+// only the proxy says, and the credential.
+func (c *core) received(m message) message {
+	m = unclaimed(m)
+	if c.o.Credential.Value != "" && m.body != nil {
+		m.body, _ = c.o.Credential.hideIn(m.body).(object)
+	}
+	return m
 }
 
 // errBecameTask is why a call is in doubt that the upstream answered with a
 // task.
-var errBecameTask = fmt.Errorf("the upstream has made a task of it, which goes on")
+var errBecameTask = errors.New("the upstream has made a task of it, which goes on")
 
 // hints remembers which tools write nothing, as the upstream says.
 type hints struct {

@@ -30,7 +30,9 @@ type events struct {
 	cr    bool // the last line ended with a carriage return
 }
 
-func newEvents(r io.Reader) *events { return &events{r: bufio.NewReaderSize(r, 32<<10), most: MaxFrame + 64} }
+func newEvents(r io.Reader) *events {
+	return &events{r: bufio.NewReaderSize(r, 32<<10), most: MaxFrame + 64}
+}
 
 // errLongEvent is the error for an event that is longer than MaxFrame. It has
 // been skipped.

@@ -44,7 +44,13 @@ func (q *request) write(tool string) {
 	refuse := func(err error) {
 		q.say(reply{status: http.StatusOK, body: refused(q.m, q.p.gate.Refused(w, err))})
 	}
-	if err := q.p.target(q.m, &w, noStamp); err != nil {
+	err := q.p.target(q.m, &w, noStamp)
+	if q.p.o.RefuseNothing {
+		q.p.observe(q.r.Context(), w, err)
+		q.read()
+		return
+	}
+	if err != nil {
 		refuse(err)
 		return
 	}
@@ -61,14 +67,18 @@ func (q *request) write(tool string) {
 	defer x.end()
 	q.left = q.p.stall
 	var answer reply
-	_, err := q.p.letIn(ctx, w, func(p *admission.Passage) (_ message, err error) {
+	before, err := q.p.letIn(ctx, w, q.m, func(p *admission.Passage) (message, error) {
+		var err error
 		answer, err = q.exchange(x, p)
-		return message{}, err
+		return message{body: answer.body}, err
 	})
 	q.left, q.w.Stall = 0, q.p.stall // nobody waits any more
 	if err != nil {
 		refuse(err)
 		return
+	}
+	if answer.body == nil {
+		answer = reply{status: http.StatusOK, body: before.body}
 	}
 	q.say(answer.shownBy(q.p.core, q.m.method))
 }
@@ -188,7 +198,7 @@ func (q *request) exchange(x *exchange, p *admission.Passage) (reply, error) {
 	answer, err := q.awaitWrite(ctx, resp, x)
 	switch {
 	case errors.Is(err, errUnreadable):
-		return reply{}, sent.Doubt(err)
+		return reply{}, sent.Doubt(q.p.o.Credential.hideInError(err))
 	case err != nil:
 		return reply{}, sent.BrokeOff(err)
 	case isTask(answer.body.object("result")) && !q.p.o.Tasks:

@@ -126,7 +126,8 @@ func decodeHeader(value string) (string, bool) {
 }
 
 func encodeHeader(value string) string {
-	if isPlain(value, 8*mostID) && !(strings.HasPrefix(value, encodedPrefix) && strings.HasSuffix(value, encodedSuffix)) {
+	encoded := strings.HasPrefix(value, encodedPrefix) && strings.HasSuffix(value, encodedSuffix)
+	if isPlain(value, 8*mostID) && !encoded {
 		return value
 	}
 	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(value)) + encodedSuffix
@@ -198,7 +199,7 @@ func sameNumber(a, b string) bool {
 
 // outgoing returns the headers of a request to the upstream. The message is
 // zero if there is none.
-func (h heads) outgoing(m message) http.Header {
+func (h heads) outgoing(m message, credential Credential) http.Header {
 	out := http.Header{"User-Agent": {"croft"}, "Accept-Encoding": {"identity"}, "Accept": {eventStream}}
 	set := func(name, value string) {
 		if value != "" {
@@ -223,6 +224,7 @@ func (h heads) outgoing(m message) http.Header {
 			}
 		}
 	}
+	set(credential.Name, credential.Value)
 	return out
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/croft-dev/croft/internal/admission"
 )
 
-// Options shape what [Serve] and a [Proxy] do. Marks and Client are required. Everything
-// else has a default.
+// Options shape what [Serve] and a [Proxy] do. Marks and Client are required.
+// Everything else has a default.
 type Options struct {
 	// Stamp says whose calls these are. It comes from the process that started
 	// this one, never from a message. Default: every write is refused. A
@@ -56,15 +56,15 @@ type Options struct {
 	TTL time.Duration
 	// Settle is how long a resource stays closed when a call may still take
 	// effect: although the upstream has been killed, because the upstream has
-	// asked others, or at an upstream over HTTP that goes on. With croft.Forever only an operator opens it. Default:
-	// 30 seconds.
+	// asked others, or because an upstream over HTTP goes on. With
+	// croft.Forever only an operator opens it. Default: 30 seconds.
 	Settle time.Duration
 	// Wait is how long a write waits for its turn, for the proxies of others,
 	// and for a closed resource to open. Default: 1 minute.
 	Wait time.Duration
 	// AnswerWithin is how long the upstream may take to answer a write. After
-	// that the write is in doubt. Default: 10 minutes. For a [Proxy], which
-	// cannot kill its upstream, it is at most Settle, and by default 30 seconds.
+	// that the write is in doubt. Default: 10 minutes. A [Proxy] cannot kill
+	// its upstream: there it is at most Settle, and by default 30 seconds.
 	AnswerWithin time.Duration
 	// Current, if set, also refuses a stamp whose owner is not the current one.
 	// See package guard/current. The caller closes it. Default: the mark alone
@@ -76,11 +76,26 @@ type Options struct {
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused.
 	AdmitUnsure bool
+	// RefuseNothing passes every request on, also those that would be refused,
+	// and hides no tasks. The gate judges each write, tells of it
+	// ([gate.Observed]) and notes it in the Client's store. It is for a trial:
+	// nothing is protected meanwhile; see httpfence.Options. Messages that
+	// could be read in two ways are refused all the same. Default: off.
+	RefuseNothing bool
+	// Idempotent answers a call that was answered before, under the same stamp
+	// and with the same arguments, from memory. So a client that has lost an
+	// answer may call again. Failures are not kept, nor are answers of more
+	// than 1 MiB, nor more than 4096 answers or 64 MiB in all. Nothing is kept
+	// beyond the end of this process. Default: every call is carried out.
+	Idempotent bool
+	// Credential is the secret of the upstream. Default: none.
+	Credential Credential
 	// Observe is called for every [gate.Event]. It must be quick, and safe for
 	// concurrent use. Default: nothing is called.
 	Observe func(gate.Event)
 	// Dropped is called for every message of the upstream that is not passed
-	// on, because it is none or nobody waits for it. Default: nothing is called.
+	// on: because it is no message, or because nobody waits for it. Default:
+	// nothing is called.
 	Dropped func(error)
 }
 
@@ -141,6 +156,11 @@ func (o *Options) usual(answerWithin time.Duration) error {
 	if o.Dropped == nil {
 		o.Dropped = func(error) {}
 	}
+	if err := o.Credential.check(); err != nil {
+		return err
+	}
+	o.hiding()
+	o.Tasks = o.Tasks || o.RefuseNothing
 	o.Rules = slices.Clone(o.Rules)
 	for i, r := range o.Rules {
 		var err error
@@ -155,6 +175,7 @@ func (o *Options) usual(answerWithin time.Duration) error {
 func (o *Options) gate() (*admission.Gate, error) {
 	return admission.New(admission.Options{
 		Marks: o.Marks, Served: o.Served, Client: o.Client, Notes: o.Notes, TTL: o.TTL, Settle: o.Settle,
-		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure, Observe: o.Observe,
+		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure,
+		RefuseNothing: o.RefuseNothing, Observe: o.Observe,
 	})
 }

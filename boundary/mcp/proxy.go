@@ -49,7 +49,11 @@ func NewProxy(upstream *url.URL, o ProxyOptions) (*Proxy, error) {
 		return nil, err
 	}
 	if o.Stamp != (fence.Stamp{}) {
-		return nil, fmt.Errorf("%w proxy: it takes stamps from its requests, so its options have none", fence.ErrInvalid)
+		return nil, fmt.Errorf("%w proxy: it takes stamps from its requests, so its options have none",
+			fence.ErrInvalid)
+	}
+	if err := o.Credential.checkHeader(); err != nil {
+		return nil, err
 	}
 	hosts, err := overhttp.NewHosts(o.Hosts)
 	if err != nil {
@@ -150,7 +154,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Allow", http.MethodPost)
 		q.fail(&fault{
-			status: http.StatusMethodNotAllowed, code: invalidRequest, say: "this revision has no such request; send POST",
+			status: http.StatusMethodNotAllowed, code: invalidRequest,
+			say: "this revision has no such request; send POST",
 		})
 	}
 }
@@ -236,8 +241,11 @@ func (q *request) post() {
 	q.m = m
 	tool, kind, wrong := q.p.classify(m)
 	switch {
-	case wrong != nil:
+	case wrong != nil && !q.p.o.RefuseNothing:
 		q.fail(wrong)
+	case wrong != nil:
+		q.p.observe(q.r.Context(), admission.Write{What: tool, Client: overhttp.ClientOf(q.r)}, wrong.refusal())
+		q.read()
 	case kind == write:
 		q.write(tool)
 	default:
@@ -273,7 +281,7 @@ func (q *request) notify(m message) {
 		q.w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	q.say(newStatusReply(resp, message{}))
+	q.say(q.p.newStatusReply(resp, message{}))
 }
 
 // ask sends a read, a notification, or a request without a message. If it
@@ -288,7 +296,8 @@ func (q *request) ask(method string, m message) (*http.Response, error) {
 	}
 	q.p.gate.Emit(readFailed(q.r.Method, err))
 	q.fail(&fault{
-		status: http.StatusBadGateway, code: internalError, say: "the server behind the proxy did not answer; try again",
+		status: http.StatusBadGateway, code: internalError,
+		say: "the server behind the proxy did not answer; try again",
 	})
 	return nil, err
 }
@@ -296,8 +305,11 @@ func (q *request) ask(method string, m message) (*http.Response, error) {
 // outgoing makes a request to the upstream. The message is zero if there is
 // none.
 func (p *Proxy) outgoing(ctx context.Context, method string, h heads, m message) *http.Request {
+	if method != http.MethodGet { // only a stream can be resumed
+		h.lastEvent = ""
+	}
 	out := (&http.Request{
-		Method: method, URL: p.upstream, Host: p.upstream.Host, Header: h.outgoing(m),
+		Method: method, URL: p.upstream, Host: p.upstream.Host, Header: h.outgoing(m, p.o.Credential),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
 	if m.body != nil {
@@ -345,7 +357,7 @@ func (q *request) listen() {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || !isType(resp.Header, eventStream) {
-		q.say(newStatusReply(resp, message{}))
+		q.say(q.p.newStatusReply(resp, message{}))
 		return
 	}
 	q.stream(resp)
@@ -377,7 +389,7 @@ func (q *request) end() {
 		q.w.WriteHeader(resp.StatusCode)
 		return
 	}
-	q.say(newStatusReply(resp, message{}))
+	q.say(q.p.newStatusReply(resp, message{}))
 }
 
 // refuseRequest answers a request whose message is not read.

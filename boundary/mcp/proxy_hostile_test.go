@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -175,7 +176,7 @@ func TestAStreamIsReadAsItIsWritten(t *testing.T) {
 		stream := newEvents(io.MultiReader(strings.NewReader(c.text[:1]), strings.NewReader(c.text[1:])))
 		for stream.most = 1900; ; {
 			e, err := stream.next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			text := string(e.data)

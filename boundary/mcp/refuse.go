@@ -3,6 +3,7 @@ package mcp
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,11 @@ type fault struct {
 	code   int
 	say    string
 	data   object // nil if there is none
+}
+
+// refusal returns the fault as the refusal of a request.
+func (f *fault) refusal() error {
+	return &admission.Refusal{Status: http.StatusBadRequest, Code: "invalid", Say: f.say}
 }
 
 // rpcError returns an error as the answer to a request. If the message could

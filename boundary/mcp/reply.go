@@ -23,6 +23,7 @@ type reply struct {
 	body    object
 	event   event  // of a stream
 	session string // begins with this answer, or ""
+	retry   string // seconds until the client should try again, or ""
 }
 
 // shownBy returns the reply as the client sees it.
@@ -30,9 +31,6 @@ func (a reply) shownBy(c *core, method string) reply {
 	a.body = c.shown(method, message{body: a.body}).body
 	return a
 }
-
-// isError reports whether a reply is no result.
-func (a reply) isError() bool { return a.body.object("result") == nil }
 
 // errUnreadable is matched by the error of an answer that is here to its end,
 // and is none.
@@ -59,7 +57,7 @@ func (q *request) await(resp *http.Response, id string, x *exchange) (reply, err
 	case resp.StatusCode/100 == 2:
 		return reply{}, fmt.Errorf("%w: it is %d, without a result", errUnreadable, resp.StatusCode)
 	default:
-		return newStatusReply(resp, q.m), nil
+		return q.p.newStatusReply(resp, q.m), nil
 	}
 	session, err := q.newSession(resp)
 	if err != nil {
@@ -67,7 +65,7 @@ func (q *request) await(resp *http.Response, id string, x *exchange) (reply, err
 	}
 	if !isType(resp.Header, eventStream) {
 		if !isType(resp.Header, "application/json") {
-			return reply{}, fmt.Errorf("%w: its type is %.100q", errUnreadable, resp.Header.Get("Content-Type"))
+			return reply{}, fmt.Errorf("%w: its type is neither JSON nor a stream of events", errUnreadable)
 		}
 		text, err := readText(resp)
 		if err != nil {
@@ -109,7 +107,7 @@ func (q *request) await(resp *http.Response, id string, x *exchange) (reply, err
 // answered returns the upstream's answer under the id that the client knows.
 func (q *request) answered(m message) object {
 	id, _ := q.m.body.get("id")
-	return unclaimed(m).body.with("id", id)
+	return q.p.received(m).body.with("id", id)
 }
 
 // newSession returns the session that begins with an answer, or "".
@@ -118,7 +116,8 @@ func (q *request) newSession(resp *http.Response) (string, error) {
 	if len(values) == 0 || q.heads.era() != sessions {
 		return "", nil
 	}
-	if len(values) > 1 || !isPlain(values[0], mostID) || strings.Contains(values[0], " ") {
+	if len(values) > 1 || !isPlain(values[0], mostID) || strings.Contains(values[0], " ") ||
+		values[0] != q.p.o.Credential.hide(values[0]) {
 		return "", fmt.Errorf("%w: the id of its session is none, or is there twice", errUnreadable)
 	}
 	return values[0], nil
@@ -147,7 +146,10 @@ func (p *Proxy) nextMessage(stream *events) (event, message, error) {
 			p.hints.forget()
 		}
 		if m.body != nil {
-			m = unclaimed(m)
+			m = p.received(m)
+		}
+		if e.id != p.o.Credential.hide(e.id) {
+			e.id = ""
 		}
 		return e, m, nil
 	}
@@ -155,8 +157,11 @@ func (p *Proxy) nextMessage(stream *events) (event, message, error) {
 
 // newStatusReply returns an answer that says by its status that there is none,
 // as the client sees it. The message is zero if there was none.
-func newStatusReply(resp *http.Response, to message) reply {
+func (c *core) newStatusReply(resp *http.Response, to message) reply {
 	a := reply{status: resp.StatusCode}
+	if after := resp.Header.Get("Retry-After"); len(after) < 7 && strings.Trim(after, "0123456789") == "" {
+		a.retry = after
+	}
 	f := &fault{code: internalError, say: fmt.Sprintf("the server behind the proxy answered %d", resp.StatusCode)}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
@@ -184,7 +189,7 @@ func newStatusReply(resp *http.Response, to message) reply {
 	value, err := parse(text)
 	said, _ := value.(object)
 	if why := said.object("error"); why != nil && (err == nil || errors.Is(err, errHalfPair)) {
-		a.body = a.body.with("error", why)
+		a.body = a.body.with("error", c.o.Credential.hideIn(why))
 	}
 	return a
 }
@@ -256,6 +261,9 @@ func (q *request) say(a reply) {
 	h := q.w.Header()
 	if a.session != "" {
 		h.Set(sessionHeader, a.session)
+	}
+	if a.retry != "" {
+		h.Set("Retry-After", a.retry)
 	}
 	text := encode(a.body)
 	h.Set("Content-Type", "application/json")

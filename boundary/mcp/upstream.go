@@ -50,7 +50,7 @@ func (s *session) asked(id string) *call {
 // fromUpstream passes a message of the upstream on. An answer to nothing is
 // dropped.
 func (s *session) fromUpstream(m message) {
-	m = unclaimed(m)
+	m = s.received(m)
 	if m.method != "" {
 		if m.method == "notifications/tools/list_changed" {
 			s.hints.forget()

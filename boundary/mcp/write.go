@@ -52,7 +52,7 @@ func (s *session) admit(ctx context.Context, c *call) (message, error) {
 			}
 		}
 	}
-	return s.letIn(ctx, c.write, func(p *admission.Passage) (message, error) {
+	return s.letIn(ctx, c.write, c.message, func(p *admission.Passage) (message, error) {
 		pass()
 		s.enter(p)
 		defer s.exit(p)

@@ -35,8 +35,8 @@ exec bash -eu block.sh
 `
 
 // backlog is the situation in a ledger. One item waits, worker-1 runs one, one
-// is dead, and one is done. Nobody delivers one of its effects, and nobody knows
-// what became of the other.
+// is dead, and one is done. Nobody delivers one of its effects, and nobody
+// knows what became of the other.
 const backlog = `
 env CROFT_STORE=sqlite://$WORK/work.db
 exec croft work add thumbnails poisoned --attempts 1 --id 0198c0de000370008000000000000003

@@ -37,8 +37,8 @@ func at(t *testing.T, program string) *place {
 	}
 	folder := testenv.Memory(t)
 	if program == "" {
-		var err error
-		if program, err = build(t.Context(), folder); err != nil {
+		program = folder + "/croft"
+		if err := testenv.BuildCroft(program); err != nil {
 			t.Fatal(err)
 		}
 	}

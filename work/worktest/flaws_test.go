@@ -452,6 +452,34 @@ func effectFlaws() []flaw {
 				return q.Takes(e, now)
 			}
 		}},
+		{"lets an effect that waits be overtaken", "outbox", func(l *ledger.Law) {
+			l.Next = func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (work.Effect, bool) {
+				return q.Next(func(yield func(work.Effect) bool) {
+					for e := range all {
+						if e.Ready.After(now) {
+							continue
+						}
+						if !yield(e) {
+							return
+						}
+					}
+				}, now)
+			}
+		}},
+		{"takes a second while the first is under way", "outbox", func(l *ledger.Law) {
+			l.Next = func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (work.Effect, bool) {
+				return q.Next(func(yield func(work.Effect) bool) {
+					for e := range all {
+						if e.State == work.Unknown {
+							continue
+						}
+						if !yield(e) {
+							return
+						}
+					}
+				}, now)
+			}
+		}},
 		{"settles a delivery that is not the newest", "outbox", func(l *ledger.Law) {
 			l.Settle = func(e work.Effect, mark fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error) {
 				s.Attempt = e.Attempts

@@ -1,7 +1,10 @@
 -- The targets of the guards that an item names, as JSON. Most items have none.
 ALTER TABLE croft.item ADD COLUMN IF NOT EXISTS guards json;
 
--- For counting the effects that were given up, by their age.
+-- For taking effects by destination, and counting those that were given up.
+CREATE INDEX IF NOT EXISTS effect_due ON croft.effect (dest, ready, item, generation, name) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS effect_line ON croft.effect (dest, created, item, generation, name)
+    WHERE state IN ('pending', 'unknown');
 CREATE INDEX IF NOT EXISTS effect_failed ON croft.effect (settled) WHERE state = 'failed';
 
 -- How queues hand out their items. A queue without a row hands out all that is

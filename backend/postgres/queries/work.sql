@@ -264,7 +264,9 @@ FROM (
 -- name: work_by_index
 -- Makes the rest of the transaction use indexes. Before the first ANALYZE the
 -- server believes that tables are small.
-SELECT pg_catalog.set_config('enable_seqscan', 'off', true)
+SELECT pg_catalog.set_config('enable_seqscan', 'off', true),
+       pg_catalog.set_config('enable_hashjoin', 'off', true),
+       pg_catalog.set_config('enable_mergejoin', 'off', true)
 
 -- name: work_arm
 -- Arms queues: the next change there notifies. A queue that stays armed for two

@@ -1,6 +1,6 @@
 // Command proof runs everything that tries to break Croft: the simulator, the
 // broken variants, fuzzing, chaos on real servers, power cuts, crowds, the
-// model, and takeovers between agents. It writes the figures into
+// model, takeovers between agents, and MCP peers. It writes the figures into
 // docs/proof.md.
 //
 // The tests with broken variants run first and alone. Then chaos runs on a
@@ -28,10 +28,10 @@ const usage = `proof runs everything that tries to break Croft, and writes the f
   go run ./proof/cmd/proof -seeds 200000      more of the simulator
   go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
-Parts: variants, fuzz, sim, chaos, cuts, crowds, model, takeovers. The exit
-status is 1 if a law was broken, a broken variant was not found, or something
-could not be run. Then the output ends with the commands that show each failure
-again. The page is written even then.
+Parts: variants, fuzz, sim, chaos, cuts, crowds, model, takeovers, peers. The
+exit status is 1 if a law was broken, a broken variant was not found, or
+something could not be run. Then the output ends with the commands that show
+each failure again. The page is written even then.
 
 `
 
@@ -113,6 +113,7 @@ var (
 		{"crowds", (*program).crowds},
 		{"model", (*program).model},
 		{"takeovers", (*program).takeovers},
+		{"peers", (*program).peers},
 	}
 )
 

@@ -181,6 +181,7 @@ func (p *program) runChaos(ctx context.Context) error {
 
 var (
 	takeoverLine = regexp.MustCompile(`^ *(\d+) rounds, (\d+) faults of`)
+	peersLine    = regexp.MustCompile(`(\d+) answers compared`)
 	cutsLine     = regexp.MustCompile(`(\d+) cuts, (\d+) different folders, (\d+) recovered`)
 	crowdLine    = regexp.MustCompile(`(\d+) rounds of (\d+) processes`)
 	statesLine   = regexp.MustCompile(`(\d+) states, (\d+) MB`)
@@ -214,6 +215,11 @@ func (p *program) takeovers(ctx context.Context) error {
 	return p.test(ctx, "takeovers", "./examples/mcp", "-all", takeoverLine, func(n []int64) {
 		p.run.Takeovers = max(p.run.Takeovers, n[0])
 	})
+}
+
+// peers lets the MCP clients and servers of others talk through croft mcp.
+func (p *program) peers(ctx context.Context) error {
+	return p.test(ctx, "peers", "./proof/peers", "-all", peersLine, func(n []int64) { p.run.Peers += n[0] })
 }
 
 var (

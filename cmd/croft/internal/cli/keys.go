@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -61,6 +62,19 @@ func ReadSessionKey(file string) ([]byte, error) {
 			"openssl rand -base64 32", Word(file), signed.MaxSize)
 	}
 	return text, nil
+}
+
+// ReadCredential reads the file of --credential, which nobody else may read.
+func ReadCredential(source string) (string, error) {
+	name, isFile := strings.CutPrefix(source, "@")
+	if !isFile {
+		return "", Invalid("--credential: give it as @FILE; every user of the machine can read an argument")
+	}
+	text, err := readSecret(name)
+	if err != nil {
+		return "", Invalid("--credential: %v", err)
+	}
+	return string(text), nil
 }
 
 // readSecret reads a file that only its owner can read.
