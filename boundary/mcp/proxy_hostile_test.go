@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -223,5 +224,35 @@ func TestASessionIsNamedOnce(t *testing.T) {
 	a := u.ask("POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"name":"two sessions"}}`)
 	if a.status != http.StatusBadGateway || a.header.Get("Mcp-Session-Id") != "" {
 		t.Errorf("two sessions: %d %v", a.status, a.header)
+	}
+}
+
+// trickle is a client that takes every piece, slowly.
+type trickle struct {
+	*httptest.ResponseRecorder
+	pieces int
+}
+
+func (t *trickle) Write(b []byte) (int, error) {
+	t.pieces++
+	time.Sleep(60 * time.Millisecond)
+	return len(b), nil
+}
+
+// TestAWriteWaitsForNoTrickle: its client has a while for all pieces together.
+// The client of a read has it for each.
+func TestAWriteWaitsForNoTrickle(t *testing.T) {
+	t.Parallel()
+	for left, gone := range map[time.Duration]bool{100 * time.Millisecond: true, 0: false} {
+		client := &trickle{ResponseRecorder: httptest.NewRecorder()}
+		q := &request{left: left, w: &overhttp.Writer{
+			ResponseWriter: client, Control: http.NewResponseController(client), Stall: testenv.Patience,
+		}}
+		for range 3 {
+			q.put([]byte("x"))
+		}
+		if q.gone != gone || gone == (client.pieces == 3) {
+			t.Errorf("with %s for all pieces, the client has gone: %v after %d", left, q.gone, client.pieces)
+		}
 	}
 }
