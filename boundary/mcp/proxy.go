@@ -140,13 +140,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var wrong *fault
-	if q.heads, wrong = readHeads(r.Header); wrong != nil {
-		q.fail(wrong)
-		return
-	}
+	q.heads, wrong = readHeads(r.Header)
 	switch sessionMethod := q.heads.era() == sessions; {
 	case r.Method == http.MethodPost:
-		q.post()
+		q.post(wrong)
+	case wrong != nil:
+		q.fail(wrong)
 	case r.Method == http.MethodGet && sessionMethod:
 		q.listen()
 	case r.Method == http.MethodDelete && sessionMethod:
@@ -184,8 +183,9 @@ func (q *request) receiveBody() ([]byte, error) {
 	}
 }
 
-// post passes on a message.
-func (q *request) post() {
+// post passes on a message. A fault of its headers is the answer to it, so that
+// the client finds its id there.
+func (q *request) post(wrong *fault) {
 	h := q.r.Header
 	if !isType(h, "application/json") || h.Get("Content-Encoding") != "" {
 		q.fail(&fault{
@@ -229,7 +229,10 @@ func (q *request) post() {
 		q.fail(&fault{code: invalidRequest, say: "the message is refused, and nothing was sent on: " + err.Error()})
 		return
 	}
-	if wrong := q.heads.check(m); wrong != nil {
+	if wrong == nil {
+		wrong = q.heads.check(m)
+	}
+	if wrong != nil {
 		q.fail(wrong)
 		return
 	}
