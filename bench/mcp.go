@@ -206,8 +206,8 @@ func (s *mcpServer) call() (time.Duration, error) {
 
 func (s *mcpServer) ask() error {
 	s.id++
-	_, err := fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{}}}`+"\n",
-		s.id, mcpTool)
+	const ask = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{}}}` + "\n"
+	_, err := fmt.Fprintf(s.in, ask, s.id, mcpTool)
 	return err
 }
 

@@ -106,6 +106,7 @@ type request struct {
 	w     *overhttp.Writer
 	at    *admission.Attendance
 	heads heads
+	wrong *fault  // of the headers; the client is told when its message is read
 	m     message // zero if there is none
 
 	streams bool          // the answer is a stream of events, and has begun
@@ -139,9 +140,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	var wrong *fault
-	if q.heads, wrong = readHeads(r.Header); wrong != nil {
-		q.fail(wrong)
+	if q.heads, q.wrong = readHeads(r.Header); q.wrong != nil && r.Method != http.MethodPost {
+		q.fail(q.wrong)
 		return
 	}
 	switch sessionMethod := q.heads.era() == sessions; {
@@ -229,8 +229,11 @@ func (q *request) post() {
 		q.fail(&fault{code: invalidRequest, say: "the message is refused, and nothing was sent on: " + err.Error()})
 		return
 	}
-	if wrong := q.heads.check(m); wrong != nil {
-		q.fail(wrong)
+	if q.wrong == nil {
+		q.wrong = q.heads.check(m)
+	}
+	if q.wrong != nil {
+		q.fail(q.wrong)
 		return
 	}
 	m = q.p.cleaned(m)
