@@ -5,9 +5,6 @@ package peers
 import (
 	"encoding/json"
 	"net"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -18,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -47,9 +43,9 @@ func TestTheConformanceSuiteReportsTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at := d.serve(t, server.command) + server.path
-			front := d.stamped(t, at) + server.path
+			front := d.behind(t, at) + server.path
 			for _, revision := range server.revisions {
-				c := conformance{t: t, node: node, packages: packages, revision: revision}
+				c := conformance{t: t, env: d.env, node: node, packages: packages, revision: revision}
 				c.compare(c.report(at), c.report(front))
 			}
 		})
@@ -64,7 +60,7 @@ func TestTheSDKForGoHearsTheSameOverHTTP(t *testing.T) {
 	client, everything := goSDK(t)
 	for revision, stateless := range map[string]string{"2025-11-25": "false", "2026-07-28": "true"} {
 		at := d.serve(t, []string{everything, "-stateless=" + stateless, "-http", "ADDRESS"})
-		same(t, 100, d.hear(client, revision, at), d.hear(client, revision, d.stamped(t, at+"/")))
+		same(t, 100, d.hear(client, revision, at+"/"), d.hear(client, revision, d.behind(t, at+"/")+"/"))
 	}
 }
 
@@ -109,37 +105,19 @@ func (d *setting) start(t *testing.T, env, command []string) {
 	})
 }
 
-// stamped starts croft mcp in front of a server, and a proxy in front of that,
-// which adds the stamp: the suite cannot. It returns the URL of the latter.
-func (d *setting) stamped(t *testing.T, upstream string) string {
+// behind starts croft mcp in front of a server, and returns its URL.
+func (d *setting) behind(t *testing.T, upstream string) string {
 	t.Helper()
-	u, err := url.Parse(upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := d.serve(t, []string{
-		d.croft, "mcp", "--tasks", "--upstream", u.String(), "--listen", "ADDRESS",
+	return d.serve(t, []string{
+		d.croft, "mcp", "--tasks", "--upstream", upstream, "--listen", "ADDRESS",
 		"--settle", "2s", "--answer-within", "2s", "--fence", "* as " + path.Base(t.Name()),
 	})
-	to, err := url.Parse(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	front := httptest.NewServer(&httputil.ReverseProxy{
-		FlushInterval: -1,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Host = r.In.Host
-			r.Out.Header.Set(httpfence.Header, d.stamp)
-		},
-	})
-	t.Cleanup(front.Close)
-	return front.URL
 }
 
 // conformance runs the suite.
 type conformance struct {
 	t              *testing.T
+	env            []string
 	node, packages string
 	revision       string
 }
@@ -151,9 +129,10 @@ type check struct{ scenario, id string }
 func (c *conformance) report(server string) map[check]string {
 	c.t.Helper()
 	out := c.t.TempDir()
-	cmd := exec.Command(c.node, packaged(c.packages, "conformance"), "server",
+	cmd := exec.Command(c.node, "--import", filepath.Join(c.packages, "stamp.mjs"),
+		packaged(c.packages, "conformance"), "server",
 		"--url", server, "--requirements", c.revision, "--output-dir", out)
-	cmd.Dir = out
+	cmd.Dir, cmd.Env = out, c.env
 	said, _ := cmd.CombinedOutput() // it fails if a check fails, with croft mcp or without
 	files, err := filepath.Glob(filepath.Join(out, "*", "checks.json"))
 	if err != nil || len(files) == 0 {

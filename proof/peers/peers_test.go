@@ -30,7 +30,6 @@ type setting struct {
 	t     *testing.T
 	dir   string
 	croft string
-	stamp string
 	env   []string
 }
 
@@ -58,8 +57,7 @@ func newSetting(t *testing.T) *setting {
 	if err := os.WriteFile(file, []byte(lease.Deed().Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.stamp = lease.Stamp().String()
-	d.env = append(os.Environ(), "CROFT_LEASE=@"+file, "CROFT_STORE="+filepath.Join(d.dir, "store"))
+	d.env = append(os.Environ(), "CROFT_STAMP="+lease.Stamp().String(), "CROFT_LEASE=@"+file, "CROFT_STORE="+filepath.Join(d.dir, "store"))
 	return d
 }
 
