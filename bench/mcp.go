@@ -52,7 +52,8 @@ func benchMCP(ctx context.Context, b *bench) error {
 		}
 		t.Rows = append(t.Rows, row{st.name, values})
 	}
-	t.Notes = append(t.Notes, "a fenced write takes and releases a lease, because the proxies of other agents wait for it")
+	t.Notes = append(t.Notes,
+		"a fenced write takes and releases a lease, because the proxies of other agents wait for it")
 	b.add(t)
 	return nil
 }
