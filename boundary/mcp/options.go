@@ -176,6 +176,6 @@ func (o *Options) gate() (*admission.Gate, error) {
 	return admission.New(admission.Options{
 		Marks: o.Marks, Served: o.Served, Client: o.Client, Notes: o.Notes, TTL: o.TTL, Settle: o.Settle,
 		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure,
-		RefuseNothing: o.RefuseNothing, Observe: o.Observe,
+		RefuseNothing: o.RefuseNothing, Observe: o.Observe, Hide: o.Credential.hide,
 	})
 }

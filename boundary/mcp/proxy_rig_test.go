@@ -197,6 +197,12 @@ func (u *web) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 	case "tools/call another id":
 		answer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+	case "tools/call no HTTP": // the server repeats what it got
+		conn, _, err := control.Hijack()
+		if err == nil {
+			_, _ = io.WriteString(conn, r.Header.Get("Authorization")+"\r\n\r\n")
+			_ = conn.Close()
+		}
 	case "tools/call die":
 		panic(http.ErrAbortHandler)
 	case "tools/call task":
