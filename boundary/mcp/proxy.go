@@ -118,6 +118,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{p: p, r: r, w: &overhttp.Writer{
 		ResponseWriter: w, Control: http.NewResponseController(w), Stall: p.stall,
 	}}
+	if r.ContentLength != 0 {
+		// The server drops what is left of a message that has been answered.
+		_ = q.w.Control.SetReadDeadline(time.Now().Add(p.receive)) // not every server can
+		w.Header().Set("Connection", "close")                      // otherwise the answer would wait for the rest
+	}
 	var err error
 	if q.at, err = p.gate.Attend(overhttp.ClientOf(r), mostRequests); err != nil {
 		q.refuseRequest(err)
@@ -163,10 +168,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // pieceOfBody is how much of a message is read at a time.
 const pieceOfBody = 16 << 10
 
-// receiveBody reads the message of a request.
+// receiveBody reads the message of a request. It counts the memory that the
+// message takes when it is parsed.
 func (q *request) receiveBody() ([]byte, error) {
-	_ = q.w.Control.SetReadDeadline(time.Now().Add(q.p.receive)) // not every server can
-	defer func() { _ = q.w.Control.SetReadDeadline(time.Time{}) }()
 	body := http.MaxBytesReader(q.w.ResponseWriter, q.r.Body, MaxFrame)
 	var text bytes.Buffer
 	for {
@@ -177,12 +181,26 @@ func (q *request) receiveBody() ([]byte, error) {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			return text.Bytes(), nil
+			_ = q.w.Control.SetReadDeadline(time.Time{})
+			q.w.Header().Del("Connection")
+			values := countValues(text.Bytes())
+			if values > mostValues {
+				return nil, errManyValues
+			}
+			return text.Bytes(), q.at.Keep(int64(values)*bytesOfValue, q.p.bodies, MaxFrame+mostValues*bytesOfValue)
 		default:
 			return nil, err
 		}
 	}
 }
+
+// These bound the values of a client's message.
+const (
+	mostValues   = 1 << 20
+	bytesOfValue = 96 // of memory, beside its text
+)
+
+var errManyValues = fmt.Errorf("it has more than %d values", mostValues)
 
 // post passes on a message.
 func (q *request) post() {
@@ -212,6 +230,12 @@ func (q *request) post() {
 		q.fail(&fault{
 			status: http.StatusRequestEntityTooLarge, code: invalidRequest,
 			say: "the message is longer than 16 MiB; nothing was sent on",
+		})
+		return
+	case errors.Is(err, errManyValues):
+		q.fail(&fault{
+			status: http.StatusRequestEntityTooLarge, code: invalidRequest,
+			say: "the message is refused, and nothing was sent on: " + err.Error(),
 		})
 		return
 	case err != nil:
