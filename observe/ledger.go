@@ -50,6 +50,7 @@ type LedgerMetrics struct {
 
 	deliveries *prometheus.CounterVec
 	sending    *prometheus.HistogramVec
+	paused     *prometheus.CounterVec
 
 	survey
 	queues, destinations spaces
@@ -108,6 +109,9 @@ func NewLedger(o *LedgerOptions) *LedgerMetrics {
 	m.sending = histogram("croft_work_delivery_seconds",
 		"How long deliveries of effects took.",
 		seconds, "destination")
+	m.paused = counter("croft_work_destination_paused_seconds_total",
+		"For how long deliveries to a destination were paused, because it failed or asked for it.",
+		"destination")
 	for _, queue := range f.Queues {
 		m.expectQueue(m.queues.named(queue))
 	}
@@ -121,6 +125,7 @@ func NewLedger(o *LedgerOptions) *LedgerMetrics {
 func (m *LedgerMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.requests, m.calls, m.requeues, m.ended, m.waits, m.handlers, m.lost, m.pauses, m.deliveries, m.sending,
+		m.paused,
 		m.failures,
 	}
 }
@@ -174,6 +179,14 @@ func (m *LedgerMetrics) Delivery(d steward.Delivery) {
 	m.sending.WithLabelValues(to).Observe(d.Took.Seconds())
 }
 
+// Paused takes one pause of a destination. Set steward.DispatchOptions.Paused
+// to it.
+func (m *LedgerMetrics) Paused(p steward.Pause) {
+	to := m.destinations.named(p.To)
+	m.expectDestination(to)
+	m.paused.WithLabelValues(to).Add(max(p.For, 0).Seconds())
+}
+
 // unsettled is the outcome of a delivery that the ledger does not count.
 const unsettled = "unsettled"
 
@@ -208,6 +221,7 @@ func (m *LedgerMetrics) expectDestination(to string) {
 		m.deliveries.WithLabelValues(to, string(state))
 	}
 	m.deliveries.WithLabelValues(to, unsettled)
+	m.paused.WithLabelValues(to)
 }
 
 // answered counts one request and the ledger's answer.

@@ -137,8 +137,8 @@ func deliverAll(ctx context.Context, l work.Ledger, m *LedgerMetrics) error {
 		"index":  answer(nil),
 		"mail":   answer(steward.Refused(errors.New("no such address"))),
 		"charge": answer(errors.New("no answer")),
-		"later":  answer(steward.UndeliveredFor(errors.New("busy"), time.Hour)),
-	}, &steward.DispatchOptions{Timeout: time.Millisecond, CallTimeout: time.Second, Observe: func(d steward.Delivery) {
+		"later":  answer(steward.Busy(errors.New("busy"), time.Hour)),
+	}, &steward.DispatchOptions{Timeout: time.Millisecond, CallTimeout: time.Second, Paused: m.Paused, Observe: func(d steward.Delivery) {
 		m.Delivery(d)
 		if over.Add(1) == 4 {
 			stop()
@@ -189,6 +189,8 @@ func TestEveryMetricOfALedgerIsSeen(t *testing.T) {
 		{"croft_work_deliveries_total", "destination=charge outcome=unknown", 1},
 		{"croft_work_deliveries_total", "destination=later outcome=pending", 1},
 		{"croft_work_delivery_seconds", "", 4},
+		{"croft_work_destination_paused_seconds_total", "destination=later", 3600},
+		{"croft_work_destination_paused_seconds_total", "destination=mail", 0},
 		{"croft_work_backlog_failures_total", "", 0},
 	} {
 		if got := value(found[want.name], strings.Fields(want.labels)...); got != want.value {

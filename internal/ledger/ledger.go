@@ -51,7 +51,8 @@ type Law struct {
 func Sound() Law {
 	return Law{
 		Apply: work.Apply, Grant: work.Grant, Before: work.Item.Before,
-		Admit: work.Taking.Admit, Takes: work.Taking.Takes, Next: work.Taking.Next, Take: work.Take, Settle: work.Settle,
+		Admit: work.Taking.Admit, Takes: work.Taking.Takes, Next: work.Taking.Next, Take: work.Take,
+		Settle: work.Settle,
 		Emit: func(there map[work.EffectID]work.Effect, e work.Effect) {
 			if _, known := there[e.EffectID]; !known {
 				there[e.EffectID] = e

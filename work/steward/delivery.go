@@ -18,9 +18,9 @@ const DefaultDeliveries = 20
 //
 // Deliver returns nil if the receiver has the effect. After any error it is
 // unknown whether the receiver has it, unless Deliver says more with
-// [Undelivered], [UndeliveredFor], [Busy] or [Refused]. The dispatcher sends an unknown
-// effect again, under the same Idempotency-Key, unless it may be sent only
-// once.
+// [Undelivered], [UndeliveredFor], [Busy] or [Refused]. The dispatcher sends an
+// unknown effect again, under the same Idempotency-Key, unless it may be sent
+// only once.
 type Deliverer interface {
 	Deliver(ctx context.Context, e work.Effect) error
 }
@@ -31,9 +31,9 @@ type Func func(ctx context.Context, e work.Effect) error
 // Deliver calls the function.
 func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, e) }
 
-// Undelivered, UndeliveredFor, Busy and Refused make the error by which Deliver tells
-// the fate of an effect. They make one for a nil err, too: the effect then
-// counts as not delivered, and its Error says that there was no reason.
+// Undelivered, UndeliveredFor, Busy and Refused make the error by which Deliver
+// tells the fate of an effect. They make one for a nil err, too: the effect
+// then counts as not delivered, and its Error says that there was no reason.
 
 // Undelivered wraps an error of Deliver to say that the receiver certainly does
 // not have the effect. It may be sent again.

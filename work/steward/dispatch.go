@@ -109,12 +109,13 @@ func (o DispatchOptions) hold() time.Duration { return o.Timeout + 4*o.CallTimeo
 
 // RunDispatcher delivers effects to the destinations in to, by name, until ctx
 // ends. Several replicas may call it, and share the work: each holds a lease of
-// its own, and each effect is leased to the one that took it. The ledger checks
-// its stamp. Effects for other destinations are left to other dispatchers.
+// its own, and each effect is leased to the dispatcher that took it. The ledger
+// checks its stamp. Effects for other destinations are left to other
+// dispatchers.
 //
-// Destinations do not wait for each other. One that fails five times in a row
-// is paused, for a second at first and up to a minute. Then one delivery is
-// made as a trial.
+// Destinations do not wait for each other. A destination that fails five times
+// in a row is paused, for a second at first and up to a minute. Then one
+// delivery is made as a trial.
 //
 // When ctx has ended, RunDispatcher takes nothing more, waits for the
 // deliveries in flight, and returns nil. It returns an error only for invalid

@@ -1,11 +1,12 @@
-// Package steward keeps a ledger in order. It has two jobs, each under leases of
-// its own.
+// Package steward keeps a ledger in order. It has two jobs, each under leases
+// of its own.
 //
-// The reconciler works in one replica at a time. It is [RunReconciler], or one pass with [Reconcile]. It requeues
-// items whose owner is no longer heard of, and buries those whose attempts are
-// used up. It makes effects pending again whose dispatcher has died, flags
-// items without progress, and prunes old items. Each of its writes is a compare
-// and swap on the token that it has read.
+// The reconciler is [RunReconciler], or one pass with [Reconcile]. Of all
+// replicas one works at a time. It requeues items whose owner is no longer
+// heard of, and buries those whose attempts are used up. It makes effects
+// pending again whose dispatcher has died, flags items without progress, and
+// prunes old items. Each of its writes is a compare and swap on the token that
+// it has read.
 //
 // The dispatcher is [RunDispatcher]. It delivers effects to their destinations:
 // a Go function, a webhook or a command. It presents its stamp with every
@@ -31,13 +32,13 @@
 //   - An effect that was taken is unknown in the ledger until it is settled. If
 //     it is not settled in time it is an orphan, which the reconciler brings
 //     back.
-//   - A breaker pauses a lane whose deliveries fail, and gives back what the
-//     lane has taken and not sent.
+//   - A breaker pauses a lane whose deliveries fail, and gives back the
+//     effects that the lane has taken and not sent.
 //   - Deliveries end with the lease. Their results are settled all the same:
 //     the ledger decides by the stamp whether they count.
-//   - When its context ends, a lane takes nothing more, gives back what it has
-//     not sent, waits for the deliveries in flight, and tries three times more
-//     to settle the rest.
+//   - When its context ends, a lane takes nothing more, gives back the
+//     effects that it has not sent, waits for the deliveries in flight, and
+//     tries three times more to settle the rest.
 //
 // The reconciler has one goroutine and no state between passes.
 package steward

@@ -40,9 +40,9 @@ type Webhook struct {
 	// Header has further headers to send, for example the receiver's own
 	// authorization.
 	Header http.Header
-	// Client makes the requests. Default: one that keeps more connections open
-	// than http.DefaultClient. Redirects are never followed, because a POST
-	// would become a GET.
+	// Client makes the requests. Default: a client that keeps more connections
+	// open than http.DefaultClient. Redirects are never followed, because a
+	// POST would become a GET.
 	Client *http.Client
 	// Now is the clock of signatures. Default: time.Now.
 	Now func() time.Time

@@ -71,3 +71,14 @@ func (m metrics) delivery(next func(steward.Delivery)) func(steward.Delivery) {
 		next(d)
 	}
 }
+
+// paused returns an observer that counts pauses and passes them on.
+func (m metrics) paused(next func(steward.Pause)) func(steward.Pause) {
+	if m.ledger == nil {
+		return next
+	}
+	return func(p steward.Pause) {
+		m.ledger.Paused(p)
+		next(p)
+	}
+}
