@@ -174,7 +174,7 @@ func (q *request) receiveBody() ([]byte, error) {
 	body := http.MaxBytesReader(q.w.ResponseWriter, q.r.Body, MaxFrame)
 	var text bytes.Buffer
 	for {
-		if err := q.at.Keep(pieceOfBody, q.p.bodies, MaxFrame); err != nil {
+		if err := q.keep(pieceOfBody); err != nil {
 			return nil, err
 		}
 		_, err := io.CopyN(&text, body, pieceOfBody)
@@ -187,7 +187,7 @@ func (q *request) receiveBody() ([]byte, error) {
 			if values > mostValues {
 				return nil, errManyValues
 			}
-			return text.Bytes(), q.at.Keep(int64(values)*bytesOfValue, q.p.bodies, MaxFrame+mostValues*bytesOfValue)
+			return text.Bytes(), q.keep(int64(values) * bytesOfValue)
 		default:
 			return nil, err
 		}
@@ -199,6 +199,11 @@ const (
 	mostValues   = 1 << 20
 	bytesOfValue = 96 // of memory, beside its text
 )
+
+// keep counts memory against the client.
+func (q *request) keep(n int64) error {
+	return q.at.Keep(n, q.p.bodies, MaxFrame+mostValues*bytesOfValue)
+}
 
 var errManyValues = fmt.Errorf("it has more than %d values", mostValues)
 
@@ -355,6 +360,9 @@ func (q *request) read() {
 	case err == nil:
 		q.say(reply.shownBy(q.p.core, q.m.method))
 	case q.r.Context().Err() != nil || q.gone || q.streams: // a stream that ends early can be resumed
+	case errors.Is(err, errNoRoom):
+		q.w.Header().Set("Retry-After", "1")
+		q.fail(&fault{status: http.StatusServiceUnavailable, code: internalError, say: err.Error() + "; try again later"})
 	default:
 		q.p.gate.Emit(readFailed(q.m.method, err))
 		q.fail(&fault{
@@ -385,7 +393,7 @@ func (q *request) listen() {
 		return
 	}
 	q.stream(resp)
-	stream := newEvents(resp.Body)
+	stream := q.newEvents(resp, nil)
 	for !q.gone {
 		e, m, err := q.p.nextMessage(stream)
 		if err != nil {

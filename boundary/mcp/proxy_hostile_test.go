@@ -295,6 +295,46 @@ func TestManyValuesAreBounded(t *testing.T) {
 	u.waitUncounted()
 }
 
+// TestAnswersOfReadsAreBounded: a client that asks for much and reads nothing
+// uses up its room. A write is answered in any case.
+func TestAnswersOfReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	stamp := w.term(t, "ann").String()
+	for _, tool := range []string{"many values", "stream of many values"} {
+		reads := w.web(t, func(o *ProxyOptions) { o.MaxBodies, o.Reads = MaxFrame, []string{tool} })
+		a := reads.ask("POST", toolText("1", tool, "{}"))
+		if refused := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != ""; strings.Contains(a.text, "0,0") ||
+			!refused && tool == "many values" {
+			t.Errorf("%s: %d %.100s", tool, a.status, a.text)
+		}
+		reads.waitUncounted()
+		writes := w.web(t, func(o *ProxyOptions) { o.MaxBodies = MaxFrame })
+		if a := writes.ask("POST", toolText("1", tool, "{}"), overhttp.Header, stamp); !strings.Contains(a.text, "0,0") {
+			t.Errorf("a write, %s: %d %.300s", tool, a.status, a.text)
+		}
+	}
+}
+
+// TestAnEventIsCountedWhileItIsKept, and not longer.
+func TestAnEventIsCountedWhileItIsKept(t *testing.T) {
+	t.Parallel()
+	var kept, most int64
+	stream := newEvents(strings.NewReader(strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n\n", 50)))
+	stream.keep = func(n int64) error { kept += n; most = max(most, kept); return nil }
+	stream.drop = func(n int64) { kept -= n }
+	for err := error(nil); err == nil; _, err = stream.next() {
+	}
+	if kept != 0 || most < 1000 || most > 1100 {
+		t.Errorf("%d bytes are counted, and %d were at most", kept, most)
+	}
+	stream = newEvents(strings.NewReader("data: x\n\n"))
+	stream.keep = func(int64) error { return errors.New("full") }
+	if _, err := stream.next(); !errors.Is(err, errNoRoom) {
+		t.Errorf("without room: %v", err)
+	}
+}
+
 // TestNoValueIsUncounted: whatever the parser has made of a text before it
 // finds a flaw.
 func TestNoValueIsUncounted(t *testing.T) {

@@ -178,6 +178,10 @@ func (u *web) serve(w http.ResponseWriter, r *http.Request) {
 			events(`data: {"jsonrpc":"2.0","method":"notifications/x","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}` + "\n\n")
 		}
 		events("data: " + say("after all") + "\n\n")
+	case "tools/call many values":
+		answer(result(`{"x":[` + strings.Repeat("0,", 300_000) + `0]}`))
+	case "tools/call stream of many values":
+		events(progress + "data: " + result(`{"x":[`+strings.Repeat("0,", 300_000)+`0]}`) + "\n\n")
 	case "tools/call huge event":
 		events("data: {\"x\":\"" + strings.Repeat("x", MaxFrame) + "\n\n" + progress + "data: " + say("small") + "\n\n")
 	case "tools/call cut":
