@@ -152,6 +152,12 @@ var workloads = []workload{
 			"only its marks.",
 		benchCurrent,
 	},
+	{
+		"mcp", "A tool call through croft mcp",
+		"A client calls a tool of a server that does nothing, over standard input and\n" +
+			"output, straight and through croft mcp, in turn.",
+		benchMCP,
+	},
 	{"run", "croft run", "A command under a lease in a directory store, beside the same command alone.", benchRun},
 }
 

@@ -305,6 +305,9 @@ func (q *request) ask(method string, m message) (*http.Response, error) {
 // outgoing makes a request to the upstream. The message is zero if there is
 // none.
 func (p *Proxy) outgoing(ctx context.Context, method string, h heads, m message) *http.Request {
+	if method != http.MethodGet { // only a stream can be resumed
+		h.lastEvent = ""
+	}
 	out := (&http.Request{
 		Method: method, URL: p.upstream, Host: p.upstream.Host, Header: h.outgoing(m, p.o.Credential),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -36,7 +36,7 @@ func TestBothErasPassOverHTTP(t *testing.T) {
 	want(t, "the server got", u.sees(), "POST "+strings.Replace(begin, `\u0061`, "a", 1))
 	in := []string{
 		"Mcp-Session-Id", "s-1", "MCP-Protocol-Version", "2025-11-25", "Authorization", "Bearer mine", "Cookie", "a=b",
-		"Croft-Stamp", w.term(t, "ann").String(), "X-Forwarded-For", "1.2.3.4",
+		"Croft-Stamp", w.term(t, "ann").String(), "X-Forwarded-For", "1.2.3.4", "Last-Event-ID", "e9",
 	}
 	if a := u.ask("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, in...); a.status != 202 || a.text != "" {
 		t.Errorf("a notification was answered with %d %s", a.status, a.text)
@@ -55,6 +55,8 @@ func TestBothErasPassOverHTTP(t *testing.T) {
 		for name := range r.Header {
 			switch name {
 			case "Accept", "Accept-Encoding", "Content-Length", "Content-Type", "Mcp-Protocol-Version", "Mcp-Session-Id", "User-Agent":
+			case "Last-Event-Id":
+				want(t, "the request that can resume", r.Method, "GET")
 			default:
 				t.Errorf("the server got the header %s: %s", name, r.Header.Get(name))
 			}
@@ -375,6 +377,29 @@ func TestAnUpstreamThatIsDownIsInNoDoubt(t *testing.T) {
 	if a := u.ask("POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`); a.status != http.StatusBadGateway {
 		t.Errorf("a read was answered with %d %s", a.status, a.text)
 	}
+}
+
+// TestAnImpostorGetsNothing: no read and no write goes to a server that does
+// not prove its name, and no credential.
+func TestAnImpostorGetsNothing(t *testing.T) {
+	t.Parallel()
+	through := func(name string) testenv.Call {
+		return func(ctx context.Context, addr string) error {
+			w := newWorld()
+			u := w.web(t, func(o *ProxyOptions) { o.Reads, o.Wait = []string{"read_file"}, soon })
+			u.proxy.upstream = &url.URL{Scheme: "https", Host: addr, Path: "/mcp"}
+			req, err := http.NewRequestWithContext(ctx, "POST", u.url, strings.NewReader(toolText("1", name, "{}")))
+			if err != nil {
+				return err
+			}
+			req.Header = http.Header{"Content-Type": {"application/json"}, overhttp.Header: {w.term(t, "ann").String()}}
+			if a := u.do(req); a.status != 200 || outcome(a.last(t)) == "unknown" {
+				return errors.New(a.text)
+			}
+			return nil
+		}
+	}
+	testenv.Impostors(t, map[string]testenv.Call{"a read": through("read_file"), "a write": through("write_file")})
 }
 
 // TestAProxyIsAskedForWhatItNeeds: it could not keep its promise otherwise.

@@ -23,6 +23,7 @@ type reply struct {
 	body    object
 	event   event  // of a stream
 	session string // begins with this answer, or ""
+	retry   string // seconds until the client should try again, or ""
 }
 
 // shownBy returns the reply as the client sees it.
@@ -158,6 +159,9 @@ func (p *Proxy) nextMessage(stream *events) (event, message, error) {
 // as the client sees it. The message is zero if there was none.
 func (c *core) newStatusReply(resp *http.Response, to message) reply {
 	a := reply{status: resp.StatusCode}
+	if after := resp.Header.Get("Retry-After"); len(after) < 7 && strings.Trim(after, "0123456789") == "" {
+		a.retry = after
+	}
 	f := &fault{code: internalError, say: fmt.Sprintf("the server behind the proxy answered %d", resp.StatusCode)}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
@@ -257,6 +261,9 @@ func (q *request) say(a reply) {
 	h := q.w.Header()
 	if a.session != "" {
 		h.Set(sessionHeader, a.session)
+	}
+	if a.retry != "" {
+		h.Set("Retry-After", a.retry)
 	}
 	text := encode(a.body)
 	h.Set("Content-Type", "application/json")
