@@ -74,7 +74,9 @@ func (v Verb) ByOwner() bool {
 }
 
 // ByHand reports whether the verb is an operator's act.
-func (v Verb) ByHand() bool { return slices.Contains([]Verb{Cancel, Reassign, Takeover, Replay, RunNow}, v) }
+func (v Verb) ByHand() bool {
+	return slices.Contains([]Verb{Cancel, Reassign, Takeover, Replay, RunNow}, v)
+}
 
 // Request asks for one operation on one item. Every request is safe to send
 // again: several copies have the effect of one.

@@ -24,7 +24,7 @@ brings it back.
 
 ` + actFenceHelp,
 		Example: `  croft work run-now 0198c0de --note "the image server is back"
-  croft work ls thumbnails --state waiting --limit 0 --json | jq -r .id | xargs croft work run-now --note "server is back"`,
+  croft work ls thumbnails --state waiting --limit 0 --json | jq -r .id | xargs croft work run-now --note "it is back"`,
 		Args:              items,
 		ValidArgsFunction: a.completeItems(work.Waiting),
 		RunE: func(c *cobra.Command, args []string) error {
