@@ -23,7 +23,10 @@ type answers struct {
 	kept  map[fingerprint][]byte // encoded results
 	order []fingerprint
 	size  int
+	most  int // bytes of all of them
 }
+
+func newAnswers(most int) *answers { return &answers{kept: map[fingerprint][]byte{}, most: most} }
 
 // fingerprint stands for a call under a stamp.
 type fingerprint [sha256.Size]byte
@@ -77,7 +80,7 @@ func (a *answers) put(call fingerprint, result object) {
 	}
 	a.kept[call] = text
 	a.order = append(a.order, call)
-	for a.size += len(text); len(a.order) > mostAnswers || a.size > mostAnswerBytes; a.order = a.order[1:] {
+	for a.size += len(text); len(a.order) > mostAnswers || a.size > a.most; a.order = a.order[1:] {
 		a.size -= len(a.kept[a.order[0]])
 		delete(a.kept, a.order[0])
 	}

@@ -83,7 +83,7 @@ func TestANumberedCallIsAnsweredAgain(t *testing.T) {
 // that asks for more is no answer yet.
 func TestOnlySuccessIsKept(t *testing.T) {
 	t.Parallel()
-	a := &answers{kept: map[fingerprint][]byte{}}
+	a := newAnswers(mostAnswerBytes)
 	for i, text := range []string{
 		`{"isError":true}`, `{"resultType":"input_required"}`, `{"resultType":"task"}`, `{"task":{}}`,
 		`{"x":"` + strings.Repeat("x", longestAnswer) + `"}`, `null`,
@@ -103,17 +103,18 @@ func TestOnlySuccessIsKept(t *testing.T) {
 // TestKeptAnswersAreBounded: in number and in bytes. The oldest go first.
 func TestKeptAnswersAreBounded(t *testing.T) {
 	t.Parallel()
+	const bytes = 1 << 20
 	for name, c := range map[string]struct{ size, most int }{
 		"many":  {1, mostAnswers},
-		"large": {longestAnswer - 100, mostAnswerBytes / (longestAnswer - 100)},
+		"large": {bytes / 10, 9},
 	} {
-		a := &answers{kept: map[fingerprint][]byte{}}
+		a := newAnswers(bytes)
 		result := object{{"x", strings.Repeat("x", c.size)}}
 		call := func(i int) fingerprint { return fingerprint{byte(i), byte(i >> 8)} }
 		for i := range c.most + 2 {
 			a.put(call(i), result)
 		}
-		if len(a.kept) != c.most && len(a.kept) != c.most-1 || len(a.order) != len(a.kept) || a.size > mostAnswerBytes {
+		if len(a.kept) != c.most || len(a.order) != len(a.kept) || a.size > bytes {
 			t.Errorf("%s: %d answers of %d bytes are kept", name, len(a.kept), a.size)
 		}
 		for i, kept := range map[int]bool{0: false, 1: false, c.most + 1: true} {

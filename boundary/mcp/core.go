@@ -34,7 +34,7 @@ func newCore(o Options, answerWithin time.Duration) (*core, error) {
 	}
 	c := &core{o: o, gate: gate, hints: hints{readOnly: map[string]bool{}}}
 	if o.Idempotent {
-		c.answers = &answers{kept: map[fingerprint][]byte{}}
+		c.answers = newAnswers(mostAnswerBytes)
 	}
 	return c, nil
 }

@@ -2,13 +2,17 @@ package mcp
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -224,4 +228,71 @@ func TestASessionIsNamedOnce(t *testing.T) {
 	if a.status != http.StatusBadGateway || a.header.Get("Mcp-Session-Id") != "" {
 		t.Errorf("two sessions: %d %v", a.status, a.header)
 	}
+}
+
+// trickle is a client that takes every piece, slowly.
+type trickle struct {
+	*httptest.ResponseRecorder
+	pieces int
+}
+
+func (t *trickle) Write(b []byte) (int, error) {
+	t.pieces++
+	time.Sleep(60 * time.Millisecond)
+	return len(b), nil
+}
+
+// TestAWriteWaitsForNoTrickle: its client has a while for all pieces together.
+// The client of a read has it for each.
+func TestAWriteWaitsForNoTrickle(t *testing.T) {
+	t.Parallel()
+	for left, gone := range map[time.Duration]bool{100 * time.Millisecond: true, 0: false} {
+		client := &trickle{ResponseRecorder: httptest.NewRecorder()}
+		q := &request{left: left, w: &overhttp.Writer{
+			ResponseWriter: client, Control: http.NewResponseController(client), Stall: testenv.Patience,
+		}}
+		for range 3 {
+			q.put([]byte("x"))
+		}
+		if q.gone != gone || gone == (client.pieces == 3) {
+			t.Errorf("with %s for all pieces, the client has gone: %v after %d", left, q.gone, client.pieces)
+		}
+	}
+}
+
+// FuzzStream: a stream of any bytes, cut anywhere, gives the same events, and
+// the client reads in them what the proxy has read.
+func FuzzStream(f *testing.F) {
+	f.Add("id: 1\nretry: 5\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\r\ndata: \"method\":\"x\"}\r\r", 7)
+	f.Add("\ufeff:\n\ndata\ndata:a\n\nid:\x00\n\n", 1)
+	read := func(r io.Reader) (all []event, last error) {
+		for stream := newEvents(r); ; {
+			e, err := stream.next()
+			if err != nil {
+				return all, err
+			}
+			all = append(all, e)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string, cut int) {
+		whole, err := read(strings.NewReader(text))
+		cut = min(max(cut, 0), len(text))
+		pieces, errOfPieces := read(io.MultiReader(strings.NewReader(text[:cut]), iotest.OneByteReader(strings.NewReader(text[cut:]))))
+		if !reflect.DeepEqual(whole, pieces) || !errors.Is(err, io.EOF) || !errors.Is(errOfPieces, io.EOF) {
+			t.Fatalf("whole: %+v %v; in pieces: %+v %v", whole, err, pieces, errOfPieces)
+		}
+		for _, e := range whole {
+			if e.id != "" && !isPlain(e.id, mostID) {
+				t.Errorf("the id %q could not be sent back", e.id)
+			}
+			m, err := decode(e.data)
+			if !e.isMessage() || err != nil {
+				m = message{}
+			}
+			again, _ := read(bytes.NewReader(encodeEvent(e, m.body)))
+			if len(again) != 1 || again[0].id != e.id && !e.comment || m.body != nil && string(again[0].data) != string(encode(m.body)) {
+				t.Errorf("%+v becomes %+v", e, again)
+			}
+		}
+	})
 }

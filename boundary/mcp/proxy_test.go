@@ -338,7 +338,7 @@ func TestASlowClientKeepsNothingFromOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	u := w.web(t, nil)
-	u.proxy.stall = 200 * time.Millisecond
+	u.proxy.stall = soon
 	stamp := w.term(t, "ann")
 	req, err := http.NewRequestWithContext(t.Context(), "POST", u.url, strings.NewReader(toolText("1", "flood", "{}")))
 	if err != nil {

@@ -46,7 +46,7 @@ func TestThePageShowsTheMarksOfGuards(t *testing.T) {
 		Access: guardRules{}, Files: func(_ context.Context, path string) (guard.Artifact, error) {
 			return file.Open(filepath.Join(served, path), nil)
 		},
-	}, places)
+	}, Options{Guards: places})
 	old := r.apply(tenure.Request{Verb: tenure.Acquire, Key: "jobs/a", Owner: "olga", TTL: time.Minute})
 	r.clock.Advance(2 * time.Minute)
 	at := func(path string) string { return r.front.URL + "/files/" + path }

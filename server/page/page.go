@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -36,6 +37,11 @@ type Options struct {
 	// this process. The files of the server and the store's own place need not
 	// be there. Default: no others.
 	Guards guard.Allowed
+	// SessionKey is a secret of at least 32 random bytes. Servers with the same
+	// one know whom the others have signed in, also after a restart. Who has it
+	// and a visitor's cookie has the visitor's token. Default: a random one, so
+	// that only this Page knows its visitors.
+	SessionKey []byte
 	// Observe is told of acts by hand on work items. Those on keys are told by
 	// the server.
 	Observe func(server.Event)
@@ -88,7 +94,11 @@ func New(api *server.Server, st store.Store, o *Options) *Page {
 		p.o.Observe = func(server.Event) {}
 	}
 	var key [32]byte
-	_, _ = rand.Read(key[:]) // it never fails
+	if len(p.o.SessionKey) > 0 {
+		key = sha256.Sum256(p.o.SessionKey)
+	} else {
+		_, _ = rand.Read(key[:]) // it never fails
+	}
 	p.seal = newSeal(key)
 	p.mux = http.NewServeMux()
 	handle := func(pattern string, do func(*visit) error) { p.mux.Handle(pattern, p.handler(do)) }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -47,6 +48,20 @@ func ReadSigner(file string) (*signed.Key, *signed.Keys, error) {
 	}
 	keys, err := signed.ParseKeys(text)
 	return key, keys, err
+}
+
+// ReadSessionKey reads the file of --session-key: at least 32 bytes that nobody
+// else may read.
+func ReadSessionKey(file string) ([]byte, error) {
+	text, err := readSecret(file)
+	if err != nil {
+		return nil, Invalid("--session-key: %v", err)
+	}
+	if text = bytes.TrimSpace(text); len(text) < 32 || len(text) > signed.MaxSize {
+		return nil, Invalid("--session-key %s: it must have between 32 and %d bytes; make it with: "+
+			"openssl rand -base64 32", Word(file), signed.MaxSize)
+	}
+	return text, nil
 }
 
 // ReadCredential reads the file of --credential, which nobody else may read.

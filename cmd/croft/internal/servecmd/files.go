@@ -82,7 +82,8 @@ func (f *flags) checkFiles(storeName string) error {
 	if err != nil {
 		return cli.Invalid("--files: %v", err)
 	}
-	for _, own := range []string{f.policy, f.signKey, f.key, f.cert, f.clientCA, f.metrics, storePath(storeName)} {
+	secret := []string{f.policy, f.signKey, f.sessionKey, f.key, f.cert, f.clientCA, f.metrics, storePath(storeName)}
+	for _, own := range secret {
 		if own == "" {
 			continue
 		}

@@ -50,7 +50,7 @@ func Command(a *cli.App) *cobra.Command { return (&app{a}).serveCommand() }
 type flags struct {
 	listen, cert, key, clientCA string
 	policy, metrics, signKey    string
-	files                       string
+	files, sessionKey           string
 	hosts, guards               []string
 	insecure                    bool
 	streams                     int
@@ -132,6 +132,8 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.policy, "policy", "", "who may what: a `file`")
 	flags.StringVar(&f.signKey, "sign-key", "", "sign the stamps of leases with the private key in this PEM `file`, "+
 		"of mode 0600; more keys in it are published beside")
+	flags.StringVar(&f.sessionKey, "session-key", "", "sign visitors of the page in for all servers that have this "+
+		"`file`, of mode 0600; make it with openssl rand -base64 32")
 	flags.StringVar(&f.files, "files", "", "offer the files below this `folder` as targets: https://HOST/files/PATH")
 	flags.StringArrayVar(&f.guards, "guards", nil, "also show on the page the marks of guards in this `place`: "+
 		"a folder, or a URL such as s3://bucket/reports (repeatable)")
@@ -156,9 +158,14 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 	if err != nil {
 		return err
 	}
-	shownGuards, err := guard.Allow(f.guards...)
-	if err != nil {
+	po := &page.Options{}
+	if po.Guards, err = guard.Allow(f.guards...); err != nil {
 		return err
+	}
+	if f.sessionKey != "" {
+		if po.SessionKey, err = cli.ReadSessionKey(f.sessionKey); err != nil {
+			return err
+		}
 	}
 	o := &server.Options{Hosts: f.hosts, CallTimeout: a.Timeout, MaxCalls: maxCalls, MaxStreams: f.streams}
 	if f.policy != "" {
@@ -230,11 +237,8 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 	}
 	a.listens(listener.Addr(), secure != nil, o, name)
 	srv := server.New(st, o)
-	shown := page.New(srv, st, &page.Options{
-		Access: o.Access, Ledger: o.Ledger, Store: store.Redact(name), Guards: shownGuards,
-		Observe: o.Observe,
-	})
-	return a.run(ctx, srv, shown, limited(listener, f.streams, secure))
+	po.Access, po.Ledger, po.Store, po.Observe = o.Access, o.Ledger, store.Redact(name), o.Observe
+	return a.run(ctx, srv, page.New(srv, st, po), limited(listener, f.streams, secure))
 }
 
 // limited bounds the connections to what the server can work on, and adds TLS.
