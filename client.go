@@ -82,7 +82,7 @@ func newClient(st store.Store, o *Options, clk clock.Clock, random func() float6
 	_, options.Watches = st.(store.Watcher)
 	_, options.Acts = st.(store.Announcer)
 	c.engine = engine.New(options)
-	c.alarm = clock.NewAlarm(clk, c.tick)
+	c.alarm = clock.NewAlarm(clk, c.tick, c.paused)
 	c.refusals = refusals.NewRecorder(st, clk, c.o.CallTimeout)
 	return c
 }

@@ -54,6 +54,10 @@ const (
 	// EventWorkFailed: one turn of a Loop or Lead failed, and it goes on.
 	// Fields: Err.
 	EventWorkFailed EventKind = "work_failed"
+	// EventPaused: the client's timer was late by a tenth of a second or more.
+	// The process was stopped or starved, or the machine was suspended. Fields:
+	// Took, the delay.
+	EventPaused EventKind = "paused"
 )
 
 // Event is something that happened in a client. Fields that its kind does not
@@ -68,7 +72,7 @@ type Event struct {
 	Outcome   Outcome
 	Count     int           // requests in the call with this namespace, verb and outcome
 	Batch     int           // all requests in the call
-	Took      time.Duration // how long the call took
+	Took      time.Duration // how long the call or the pause took
 
 	Wait   time.Duration // from the call of Acquire until the grant or the refusal
 	Cause  tenure.Cause

@@ -103,9 +103,11 @@ func TestLaw5ASuspendEndsTheLease(t *testing.T) {
 }
 
 // TestAShortSuspendEndsNothing: a sleep that leaves time to renew does no harm.
+// Observers learn of it.
 func TestAShortSuspendEndsNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		c, clk := r.sleeper(nil, nil)
+		var seen events
+		c, clk := r.sleeper(nil, &Options{Observe: seen.observe})
 		l := r.acquire(c, "jobs/one", nil)
 		time.Sleep(10 * time.Second)
 		clk.Suspend(30 * time.Second)
@@ -115,6 +117,9 @@ func TestAShortSuspendEndsNothing(t *testing.T) {
 		}
 		if left := l.Remaining(); left < 50*time.Second {
 			r.Errorf("%s remain, want the renewal that was due to have been sent on waking", left)
+		}
+		if told := seen.of(EventPaused); len(told) != 1 || told[0].Took < 29*time.Second || told[0].Took > 31*time.Second {
+			r.Errorf("told of the pause by %+v", told)
 		}
 	})
 }

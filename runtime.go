@@ -346,3 +346,6 @@ func (c *Client) tick() {
 	c.engine.Tick(now)
 	c.do(c.unlock())
 }
+
+// paused tells observers that the client's timer was late.
+func (c *Client) paused(late time.Duration) { c.emit(Event{Kind: EventPaused, Took: late}) }

@@ -23,12 +23,12 @@ func tiny(t *testing.T) *bench {
 // The benchmarks must at least run to their end. The tests ignore times.
 func TestEveryWorkloadRuns(t *testing.T) {
 	for pick, rows := range map[string][]string{
-		"^(dir|combine|run)$": {"croft: acquire + release", "64 goroutines", "overhead of run"},
-		"^redis-":             {"floor", "croft", "redislock", "redsync", "rueidislock"},
-		"^postgres-":          {"floor", "croft", "pglock", "advisory"},
-		"^current$":           {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
-		"^python$":            {"redis-py: Lock", "croft.lease, at a server", "croft acquire"},
-		"^told$":              {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
+		"^(dir|combine|run|mcp)$": {"croft: acquire + release", "64 goroutines", "overhead of run", "fenced calls"},
+		"^redis-":                 {"floor", "croft", "redislock", "redsync", "rueidislock"},
+		"^postgres-":              {"floor", "croft", "pglock", "advisory"},
+		"^current$":               {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
+		"^python$":                {"redis-py: Lock", "croft.lease, at a server", "croft acquire"},
+		"^told$":                  {"Redis", "PostgreSQL", "etcd", "SQLite", "directory"},
 	} {
 		t.Run(pick, func(t *testing.T) {
 			var said bytes.Buffer

@@ -115,6 +115,13 @@ var workloads = []workload{
 		benchClaims,
 	},
 	{
+		"postgres-dispatch", "PostgreSQL: effects delivered to a local receiver",
+		"The program completes 5,000 items with an effect each. Then dispatchers deliver\n" +
+			"them by webhooks to a receiver in the same process. Busy workers add and do\n" +
+			"items without effects in the same ledger meanwhile, as fast as they can.",
+		benchDispatch,
+	},
+	{
 		"sqlite-work", "SQLite: items that do nothing",
 		"The program adds 2,000 items, then works on 500 at once. An item counts when its\n" +
 			"completion is confirmed.",
@@ -144,6 +151,12 @@ var workloads = []workload{
 		"100 owners write in turn through a proxy, each to a resource of its own: beside a proxy that asks " +
 			"only its marks.",
 		benchCurrent,
+	},
+	{
+		"mcp", "A tool call through croft mcp",
+		"A client calls a tool of a server that does nothing, over standard input and\n" +
+			"output, straight and through croft mcp, in turn.",
+		benchMCP,
 	},
 	{"run", "croft run", "A command under a lease in a directory store, beside the same command alone.", benchRun},
 }

@@ -1,10 +1,8 @@
 package clients
 
 import (
-	"fmt"
 	"log"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -56,11 +54,5 @@ func environment(t *testing.T) []string {
 // build builds the program croft, like a release.
 var build = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(built, "croft")
-	c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-buildvcs=false", "-o", path, "./cmd/croft")
-	c.Dir = ".."
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return path, nil
+	return path, testenv.BuildCroft(path)
 })

@@ -24,6 +24,7 @@ import (
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -135,6 +136,7 @@ func incidents(ctx context.Context, g *gated, m *Metrics, st *flaky) {
 				Kind: gate.Observed, Key: next.Key(), Token: took.Deed.Token, Status: http.StatusConflict, Code: "stale",
 			})
 		}
+		m.Observe(croft.Event{Kind: croft.EventPaused, Took: time.Second})
 		st.set(true)
 		var waiting sync.WaitGroup
 		waiting.Go(func() { // its outcome is unknown until the store is back
@@ -166,8 +168,9 @@ func incidents(ctx context.Context, g *gated, m *Metrics, st *flaky) {
 // with numbers.
 func TestEveryPanelShowsSomethingInAnIncident(t *testing.T) {
 	m := New(nil)
+	ledger := NewLedger(nil)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m)
+	registry.MustRegister(m, ledger)
 	// One scrape at a time: those that Prometheus has given up on would pile
 	// up.
 	page := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1}))
@@ -180,12 +183,22 @@ func TestEveryPanelShowsSomethingInAnIncident(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	var happening sync.WaitGroup
 	happening.Go(func() { incidents(ctx, g, m, &flaky{Store: mem.New(nil)}) })
+	happening.Go(func() {
+		l := ledger.Ledger(mem.NewLedger(nil))
+		for ctx.Err() == nil {
+			if err := round(ctx, l, ledger); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+			_ = clock.Sleep(ctx, time.Second)
+		}
+	})
 	defer happening.Wait()
 	defer stop()
 
 	for _, panel := range readDashboard(t).Panels {
 		for _, target := range panel.Targets {
-			query := strings.NewReplacer("$namespace", ".*", "$__rate_interval", "30s").Replace(target.Expr)
+			query := strings.NewReplacer("$namespace", ".*", "$queue", ".*", "$__rate_interval", "30s").Replace(target.Expr)
 			var found map[string]string
 			eventually(t, fmt.Sprintf("a number in panel %q: %s", panel.Title, query), func() bool {
 				var err error
@@ -204,8 +217,10 @@ func TestEveryPanelShowsSomethingInAnIncident(t *testing.T) {
 			t.Logf("%s: %v", panel.Title, found)
 		}
 	}
-	// This query fills the list of namespaces to choose from.
-	if found, err := ask(server, `croft_leases_held{namespace="orders"}`, began); err != nil || len(found) == 0 {
-		t.Errorf("no namespace to choose: %v, %v", found, err)
+	// These queries fill the lists of namespaces and queues to choose from.
+	for _, choice := range []string{`croft_leases_held{namespace="orders"}`, `croft_work_items{queue="pages"}`} {
+		if found, err := ask(server, choice, began); err != nil || len(found) == 0 {
+			t.Errorf("nothing to choose from %s: %v, %v", choice, found, err)
+		}
 	}
 }

@@ -15,6 +15,8 @@ const (
 	notSent   = "not_sent"
 	inDoubt   = "in_doubt"
 	refused   = "refused"
+	// unstamped writes are let in without a check, where that is allowed.
+	unstamped = "unstamped"
 )
 
 // ever bounds the time for which a resource counts as closed. Times end before
@@ -32,6 +34,10 @@ func (m *Metrics) Gate(e gate.Event) {
 	space := label(e.Key)
 	switch e.Kind {
 	case gate.Admitted:
+		if e.Key == "" {
+			m.gateWrite(space, unstamped)
+			return
+		}
 		m.gateWrite(space, admitted)
 	case gate.Refused:
 		if e.Status == http.StatusBadGateway { // the write had been let in before
@@ -64,6 +70,7 @@ func (m *Metrics) gateWrite(space, outcome string) {
 		m.unanswered.WithLabelValues(space, inDoubt)
 		m.unsure.WithLabelValues(space, admitted)
 		m.unsure.WithLabelValues(space, refused)
+		m.writes.WithLabelValues(space, guardHTTP, unstamped)
 	}
 	m.writes.WithLabelValues(space, guardHTTP, outcome).Inc()
 }

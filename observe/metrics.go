@@ -43,6 +43,7 @@ type Metrics struct {
 	answers    *prometheus.HistogramVec
 	unanswered *prometheus.CounterVec
 	unsure     *prometheus.CounterVec
+	pauses     prometheus.Histogram
 	gates      *prometheus.Desc
 	idle       *prometheus.Desc
 
@@ -51,14 +52,14 @@ type Metrics struct {
 	expected sync.Map // the namespaces and guards whose counters have begun at 0
 
 	mu     sync.Mutex
-	leases map[lease]*work      // the leases that are held
+	leases map[lease]*term      // the leases that are held
 	gated  bool                 // whether a gate has sent an event
 	taken  map[string]bool      // the resources that gates have
 	closed map[string]time.Time // the closed resources, and until when
 }
 
-// work records the times of the work under a lease.
-type work struct {
+// term records the times of the work under a lease.
+type term struct {
 	since    time.Time
 	progress time.Time // its last progress; zero if it never reported any
 	until    time.Time // when it must be over unless it is renewed
@@ -85,7 +86,7 @@ func New(o *Options) *Metrics {
 		most = o.MaxNamespaces
 	}
 	m := &Metrics{
-		now: time.Now, leases: map[lease]*work{}, taken: map[string]bool{}, closed: map[string]time.Time{},
+		now: time.Now, leases: map[lease]*term{}, taken: map[string]bool{}, closed: map[string]time.Time{},
 		spaces: spaces{most: most},
 	}
 	if o != nil {
@@ -147,6 +148,10 @@ func New(o *Options) *Metrics {
 	m.unanswered = counter("croft_http_unanswered_total",
 		"Writes that a proxy let in and could not send, or sent without learning their outcome.",
 		"namespace", "outcome")
+	m.pauses = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "croft_pause_seconds", Buckets: pauseSeconds,
+		Help: "How late the client's timer was, if that was a tenth of a second or more.",
+	})
 	m.gates = prometheus.NewDesc("croft_http_resources",
 		"Resources that the proxy has now, and those that it keeps closed.",
 		[]string{"state"}, nil)
@@ -169,7 +174,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.wait, m.held, m.heldFor, m.margin, m.failures, m.transfers, m.lost,
 		m.operations, m.calls, m.unknown, m.resolved, m.unwatched,
-		m.writes, m.observed, m.raises, m.answers, m.unanswered, m.unsure,
+		m.writes, m.observed, m.raises, m.answers, m.unanswered, m.unsure, m.pauses,
 	}
 }
 
@@ -255,6 +260,8 @@ func (m *Metrics) Observe(e croft.Event) {
 		m.resolved.WithLabelValues(space, verb, string(e.Outcome)).Inc()
 	case croft.EventUnwatched:
 		m.unwatched.WithLabelValues(space).Inc()
+	case croft.EventPaused:
+		m.pauses.Observe(e.Took.Seconds())
 	}
 }
 
@@ -266,7 +273,7 @@ func (m *Metrics) begin(e croft.Event) {
 	l, now := lease{e.Key, e.Token}, m.now()
 	if m.leases[l] == nil {
 		m.held.WithLabelValues(m.spaces.of(e.Key)).Inc()
-		m.leases[l] = &work{since: now}
+		m.leases[l] = &term{since: now}
 	}
 	m.leases[l].until = now.Add(2 * e.TTL)
 }

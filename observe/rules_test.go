@@ -37,13 +37,19 @@ func TestTheAlertRulesFireWhenTheyShould(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]struct{ from, to, test string }{
-		"single events fire":     {"for: 15m", "for: 1m", "single events of not-owned do not, not even where little happens"},
-		"not-owned never fires":  {"> 0.05", "> 0.5", "a sustained ratio of not-owned fires"},
-		"waits never fire":       {"> 30\n", "> 300\n", "long waits fire, when they go on"},
-		"takeovers are losses":   {`loss!~"closed|taken_over"`, `loss!=""`, "leases that are lost fire, takeovers and shutdowns do not"},
-		"a stale write is quiet": {`stale|repeated|wrong_key`, `repeated|wrong_key`, "refused writes fire when they go on, a single one does not"},
-		"a taken resource fires": {`resources{state="closed"}`, `resources{state="taken"}`, "a resource that stays closed fires, one that settles does not"},
-		"any operation counts":   {`operation=~"renew|release|report", outcome`, `outcome`, "what is not a renewal, release or report is no part of the ratio"},
+		"single events fire":          {"for: 15m", "for: 1m", "single events of not-owned do not, not even where little happens"},
+		"not-owned never fires":       {"> 0.05", "> 0.5", "a sustained ratio of not-owned fires"},
+		"waits never fire":            {"> 30\n", "> 300\n", "long waits fire, when they go on"},
+		"takeovers are losses":        {`loss!~"closed|taken_over"`, `loss!=""`, "leases that are lost fire, takeovers and shutdowns do not"},
+		"a stale write is quiet":      {`stale|repeated|wrong_key`, `repeated|wrong_key`, "refused writes fire when they go on, a single one does not"},
+		"a taken resource fires":      {`resources{state="closed"}`, `resources{state="taken"}`, "a resource that stays closed fires, one that settles does not"},
+		"any operation counts":        {`operation=~"renew|release|report", outcome`, `outcome`, "what is not a renewal, release or report is no part of the ratio"},
+		"hiccups are pauses":          {"[10m])) > 0.05\n        for: 5m", "[10m])) > 0.001\n        for: 5m", "a process that stands still fires, single hiccups do not"},
+		"a slow queue is stuck":       {`unless on (queue) sum by (queue) (increase(croft_work_wait_seconds_count[10m])) > 0`, `and on (queue) vector(1) or max by (queue) (croft_work_ready_age_seconds) > 300`, "a queue that nobody claims from fires, one that is worked on does not"},
+		"a long queue fires":          {`> 1.5 * max by (queue)`, `> 0 * max by (queue)`, "a queue that grows fires, a long one that shrinks does not"},
+		"a busy queue loses workers":  {`> 0.05 * sum by (queue)`, `> 0 * sum by (queue)`, "workers that die fire when it is a share of the claims"},
+		"operators are stale workers": {`verb=~"heartbeat|report|checkpoint|complete|fail|release", outcome="stale"`, `outcome="stale"`, "a share of stale requests of workers fires, stale acts of operators do not"},
+		"a slow dispatcher is dead":   {`unless on (destination) sum`, `unless on (destination) 0 * sum`, "effects that nobody delivers fire, those of a slow dispatcher fire when they grow"},
 		"a first one is quiet": {
 			`or (croft_fence_raises_total{outcome="collision"}`, `or (croft_fence_raises_total{outcome="none"}`,
 			"a collision fires also when it is the first that is heard of a guard, and not for ever",

@@ -2,12 +2,15 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,6 +66,34 @@ func (s *Server) file(c *call, verb Verb) (*file, error) {
 		return nil, c.fileError(err)
 	}
 	return &file{g, key}, nil
+}
+
+// NamedFile opens the file of this server that a target names, for somebody who
+// asks by r. It must be called by the name by which r calls the server. If the
+// target is elsewhere, or no file that the identity may read, the error matches
+// guard.ErrElsewhere.
+func (s *Server) NamedFile(r *http.Request, id Identity, target string) (guard.Guard, error) {
+	u, err := url.Parse(target)
+	if s.o.Files == nil || err != nil || u.User != nil || u.Fragment != "" || !sameHost(u, r) {
+		return nil, guard.ErrElsewhere
+	}
+	path, ok := strings.CutPrefix(u.Path, "/files/")
+	key := FilesPrefix + path
+	if !ok || fence.CheckKey(key) != nil || checkName(path) != nil || !s.may(id, Read, key) {
+		return nil, guard.ErrElsewhere
+	}
+	return s.o.Files(r.Context(), path)
+}
+
+// sameHost reports whether a URL leads to the server that a request came to.
+func sameHost(u *url.URL, r *http.Request) bool {
+	host, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host, port = r.Host, ""
+	}
+	usual := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	return usual != "" && hostName(u.Hostname()) == hostName(strings.Trim(host, "[]")) &&
+		cmp.Or(u.Port(), usual) == cmp.Or(port, usual)
 }
 
 // filePath returns the path of the file that a call is about.
@@ -149,6 +180,9 @@ func (s *Server) putFile(c *call) error {
 	if c.ContentLength > s.o.MaxFile {
 		return tooLong(s.o.MaxFile)
 	}
+	if c.Header.Get(wire.UploadHeader) != "" {
+		return s.putPart(c, f, stamp)
+	}
 	if err := s.mayWrite(c, f, stamp); err != nil {
 		return c.fileError(err)
 	}
@@ -163,9 +197,7 @@ func (s *Server) putFile(c *call) error {
 	case refusal != nil:
 		return c.fileError(refusal)
 	case broken != nil:
-		p := wire.NewProblem(wire.Unknown, "the content did not arrive whole; nothing was changed; write it again")
-		p.Title, p.Status = http.StatusText(http.StatusRequestTimeout), http.StatusRequestTimeout
-		return refuse(p)
+		return notWhole()
 	case err != nil:
 		return c.fileError(err)
 	}
@@ -173,6 +205,12 @@ func (s *Server) putFile(c *call) error {
 	told := wire.File{Mark: receipt.Mark, Bytes: receipt.Bytes, Adopted: receipt.Adopted}
 	c.send(http.StatusOK, wire.JSON, told.Write())
 	return nil
+}
+
+func notWhole() error {
+	p := wire.NewProblem(wire.Unknown, "the content did not arrive whole; nothing was changed; write it again")
+	p.Title, p.Status = http.StatusText(http.StatusRequestTimeout), http.StatusRequestTimeout
+	return refuse(p)
 }
 
 func tooLong(most int64) error {
@@ -190,8 +228,8 @@ const filePart = 64 << 10
 type upload struct {
 	c     *call
 	from  io.Reader
-	check func() error
-	begun time.Time // of the first Read
+	check func() error // nil: the owner is checked elsewhere
+	begun time.Time    // of the first Read
 
 	left    time.Duration // for the rest of this part
 	arrived int           // bytes of this part
@@ -242,7 +280,7 @@ func (u *upload) Read(b []byte) (int, error) {
 	}
 	var refusal error
 	if errors.Is(err, io.EOF) {
-		if time.Since(u.begun) > lateAfter {
+		if u.check != nil && time.Since(u.begun) > lateAfter {
 			refusal = u.check()
 		}
 		if refusal == nil {

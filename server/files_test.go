@@ -257,6 +257,74 @@ func TestABadWriteLeavesTheFileAsItWas(t *testing.T) {
 	}
 }
 
+// TestAReplayedRequestHasNoSecondEffect: somebody who has recorded requests, or
+// a proxy that sends them again late, changes nothing with them.
+func TestAReplayedRequestHasNoSecondEffect(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	r := newRig(t, &Options{Files: filesIn(folder), Ledger: mem.NewLedger(nil)})
+	type recorded struct{ path, body string }
+	var tape []recorded
+	post := func(path, body string) string {
+		t.Helper()
+		status, answer := r.post(path, body)
+		if status != http.StatusOK {
+			t.Fatalf("%s %s: %d %s", path, body, status, answer)
+		}
+		tape = append(tape, recorded{path, body})
+		return answer
+	}
+	byHand := `,"owner":"opal","actor":"opal","note":"why","ttl":"1h"}`
+	post(path("jobs/a", "acquire"), `{`+secret(1)+`,"owner":"ann","ttl":"1h"}`)
+	post(path("jobs/a", "renew"), `{`+secret(1)+`}`)
+	post(path("jobs/a", "checkpoint"), `{`+secret(1)+`,"checkpoint":"aGk="}`)
+	post(path("jobs/a", "release"), `{`+secret(1)+`}`)
+	post(path("jobs/a", "takeover"), `{`+secret(2)+byHand)
+	post(path("jobs/a", "revoke"), `{`+secret(3)+`,"actor":"opal","note":"why"}`)
+	id := string(work.NewID())
+	post("/v1/work/items/"+id+"/add", `{"queue":"q"}`)
+	post("/v1/work/claim", `{"queues":["q"],`+secret(4)+`,"owner":"ann"}`)
+	it, err := r.srv.o.Ledger.Get(t.Context(), work.ID(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	post("/v1/work/items/"+id+"/fail", fmt.Sprintf(`{"token":%d,%s,"error":"no"}`, it.Record.Token, secret(4)))
+	post("/v1/work/items/"+id+"/takeover", `{`+secret(5)+`,"actor":"opal","note":"why"}`)
+	old := r.stampOf("jobs/b", 6)
+	if status, body := r.do(r.put("/files/out", old, "old")); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	if status, body := r.do(r.put("/files/out", r.stampOf("jobs/b", 7), "new")); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	// The newest owners, whom no copy may disturb.
+	post(path("jobs/a", "acquire"), `{`+secret(8)+`,"owner":"bob","ttl":"1h"}`)
+	tape = tape[:len(tape)-1]
+	before, err := r.mem.Get(t.Context(), "jobs/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned, err := r.srv.o.Ledger.Get(t.Context(), work.ID(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, c := range tape {
+			r.post(c.path, c.body)
+		}
+		r.do(r.put("/files/out", old, "old"))
+	}
+	if after, err := r.mem.Get(t.Context(), "jobs/a"); err != nil || after.Token != before.Token || after.Owner != "bob" || after.Terms != before.Terms || after.Deadline != before.Deadline {
+		t.Errorf("after the copies: %+v, %v; want %+v", after, err, before)
+	}
+	if after, err := r.srv.o.Ledger.Get(t.Context(), work.ID(id)); err != nil || after.Record.Token != owned.Record.Token || after.State != owned.State || after.Attempts != owned.Attempts {
+		t.Errorf("after the copies: %+v, %v; want %+v", after, err, owned)
+	}
+	if content, err := os.ReadFile(filepath.Join(folder, "out")); err != nil || string(content) != "new" {
+		t.Errorf("after the copies the file has %q, %v", content, err)
+	}
+}
+
 // TestFilesNeedTheStoreToSayWhoOwns: without an answer nothing is written.
 func TestFilesNeedTheStoreToSayWhoOwns(t *testing.T) {
 	t.Parallel()

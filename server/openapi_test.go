@@ -232,7 +232,7 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		"Claim": wire.Claim(work.Claim{
 			Queues: []string{"q"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "o", Instance: "i", TTL: time.Hour, Again: true,
 		}),
-		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Limit: 1, Hold: time.Hour}),
+		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Ordered: true, Limit: 1, Hold: time.Hour}),
 		"Settlements": settlements[0],
 		"RuleChange": wire.RuleChange(work.RuleChange{
 			Verb: work.SetLimit, Queue: "q", Partition: "p", Limit: work.Limit{Running: 1, Starts: 1, Interval: time.Hour},
@@ -289,8 +289,13 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(folder, "sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	uploads, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = uploads.Close() })
 	r := rigOver(t, mem.New(nil), func(st store.Store) store.Store { return examined{st.(*mem.Store)} }, &Options{
-		Ledger: mem.NewLedger(nil), SignKey: signed.NewKey(), Files: filesIn(folder),
+		Ledger: mem.NewLedger(nil), SignKey: signed.NewKey(), Files: filesIn(folder), Uploads: uploads,
 	})
 	r.srv.feed.every = 5 * time.Millisecond
 	answered := map[string]bool{}
@@ -436,6 +441,14 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	}
 	former := stampOf(lease("renew", secret(5)))
 	ask("/files/{path}", r.put("/files/sub%2Fout", former, "content"))
+	whole := uploadOf(1, "content")
+	part := func(from, to int) *http.Request {
+		return (&uploadRig{rig: r}).part("/files/sub%2Fout", former, whole, "content", from, to)
+	}
+	ask("/files/{path}", part(0, 3))
+	_, gap := r.do(part(5, 7))
+	d.checkText(t, "a gap", d.Components.Schemas["Problem"], gap)
+	ask("/files/{path}", part(3, 7))
 	newer := stampOf(lease("takeover", secret(9)+byHand))
 	act := func(more string) { t.Helper(); do(http.MethodPost, "/v1/files/{path}", "", `{`+more+`}`) }
 	act(`"act":"raise","stamp":"` + newer.String() + `"`)

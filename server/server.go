@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -45,6 +46,12 @@ type Options struct {
 	Current guard.Current
 	// MaxFile bounds the content of a file, in bytes. Default: 1 GiB.
 	MaxFile int64
+	// Uploads is a folder that belongs to the server alone, on a disk with room
+	// for files. Content of more than 1 MiB stays there until all parts have
+	// arrived, so that a client whose connection breaks goes on where it was.
+	// The server does not close it. Default: such content comes in one piece,
+	// and begins anew.
+	Uploads *os.Root
 	// Hosts lists the names by which clients call the server, without ports. A
 	// server on a loopback address refuses all names but these and localhost,
 	// so that no web page reaches it through a name of its own. "*" allows all
@@ -100,6 +107,7 @@ type Server struct {
 	callShares, streamShares, batchShares, listShares, longShares, hugeShares shares
 	transfers                                                                 slots // of files
 	transferShares                                                            shares
+	uploads                                                                   uploads
 
 	life  context.Context // ends when the server drains
 	drain context.CancelFunc
@@ -139,6 +147,7 @@ func New(st store.Store, o *Options) *Server {
 	s.calls, s.streams, s.lists = newSlots(s.o.MaxCalls), newSlots(s.o.MaxStreams), newSlots(maxLists)
 	s.sweeps, s.long, s.huge = newSlots(1), newSlots(maxLong), newSlots(maxHuge)
 	s.transfers = newSlots(maxTransfers)
+	s.uploads = uploads{root: s.o.Uploads, most: maxUploads, writes: map[string]*write{}}
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher[tenure.Request, store.Answer]{

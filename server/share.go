@@ -42,7 +42,7 @@ func (s *Server) share() {
 	s.callShares.most, s.streamShares.most = max(s.o.MaxCalls/2, 1), max(s.o.MaxStreams/2, 1)
 	s.batchShares.most, s.listShares.most = maxWaiting/4, maxLists/2
 	s.longShares.most, s.hugeShares.most = maxLong/2, maxHuge/2
-	s.transferShares.most = maxTransfers / 2
+	s.transferShares.most, s.uploads.most = maxTransfers/2, maxUploads/2
 }
 
 // enterStream takes a slot of streams for a client, until leave is called.

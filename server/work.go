@@ -128,6 +128,10 @@ func (s *Server) applyWork(c *call, requests []work.Request) ([]work.Answer, map
 		s.ledger.queues.keep(a.Item)
 		s.ledger.hints.tell(admitted[n], a)
 		s.auditWork(c, admitted[n], a.Item.Queue, a.Err)
+		if by := admitted[n]; a.Err == nil && s.o.SignKey != nil && (by.Verb.ByHand() || by.Verb == work.Requeue) &&
+			a.Item.Record.Grant == by.Secret.Grant() {
+			a.Item.Signature = s.o.SignKey.Sign(a.Item.Record.Stamp()).Signature
+		}
 		answers[index[n]] = s.concealItem(c.id, admitted[n], a)
 	}
 	err = unanswered(len(some), func(i int) error { return some[i].Err })

@@ -2,6 +2,7 @@ package work
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,13 @@ type Taking struct {
 	Stamp fence.Stamp
 	// To lists the destinations to deliver to; empty means all.
 	To []string
+	// Ordered takes the effects for one destination in the order in which they
+	// were created, one at a time: at most the first that is not yet sent or
+	// failed. So whichever dispatchers there are, at most one effect for the
+	// destination is under way. An effect that waits for another attempt, or
+	// whose fate is unknown, holds up those after it. Effects of transactions
+	// that overlap have no order.
+	Ordered bool
 	// Limit is the largest number of effects to take: 0 to MaxClaim. 0 only
 	// raises the mark, and so shuts out older dispatchers.
 	Limit int
@@ -41,6 +49,9 @@ func (q Taking) Check() error {
 		if err := checkName("destination", to, MaxEffectName); err != nil {
 			return err
 		}
+	}
+	if q.Ordered && len(q.To) != 1 {
+		return fmt.Errorf("%w taking in order for %d destinations: name one", fence.ErrInvalid, len(q.To))
 	}
 	if q.Limit < 0 || q.Limit > MaxClaim {
 		return fmt.Errorf("%w taking of %d effects: it must be between 0 and %d", fence.ErrInvalid, q.Limit, MaxClaim)
@@ -70,6 +81,18 @@ func (q Taking) Takes(e Effect, now time.Time) bool {
 	return e.State == Pending && !e.Ready.After(tenure.Time(now)) && (len(q.To) == 0 || slices.Contains(q.To, e.To))
 }
 
+// Next returns the effect that an ordered taking may take of all effects, if
+// there is one.
+func (q Taking) Next(all iter.Seq[Effect], now time.Time) (next Effect, ok bool) {
+	for e := range all {
+		if slices.Contains(q.To, e.To) && (e.State == Pending || e.State == Unknown) &&
+			(next.IsZero() || e.Precedes(next)) {
+			next = e
+		}
+	}
+	return next, q.Limit > 0 && q.Takes(next, now)
+}
+
 // Take returns the effect as the ledger keeps it after a taking has taken it.
 // It is unknown until it is settled, because from now on nobody can say whether
 // it has been delivered.
@@ -84,6 +107,15 @@ func Take(e Effect, q Taking, now time.Time) Effect {
 func (e Effect) Before(other Effect) bool {
 	if !e.Ready.Equal(other.Ready) {
 		return e.Ready.Before(other.Ready)
+	}
+	return e.Compare(other.EffectID) < 0
+}
+
+// Precedes reports whether the effect comes before the other in an ordered
+// destination: first created first, then by identity.
+func (e Effect) Precedes(other Effect) bool {
+	if !e.Created.Equal(other.Created) {
+		return e.Created.Before(other.Created)
 	}
 	return e.Compare(other.EffectID) < 0
 }

@@ -51,6 +51,10 @@ const (
 	// EventAbandoned says that a handler did not return in time during
 	// shutdown.
 	EventAbandoned EventKind = "abandoned"
+	// EventPaused says that the worker's timer was late by Took, a tenth of a
+	// second or more. The process was stopped or starved, or the machine was
+	// suspended.
+	EventPaused EventKind = "paused"
 )
 
 // Event is one thing that happened in a worker. Fields that its kind does not

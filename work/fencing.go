@@ -69,7 +69,7 @@ func Act(ctx context.Context, l Ledger, requests []Request, o *FenceOptions) []T
 			continue
 		}
 		for _, target := range a.Item.Guards {
-			asks, of = append(asks, raise.Ask{Stamp: a.Item.Record.Stamp(), Target: target}), append(of, i)
+			asks, of = append(asks, raise.Ask{Stamp: a.Item.Stamp(), Target: target}), append(of, i)
 		}
 	}
 	for n, raised := range o.raiser(l, false).Named(ctx, asks) {
@@ -91,7 +91,7 @@ func Act(ctx context.Context, l Ledger, requests []Request, o *FenceOptions) []T
 // nil. The error has the stamp to raise by hand.
 func unfenced(it Item, raised []guard.Raised) error {
 	if err := guard.Unfenced(raised); err != nil {
-		return fmt.Errorf("item %s, stamp %s: %w", it.ID, it.Record.Stamp(), err)
+		return fmt.Errorf("item %s, stamp %s: %w", it.ID, it.Stamp(), err)
 	}
 	return nil
 }

@@ -168,11 +168,6 @@ type Stats struct {
 
 // Count adds an item to the counts of its queue.
 func (s *Stats) Count(it Item, now time.Time) {
-	earliest := func(t *time.Time, at time.Time) {
-		if t.IsZero() || at.Before(*t) {
-			*t = at
-		}
-	}
 	switch it.State {
 	case Waiting:
 		if it.Ready.After(now) {
@@ -180,14 +175,14 @@ func (s *Stats) Count(it Item, now time.Time) {
 			return
 		}
 		s.Ready++
-		earliest(&s.Oldest, it.Ready)
+		Earliest(&s.Oldest, it.Ready)
 	case Running:
 		s.Running++
 		if it.Lapsed(now) {
 			s.Lapsed++
 		}
-		earliest(&s.Heartbeat, it.Heartbeat())
-		earliest(&s.Progress, it.Progressed())
+		Earliest(&s.Heartbeat, it.Heartbeat())
+		Earliest(&s.Progress, it.Progressed())
 	case Done:
 		s.Done++
 	case Dead:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/backend/mem"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -64,6 +65,37 @@ func start(l work.Ledger, handlers map[string]work.Handler, o *work.Options) wor
 }
 
 func one(h work.Handler) map[string]work.Handler { return map[string]work.Handler{"q": h} }
+
+// TestAPauseOfTheWorkerIsTold: the machine sleeps. Without that, the worker
+// says nothing of pauses.
+func TestAPauseOfTheWorkerIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, clk := mem.NewLedger(nil), clock.NewProcess()
+		var pauses []time.Duration
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() {
+			done <- work.RunOn(ctx, l, one(func(context.Context, *work.Job) (work.Result, error) {
+				return work.Result{}, nil
+			}), &work.Options{Observe: func(e work.Event) {
+				if e.Kind == work.EventPaused {
+					pauses = append(pauses, e.Took)
+				}
+			}}, clk)
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		clk.Suspend(time.Hour)
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if len(pauses) != 1 || pauses[0] < time.Hour-time.Second || pauses[0] > time.Hour+time.Second {
+			t.Errorf("told of pauses of %v, want one of an hour", pauses)
+		}
+	})
+}
 
 // TestEveryItemIsDoneOnce: several slots do many items. Each item has its
 // result in the ledger.

@@ -65,7 +65,8 @@ func (r *runner) run(ctx context.Context) error {
 			return r.left()
 		}
 		events = events[:0]
-		timer := r.clk.Timer(r.engine.next(now).Sub(now))
+		due := r.engine.next(now)
+		timer := r.clk.Timer(due.Sub(now))
 		select {
 		case ev := <-r.events:
 			events = append(events, ev)
@@ -75,6 +76,9 @@ func (r *runner) run(ctx context.Context) error {
 		case <-timer.C():
 		}
 		timer.Stop()
+		if late := r.clk.Now().Sub(due); late >= clock.LeastPause {
+			r.engine.o.emit(Event{Kind: EventPaused, Took: late})
+		}
 		for more := true; more && len(events) < mostEvents; {
 			select {
 			case ev := <-r.events:

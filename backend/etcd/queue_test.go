@@ -75,7 +75,7 @@ func queued(t *testing.T, st *Store, key string, n int64) {
 func TestAHandOffCostsTheSameHoweverManyWait(t *testing.T) {
 	t.Parallel()
 	c := testenv.Etcd(t)
-	const key, clients, rounds = "queue/many", 16, 6
+	const key, clients, rounds = "queue/many", 16, 3
 	holder := open(t, dial(t, c), c.Prefix())
 	mine := claim(key, "holder")
 	must(t, holder, mine)

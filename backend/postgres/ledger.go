@@ -56,8 +56,9 @@ type Ledger struct {
 }
 
 var (
-	_ work.Ledger = (*Ledger)(nil)
-	_ work.Waker  = (*Ledger)(nil)
+	_ work.Ledger   = (*Ledger)(nil)
+	_ work.Waker    = (*Ledger)(nil)
+	_ work.Surveyor = (*Ledger)(nil)
 )
 
 // NewLedger makes a ledger on the caller's pool. The caller still closes the

@@ -35,7 +35,11 @@ func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	var refused error
 	err := l.within(ctx, l.lockWait, func(tx *ledgerTx) (err error) {
 		taken, refused, err = clerk.Take(ctx, tx, q, func(now time.Time) ([]work.Effect, error) {
-			rows, err := tx.session.texts(ctx, l.sql.workTake, now.UnixMicro(), maybe(q.To), q.Limit)
+			if _, err := tx.session.exec(ctx, l.sql.workByIndex); err != nil {
+				return nil, err
+			}
+			text, args := l.sql.taking(q, now.UnixMicro())
+			rows, err := tx.session.texts(ctx, text, args...)
 			if err != nil {
 				return nil, err
 			}
@@ -50,6 +54,17 @@ func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 		return nil, refused
 	}
 	return taken, nil
+}
+
+// taking returns the statement that finds the effects of a taking.
+func (s *queries) taking(q work.Taking, now int64) (text string, args []any) {
+	switch {
+	case q.Ordered:
+		return s.workTakeNext, []any{now, q.To[0]}
+	case len(q.To) == 0:
+		return s.workTakeAny, []any{now, q.Limit}
+	}
+	return s.workTake, []any{now, q.Limit, list(q.To)}
 }
 
 // Settle carries out settlements in one transaction. If others have locked one

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
@@ -167,6 +168,37 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		counts.Add(c)
 	}
 	return counts.Stats(), nil
+}
+
+// Backlog counts open items and effects. It reads no finished items, also
+// before the server has any statistics.
+func (l *Ledger) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
+	now, err := l.Now(ctx)
+	if err == nil {
+		err = l.make(ctx)
+	}
+	if err != nil {
+		return work.Backlog{}, err
+	}
+	var rows []string
+	err = l.within(ctx, l.lockWait, func(tx *ledgerTx) (err error) {
+		if _, err = tx.session.exec(ctx, l.sql.workByIndex); err != nil {
+			return err
+		}
+		rows, err = tx.session.texts(ctx, l.sql.workBacklog, now.UnixMicro(), now.Add(-stallAfter).UnixMicro(),
+			work.MaxCountedDead, work.MaxCountedEffects)
+		return err
+	})
+	if err != nil {
+		return work.Backlog{}, store.Unknown(explainWork(ctx, err))
+	}
+	open := make([]clerk.Open, len(rows))
+	for i, text := range rows {
+		if err := json.Unmarshal([]byte(text), &open[i]); err != nil {
+			return work.Backlog{}, store.Unknown(err)
+		}
+	}
+	return clerk.Backlog(now, open), nil
 }
 
 // Prune deletes finished items and old refusals, the oldest first. It skips

@@ -50,11 +50,11 @@ type queries struct {
 
 	examine, clock, count, idle string
 
-	workApply, workClaim, workGet                    string
-	workList, workListFew                            clerk.Directed
-	workItems, workUniques, workBlocked              string
-	workInsert, workUpdate, workRefuse, workRefusals string
-	workStats, workPrunable, workPrune               string
+	workApply, workClaim, workGet                                string
+	workList, workListFew                                        clerk.Directed
+	workItems, workUniques, workBlocked                          string
+	workInsert, workUpdate, workRefuse, workRefusals             string
+	workStats, workBacklog, workByIndex, workPrunable, workPrune string
 
 	workClaimEnter, workGovernEnter, workLimited, workTurnTake, workTurnTry string
 	workGranted, workReady, workLevel, workTurns, workWait, workWaitAnew    string
@@ -65,7 +65,7 @@ type queries struct {
 	workArm, workWake, workNotify, workListen string
 
 	workEmit, workEffects, workEffectsOrphaned, workEffectsByID string
-	workEffectUpdate, workTake                                  string
+	workEffectUpdate, workTake, workTakeAny, workTakeNext       string
 	workMarkEnter, workMarks, workMark                          string
 }
 
@@ -119,6 +119,8 @@ func newQueries(schema string) *queries {
 		workRefuse:   q("work_refuse"),
 		workRefusals: q("work_refusals"),
 		workStats:    q("work_stats"),
+		workBacklog:  q("work_backlog"),
+		workByIndex:  q("work_by_index"),
 		workPrunable: q("work_prunable"),
 		workPrune:    q("work_prune"),
 
@@ -155,6 +157,8 @@ func newQueries(schema string) *queries {
 		workEffectsByID:     q("work_effects_by_id"),
 		workEffectUpdate:    q("work_effect_update"),
 		workTake:            q("work_take"),
+		workTakeAny:         q("work_take_any"),
+		workTakeNext:        q("work_take_next"),
 		workMarkEnter:       q("work_mark_enter"),
 		workMarks:           q("work_marks"),
 		workMark:            q("work_mark"),

@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ import (
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // filesPath comes before the path of a file in the URL of a server.
@@ -26,10 +29,11 @@ const filesPath = "/files/"
 // not share that disk. Its methods are safe for concurrent use.
 //
 // Write first keeps a copy of the content in a temporary file. A slow producer
-// then keeps no connection, and a producer that fails has sent nothing. After
-// an error that matches [store.ErrUnknown] a call may or may not have taken
-// effect. With a numbered stamp (Seq) it is safe to write again: a write that
-// was made is then refused as repeated.
+// then keeps no connection, and a producer that fails has sent nothing. Content
+// of more than 1 MiB goes in parts. If the connection breaks, Write sends the
+// last part again, also to a server that was restarted, until nothing has moved
+// for a minute. After an error that matches [store.ErrUnknown] a call may or
+// may not have taken effect.
 type File struct {
 	s     *Store
 	path  string // percent-encoded
@@ -186,19 +190,27 @@ func (f *File) Write(ctx context.Context, stamp fence.Stamp, r io.Reader) (guard
 			_ = os.Remove(spool.Name())
 		}
 	}()
-	size, err := wait.For(ctx, func() (int64, error) { return io.Copy(spool, r) })
+	sum := sha256.New()
+	size, err := wait.For(ctx, func() (int64, error) { return io.Copy(io.MultiWriter(spool, sum), r) })
 	if err != nil {
 		return guard.Receipt{}, fmt.Errorf("reading the content: %w", err)
 	}
-	told, err := f.put(ctx, stamp, spool, size)
+	up := &upload{f: f, stamp: stamp, content: spool, Upload: wire.Upload{
+		ID: string(tenure.NewSecret()), Size: size, Sum: hex.EncodeToString(sum.Sum(nil)),
+	}}
+	told, err := up.send(ctx)
 	if err != nil {
-		return guard.Receipt{}, presented(err, stamp)
+		return guard.Receipt{}, err
 	}
 	return guard.Receipt{Mark: told.Mark, Bytes: told.Bytes, Adopted: told.Adopted}, nil
 }
 
-// put sends the content. The call breaks if nothing moves for too long.
-func (f *File) put(ctx context.Context, stamp fence.Stamp, content io.ReaderAt, size int64) (wire.File, error) {
+// put sends a part of the content. The call breaks if nothing moves for too
+// long. sent reports whether the server may have all of the part. header
+// describes the part; "" for content in one piece.
+func (f *File) put(
+	ctx context.Context, stamp fence.Stamp, part *io.SectionReader, header string,
+) (told wire.File, sent bool, err error) {
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -206,48 +218,37 @@ func (f *File) put(ctx context.Context, stamp fence.Stamp, content io.ReaderAt, 
 	defer stop()
 	timer := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer timer.Stop()
+	moved := &moving{timer: timer, left: part.Size()}
 	body := func() (io.ReadCloser, error) {
-		return io.NopCloser(&moving{io.NewSectionReader(content, 0, size), timer}), nil
+		return io.NopCloser(moved.from(io.NewSectionReader(part, 0, part.Size()))), nil
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, f.s.base+filesPath+f.path, http.NoBody)
 	if err != nil {
-		return wire.File{}, err
+		return told, false, err
 	}
-	if size > 0 {
+	if part.Size() > 0 {
 		req.Body, _ = body()
-		req.GetBody, req.ContentLength = body, size
+		req.GetBody, req.ContentLength = body, part.Size()
 		req.Header.Set("Expect", "100-continue")
 	}
 	req.Header.Set("Content-Type", "application/octet-stream")
 	req.Header.Set(wire.StampHeader, stamp.String())
+	if header != "" {
+		req.Header.Set(wire.UploadHeader, header)
+	}
 	resp, err := f.s.send(req)
 	if err != nil {
-		return wire.File{}, f.s.explain(caller, err)
+		return told, moved.all(), f.s.explain(caller, err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, wire.MaxLine))
 	if err != nil {
-		return wire.File{}, f.s.failure(caller, err)
+		return told, true, f.s.failure(caller, err)
 	}
-	told, err := wire.ReadFile(text)
-	if err == nil && told.Bytes != size {
-		err = errors.New("the server has another number of bytes")
+	if told, err = wire.ReadFile(text); err != nil {
+		return told, true, unread(err)
 	}
-	if err != nil {
-		return wire.File{}, unread(err)
-	}
-	return told, nil
-}
-
-// moving is content that is being sent.
-type moving struct {
-	io.Reader
-	timer *time.Timer
-}
-
-func (m *moving) Read(b []byte) (int, error) {
-	m.timer.Reset(silence)
-	return m.Reader.Read(b)
+	return told, true, nil
 }
 
 // Open opens the committed content.

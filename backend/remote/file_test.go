@@ -149,8 +149,8 @@ func TestAFileIsWrittenByTheCurrentOwnerAlone(t *testing.T) {
 	}
 }
 
-// TestALostReplyToAFileIsUnknown, and the same numbered write is then refused
-// as repeated: it was made.
+// TestALostReplyToAFileIsUnknown to a client that cannot ask again. The same
+// numbered write is then refused as repeated: it was made.
 func TestALostReplyToAFileIsUnknown(t *testing.T) {
 	t.Parallel()
 	front := serve(t, mem.New(nil), &server.Options{Files: filesIn(t.TempDir()), Current: anybody{}})
@@ -158,23 +158,31 @@ func TestALostReplyToAFileIsUnknown(t *testing.T) {
 	far, near := connect(t, "http://"+net.Addr, nil), connect(t, front.URL, nil)
 	s := fence.Stamp{Key: "jobs/a", Token: 5, Grant: fence.Grant(strings.Repeat("a", 32)), Seq: 1}
 	f := openFile(t, far, "out")
-	if _, err := f.Write(t.Context(), s, strings.NewReader("zero")); err != nil {
+	write := func(ctx context.Context, text string) error {
+		_, err := f.Write(ctx, s, strings.NewReader(text))
+		return err
+	}
+	if err := write(t.Context(), "zero"); err != nil {
 		t.Fatal(err)
 	}
-	// Without content, the client does not wait to be told to go on.
 	s.Seq++
+	// Without content, the client does not wait to be told to go on.
+	ctx, giveUp := context.WithCancel(t.Context())
 	net.LoseReply(func() {
-		if _, err := f.Write(t.Context(), s, strings.NewReader("")); !errors.Is(err, store.ErrUnknown) {
-			t.Errorf("%v; want an unknown outcome", err)
+		if err := write(ctx, ""); !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("%v; want an unknown outcome of a write that was given up", err)
 		}
 	}, func() error {
 		mark, err := openFile(t, near, "out").Mark(t.Context())
 		if err == nil && mark.Seq != s.Seq {
 			err = errors.New("the write has not arrived")
 		}
+		if err == nil {
+			giveUp()
+		}
 		return err
 	})
-	if _, err := f.Write(t.Context(), s, strings.NewReader("")); !errors.Is(err, fence.ErrRepeated) {
+	if err := write(t.Context(), ""); !errors.Is(err, fence.ErrRepeated) {
 		t.Errorf("the same write again: %v", err)
 	}
 }

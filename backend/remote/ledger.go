@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/wait"
 	"github.com/croft-dev/croft/internal/wire"
 	"github.com/croft-dev/croft/store"
@@ -24,6 +25,7 @@ type Ledger struct{ server *Store }
 var (
 	_ work.Ledger = (*Ledger)(nil)
 	_ work.Waker  = (*Ledger)(nil)
+	_ guard.Host  = (*Ledger)(nil)
 )
 
 // OpenLedger makes a ledger of the server at a URL, as [Open] makes a store. It
@@ -42,6 +44,11 @@ func OpenLedger(base string, o *Options) (*Ledger, error) {
 func (l *Ledger) ask(ctx context.Context, method, path string, body []byte, most int64) ([]byte, error) {
 	text, err := l.server.ask(ctx, method, path, body, most)
 	return text, ofLedger(err)
+}
+
+// Guard opens the guard of a file on this server: see [guard.Host].
+func (l *Ledger) Guard(ctx context.Context, target string) (guard.Guard, error) {
+	return l.server.Guard(ctx, target)
 }
 
 // ofLedger makes the error of a ledger from that of a call.

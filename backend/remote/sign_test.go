@@ -104,6 +104,56 @@ func TestAWorkerAtASigningServerPassesGuardsWithKeys(t *testing.T) {
 	}
 }
 
+// TestAnActOnAnItemIsSigned: an operator's act through the server raises the
+// fence at a guard with keys. An act at the ledger itself does not, and neither
+// does anybody who only reads the item.
+func TestAnActOnAnItemIsSigned(t *testing.T) {
+	t.Parallel()
+	key, folder := signed.NewKey(), t.TempDir()
+	base := mem.NewLedger(nil)
+	front := serveLedger(t, base, &server.Options{SignKey: key, Files: filesIn(folder)})
+	far := ledgerAt(t, front.URL, nil)
+	target := front.URL + "/files/out"
+	for verb, byHand := range map[work.Verb]work.Request{
+		work.Takeover: {TTL: time.Minute}, work.Reassign: {Owner: "bob"}, work.Cancel: {},
+	} {
+		add := work.Request{Verb: work.Add, ID: work.NewID(), Queue: "q", Guards: []string{target + "-" + string(verb)}}
+		if a := base.Apply(t.Context(), []work.Request{add})[0]; a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		claimed, err := far.Claim(t.Context(), work.Claim{Queues: []string{"q"}, Limit: 1, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute})
+		if err != nil || len(claimed) != 1 {
+			t.Fatal(claimed, err)
+		}
+		f := openFile(t, connect(t, front.URL, nil), "out-"+string(verb))
+		if _, err := f.Write(t.Context(), claimed[0].Stamp(), strings.NewReader("ann's")); err != nil {
+			t.Fatal(err)
+		}
+		byHand.Verb, byHand.ID, byHand.Secret, byHand.Actor, byHand.Note = verb, add.ID, tenure.NewSecret(), "opal", "why"
+		done := work.Act(t.Context(), far, []work.Request{byHand}, nil)[0]
+		mark, err := f.Mark(t.Context())
+		if done.Err != nil || err != nil || mark != done.Item.Mark() {
+			t.Errorf("%s: %v; the mark is %+v, %v, want that of %+v", verb, done.Err, mark, err, done.Item.Mark())
+		}
+		if err := key.Public().CheckNow(done.Item.Stamp()); err != nil {
+			t.Errorf("%s: %v", verb, err)
+		}
+		if _, err := f.Write(t.Context(), claimed[0].Stamp(), strings.NewReader("late")); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("%s: the old owner: %v", verb, err)
+		}
+		if again := far.Apply(t.Context(), []work.Request{byHand})[0]; again.Err != nil || again.Item.Signature != done.Item.Signature {
+			t.Errorf("%s again: %v, %q", verb, again.Err, again.Item.Signature)
+		}
+		if it, err := far.Get(t.Context(), add.ID); err != nil || it.Signature != "" {
+			t.Errorf("a reader gets %q, %v", it.Signature, err)
+		}
+		beat := work.Request{Verb: work.Cancel, ID: add.ID, Secret: tenure.NewSecret(), Actor: "eve", Note: "why"}
+		if a := base.Apply(t.Context(), []work.Request{beat})[0]; a.Item.Signature != "" {
+			t.Errorf("the ledger itself signs: %q", a.Item.Signature)
+		}
+	}
+}
+
 // TestOnlyTheHolderGetsASignature: not the client that asks in vain, and not
 // the client that reads.
 func TestOnlyTheHolderGetsASignature(t *testing.T) {

@@ -29,7 +29,10 @@ type Ledger struct {
 	queued []*batch // waiting for the next transaction
 }
 
-var _ work.Ledger = (*Ledger)(nil)
+var (
+	_ work.Ledger   = (*Ledger)(nil)
+	_ work.Surveyor = (*Ledger)(nil)
+)
 
 // OpenLedger opens the ledger in a file. It makes a missing file, with
 // permissions for the user alone. The file may also be that of a store. o may

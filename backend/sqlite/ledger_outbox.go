@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -23,7 +24,7 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	}
 	out, err := answer(ctx, l, func(ctx context.Context, tx *ledgerTx) (out outcome, err error) {
 		out.taken, out.refused, err = clerk.Take(ctx, tx, q, func(now time.Time) ([]work.Effect, error) {
-			return tx.effects(ctx, sqlWorkTake, now.UnixMicro(), list(q.To), q.Limit)
+			return tx.due(ctx, q, now)
 		})
 		return out, err
 	})
@@ -31,6 +32,29 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 		return nil, store.Unknown(err)
 	}
 	return out.taken, out.refused
+}
+
+// due returns the effects of a taking.
+func (tx *ledgerTx) due(ctx context.Context, q work.Taking, now time.Time) (due []work.Effect, err error) {
+	switch {
+	case q.Ordered:
+		return tx.effects(ctx, sqlWorkTakeNext, now.UnixMicro(), q.Limit, q.To[0])
+	case len(q.To) == 0:
+		return tx.effects(ctx, sqlWorkTakeAny, now.UnixMicro(), q.Limit)
+	}
+	to := slices.Clone(q.To)
+	slices.Sort(to)
+	for _, name := range slices.Compact(to) {
+		found, err := tx.effects(ctx, sqlWorkTake, now.UnixMicro(), q.Limit, name)
+		if err != nil {
+			return nil, err
+		}
+		due = append(due, found...)
+	}
+	slices.SortFunc(due, func(a, b work.Effect) int {
+		return cmp.Or(a.Ready.Compare(b.Ready), a.Compare(b.EffectID))
+	})
+	return due[:min(len(due), q.Limit)], nil
 }
 
 // list returns values as a JSON array: "[]" if there are none.

@@ -23,8 +23,8 @@ func TestFinishedItemsAreNotRead(t *testing.T) {
 	}
 	defer l.Close()
 	for name, text := range map[string]string{
-		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "take": sqlWorkTake, "orphans": sqlWorkEffectsOrphaned,
-		"old": sqlWorkOld, "item": sqlWorkItem, "key": sqlWorkUnique, "effect": sqlWorkEffect,
+		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "take": sqlWorkTake, "take any": sqlWorkTakeAny, "take next": sqlWorkTakeNext, "orphans": sqlWorkEffectsOrphaned,
+		"old": sqlWorkOld, "backlog": sqlWorkBacklog, "item": sqlWorkItem, "key": sqlWorkUnique, "effect": sqlWorkEffect,
 		"turns": sqlWorkTurns, "level of partitions": sqlWorkPartitionLevel, "settle": sqlWorkSettle, "settle empty": sqlWorkSettleEmpty,
 		"running": sqlWorkRunning, "running in": sqlWorkRunningIn, "governed": sqlWorkGoverned, "wait": sqlWorkWait, "starts": sqlWorkStarts,
 	} {
@@ -41,7 +41,9 @@ func TestFinishedItemsAreNotRead(t *testing.T) {
 		err := l.readOnly(t.Context(), func(tx *ledgerTx) error {
 			plan, err := planOf(t.Context(), tx, text, args[:min(len(args), 8)]...)
 			for _, step := range plan {
-				if strings.HasPrefix(step, "SCAN croft_") {
+				// A backlog reads whole partial indexes: those of what is open.
+				if strings.HasPrefix(step, "SCAN croft_") && !strings.Contains(step, "USING INDEX croft_") &&
+					!strings.Contains(step, "USING COVERING INDEX croft_") {
 					t.Errorf("%s: %s", name, step)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
@@ -179,6 +180,38 @@ func (l *Ledger) Stats(ctx context.Context, queue string) ([]work.Stats, error) 
 		return rows.Err()
 	})
 	return all, err
+}
+
+// Backlog counts open items and effects. It reads no finished items.
+func (l *Ledger) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
+	now, err := l.Now(ctx)
+	if err != nil {
+		return work.Backlog{}, err
+	}
+	var open []clerk.Open
+	err = l.readOnly(ctx, func(tx *ledgerTx) error {
+		open = nil
+		rows, err := tx.session.QueryContext(ctx, sqlWorkBacklog, now.UnixMicro(), now.Add(-stallAfter).UnixMicro(),
+			work.MaxCountedDead, work.MaxCountedEffects)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var r clerk.Open
+			err := rows.Scan(&r.Kind, &r.Name, &r.State, &r.Past, &r.N, &r.Stalled,
+				&r.Oldest, &r.Heartbeat, &r.Progress)
+			if err != nil {
+				return err
+			}
+			open = append(open, r)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return work.Backlog{}, err
+	}
+	return clerk.Backlog(now, open), nil
 }
 
 // Prune deletes old items and refusals, the oldest first, at most limit of

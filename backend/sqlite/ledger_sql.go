@@ -4,6 +4,7 @@ import "github.com/croft-dev/croft/internal/clerk"
 
 // The statements of the ledger.
 var (
+	sqlWorkBacklog         = queries.Must("work_backlog")
 	sqlWorkEffect          = queries.Must("work_effect")
 	sqlWorkEffectUpdate    = queries.Must("work_effect_update")
 	sqlWorkEffects         = queries.Must("work_effects")
@@ -43,6 +44,8 @@ var (
 	sqlWorkTurns           = queries.Must("work_turns")
 	sqlWorkWait            = queries.Must("work_wait")
 	sqlWorkWaitAnew        = queries.Must("work_wait_anew")
+	sqlWorkTakeAny         = queries.Must("work_take_any")
+	sqlWorkTakeNext        = queries.Must("work_take_next")
 	sqlWorkUnique          = queries.Must("work_unique")
 	sqlWorkUpdate          = queries.Must("work_update")
 )

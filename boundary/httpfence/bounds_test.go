@@ -18,6 +18,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/admission"
+	"github.com/croft-dev/croft/internal/admission/overhttp"
 	"github.com/croft-dev/croft/tenure"
 )
 
@@ -168,7 +169,7 @@ func TestTheRestOfAWriteDoesNotLeaveAfterTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &admission.Passage{Lease: lease}}}
+	conn := &overhttp.Conn{Conn: here, Exchange: &overhttp.Exchange{Context: t.Context(), Passage: &admission.Passage{Lease: lease}}}
 	const much = 64 << 20 // more than the system takes
 	failed := make(chan error, 1)
 	go func() {

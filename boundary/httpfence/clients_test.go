@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission/overhttp"
 )
 
 // TestOneClientHasItsShare: the share is of writes, of resources and of bodies.
@@ -105,7 +106,7 @@ func TestAClientIsAnAddress(t *testing.T) {
 		"[fe80::1%eth0]:80":       "fe80::/48",
 		"@":                       "@", // a Unix socket
 	} {
-		if got := clientOf(&http.Request{RemoteAddr: address}); got != want {
+		if got := overhttp.ClientOf(&http.Request{RemoteAddr: address}); got != want {
 			t.Errorf("%s is %s, want %s", address, got, want)
 		}
 	}

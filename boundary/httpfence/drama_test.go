@@ -22,6 +22,7 @@ import (
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/guard/guardtest"
+	"github.com/croft-dev/croft/internal/admission/overhttp"
 	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/internal/inject"
 	"github.com/croft-dev/croft/store"
@@ -126,7 +127,8 @@ func (d *drama) begin() {
 	p.gate.core.Clock = clock.NewProcess()
 	p.writes.Transport.(*forwarder).base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := d.network.dial(ctx)
-		return &guardedConn{Conn: conn, exchange: ctx.Value(exchangeKey).(*exchange)}, err
+		x, _ := overhttp.ExchangeIn(ctx)
+		return &overhttp.Conn{Conn: conn, Exchange: x}, err
 	}
 	d.proxy = p
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/admission"
+	"github.com/croft-dev/croft/internal/admission/overhttp"
 )
 
 // Gate lets writes to resources in, one at a time, and only those whose stamps
@@ -54,7 +53,7 @@ func (g *Gate) read(r *http.Request) (write, error) {
 	if err != nil || to.resource == "" {
 		return w, err
 	}
-	w.Client = clientOf(r)
+	w.Client = overhttp.ClientOf(r)
 	if err := fence.CheckKey(g.core.Options.LeasePrefix + to.resource); err != nil {
 		return w, fmt.Errorf("the resource has no name for a lease: %w", err)
 	}
@@ -73,24 +72,4 @@ func (g *Gate) read(r *http.Request) (write, error) {
 		return w, &fence.RefusedError{Err: fence.ErrWrongKey, Presented: w.Stamp, Mark: fence.Mark{Key: to.key}}
 	}
 	return w, nil
-}
-
-// clientOf names the client of a request: its address, or for IPv6 its network
-// of 48 bits, because one site can have all the addresses in it.
-func clientOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	ip = ip.Unmap().WithZone("")
-	if ip.Is6() {
-		if network, err := ip.Prefix(48); err == nil {
-			return network.String()
-		}
-	}
-	return ip.String()
 }

@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +17,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/admission"
+	"github.com/croft-dev/croft/internal/admission/overhttp"
 )
 
 // ProxyOptions shape a [Proxy]. Rules, Marks and Client are required.
@@ -71,6 +69,7 @@ type Proxy struct {
 	o      ProxyOptions
 	writes *httputil.ReverseProxy
 	reads  *httputil.ReverseProxy
+	hosts  overhttp.Hosts
 	stall  time.Duration
 	// freeOnLeave breaks the proxy on purpose, for tests of the tests: a client
 	// that leaves gives up the turn of its write.
@@ -88,39 +87,16 @@ func NewProxy(upstream *url.URL, o ProxyOptions) (*Proxy, error) {
 }
 
 func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
-	if upstream == nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Host == "" {
-		return nil, fmt.Errorf("%w upstream: it must be the http or https URL of a service, "+
-			"for example http://localhost:8080", fence.ErrInvalid)
-	}
-	if upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
-		return nil, fmt.Errorf("%w upstream %q: it has a scheme, a host and a path, and nothing else",
-			fence.ErrInvalid, upstream.Redacted())
+	if err := overhttp.CheckUpstream(upstream); err != nil {
+		return nil, err
 	}
 	if o.Client == nil {
 		return nil, fmt.Errorf("%w proxy: it has no client for its own leases; "+
 			"without them two proxies could stand in front of one resource", fence.ErrInvalid)
 	}
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		usual time.Duration
-	}{
-		{"AnswerWithin", &o.AnswerWithin, min(30*time.Second, gate.core.Options.Settle)},
-		{"ConnectWithin", &o.ConnectWithin, 5 * time.Second},
-		{"ReceiveWithin", &o.ReceiveWithin, time.Minute},
-	} {
-		if *d.value == 0 {
-			*d.value = d.usual
-		}
-		if *d.value < 0 {
-			return nil, fmt.Errorf("%w %s %s: it must be more than 0", fence.ErrInvalid, d.name, *d.value)
-		}
-	}
-	if gate.core.Options.Settle < o.AnswerWithin {
-		return nil, fmt.Errorf("%w settle time %s: "+
-			"it must be at least as long as the service may take to answer (%s), "+
-			"because a proxy that dies leaves a write behind for as long as that",
-			fence.ErrInvalid, gate.core.Options.Settle, o.AnswerWithin)
+	settle := gate.core.Options.Settle
+	if err := overhttp.FillTimes(settle, &o.AnswerWithin, &o.ConnectWithin, &o.ReceiveWithin); err != nil {
+		return nil, err
 	}
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 20
@@ -132,21 +108,12 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		return nil, fmt.Errorf("%w MaxBodies %d: it must be at least as much as one body may have (%d)",
 			fence.ErrInvalid, o.MaxBodies, o.MaxBody)
 	}
-	if o.Transport == nil {
-		o.Transport = http.DefaultTransport
-		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // the program may have replaced it
-			o.Transport = usual.Clone()
-		}
+	o.Transport = overhttp.Reads(o.Transport)
+	hosts, err := overhttp.NewHosts(o.Hosts)
+	if err != nil {
+		return nil, err
 	}
-	o.Hosts = slices.Clone(o.Hosts)
-	for i, name := range o.Hosts {
-		if name == "" || strings.ContainsAny(name, ":/ ") {
-			return nil, fmt.Errorf("%w host name %q: give the name alone, "+
-				"without a scheme or a port, as in orders.example", fence.ErrInvalid, name)
-		}
-		o.Hosts[i] = hostName(name)
-	}
-	p := &Proxy{gate: gate, o: o, stall: stall}
+	p := &Proxy{gate: gate, o: o, hosts: hosts, stall: overhttp.Stall}
 	rewrite := func(pr *httputil.ProxyRequest) {
 		pr.SetURL(upstream)
 		pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged: no rule looks at it
@@ -165,7 +132,8 @@ func newProxy(upstream *url.URL, o ProxyOptions, gate *Gate) (*Proxy, error) {
 		ErrorLog: silent,
 	}
 	p.writes = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: newForwarder(o, gate.core.Options.Settle), FlushInterval: -1, ErrorLog: silent,
+		Rewrite: rewrite, FlushInterval: -1, ErrorLog: silent,
+		Transport:    &forwarder{overhttp.NewTransport(o.Transport, o.ConnectWithin, settle)},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { Refuse(w, err) },
 	}
 	return p, nil
@@ -256,35 +224,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, wr write, err err
 }
 
 // checkHost refuses a request for a host by which the proxy is not called.
-func (p *Proxy) checkHost(r *http.Request) error {
-	if len(p.o.Hosts) == 0 && !atLoopback(r) {
-		return nil
-	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = hostName(host)
-	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" || host == "localhost" {
-		return nil
-	}
-	if slices.Contains(p.o.Hosts, host) || slices.Contains(p.o.Hosts, "*") {
-		return nil
-	}
-	return &admission.Refusal{Status: http.StatusMisdirectedRequest, Code: "invalid", Err: fmt.Errorf(
-		"%w host %q: the proxy is not called by this name; use its address, "+
-			"or have its operator allow the name (croft proxy --host)", fence.ErrInvalid, host)}
-}
-
-// hostName returns the form of a host's name in which names are compared.
-func hostName(name string) string { return strings.TrimSuffix(strings.ToLower(name), ".") }
-
-// atLoopback reports whether a request came to an address that only this
-// machine can reach. Browsers on this machine are the way in for others.
-func atLoopback(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && local.IP.IsLoopback()
-}
+func (p *Proxy) checkHost(r *http.Request) error { return p.hosts.Check(r, "croft proxy --host") }
 
 // checkNoBody refuses a read with a body. Some services take such a body for
 // the next request, which nobody has checked.
@@ -354,11 +294,10 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	}
 	// From here on it does not matter if the client leaves. A sent write cannot
 	// be taken back, and until it is answered nobody else may come in.
-	ctx, cancel := context.WithTimeoutCause(passage.Context(), p.o.AnswerWithin, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(passage.Context(), p.o.AnswerWithin, overhttp.ErrNoAnswer)
 	defer cancel()
-	out := r.WithContext(context.WithValue(ctx, exchangeKey, &exchange{
-		passage: passage, ctx: ctx, gate: p.gate.core, start: start,
-	}))
+	x := &overhttp.Exchange{Passage: passage, Context: ctx, Gate: p.gate.core, Start: start}
+	out := r.WithContext(x.With(ctx))
 	out.Body, out.ContentLength = io.NopCloser(whole), size
 	if size == 0 {
 		out.Body = http.NoBody
@@ -366,7 +305,7 @@ func (p *Proxy) write(w http.ResponseWriter, r *http.Request, wr write) {
 	if len(r.Trailer) > 0 {
 		out.ContentLength = -1
 	}
-	p.writes.ServeHTTP(&deadlineWriter{ResponseWriter: w, control: control, stall: p.stall}, out)
+	p.writes.ServeHTTP(&overhttp.Writer{ResponseWriter: w, Control: control, Stall: p.stall}, out)
 }
 
 // checkTrailer refuses trailers that would be refused as headers. It also
@@ -385,9 +324,6 @@ func checkTrailer(trailer http.Header) error {
 	return nil
 }
 
-// errNoAnswer is why the proxy gives a write up.
-var errNoAnswer = errors.New("the service did not answer in time")
-
 // Close lets no more writes in, waits until ctx ends for those inside, and
 // gives the leases back; see [Gate.Close]. Call it before the server is shut
 // down, or together with that: a server waits for the writes that wait for
@@ -401,37 +337,3 @@ func (p *Proxy) Close(ctx context.Context) error {
 	}
 	return err
 }
-
-// stall is how long a client may take to accept a piece of an answer. A slower
-// client loses its answer, so that others need not wait for the resource.
-const stall = 10 * time.Second
-
-// deadlineWriter passes an answer on to a client, each piece with a deadline.
-type deadlineWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	stall   time.Duration
-}
-
-// Write writes a piece.
-func (p *deadlineWriter) Write(b []byte) (int, error) {
-	defer p.within()()
-	return p.ResponseWriter.Write(b)
-}
-
-// FlushError flushes the written pieces.
-func (p *deadlineWriter) FlushError() error {
-	defer p.within()()
-	return p.control.Flush()
-}
-
-// within sets the deadline and returns a function that removes it. Between
-// pieces there is none: the service may take its time.
-func (p *deadlineWriter) within() func() {
-	// Not every server can set a deadline; then its own limits count.
-	_ = p.control.SetWriteDeadline(time.Now().Add(p.stall))
-	return func() { _ = p.control.SetWriteDeadline(time.Time{}) }
-}
-
-// Unwrap returns the wrapped writer, for http.ResponseController.
-func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -22,6 +22,7 @@ import (
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/admission"
+	"github.com/croft-dev/croft/internal/admission/overhttp"
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
@@ -490,7 +491,7 @@ func TestNothingLeavesAfterTheLease(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	go func() { _, _ = io.Copy(io.Discard, there) }()
-	conn := &guardedConn{Conn: here, exchange: &exchange{ctx: t.Context(), passage: &admission.Passage{Lease: lease}}}
+	conn := &overhttp.Conn{Conn: here, Exchange: &overhttp.Exchange{Context: t.Context(), Passage: &admission.Passage{Lease: lease}}}
 	defer conn.Close()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Errorf("under the lease: %v", err)

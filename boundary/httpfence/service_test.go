@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/admission/overhttp"
 )
 
 // effect is one write that took effect at a service.
@@ -58,7 +59,8 @@ func (s *service) behind(p *Proxy) {
 	base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err == nil {
-			resource := ctx.Value(exchangeKey).(*exchange).passage.Write.Resource
+			x, _ := overhttp.ExchangeIn(ctx)
+			resource := x.Passage.Write.Resource
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.under[resource]++

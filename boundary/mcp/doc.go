@@ -2,15 +2,16 @@
 // that have been replaced.
 //
 // [Serve] stands between an MCP client and an MCP server that speaks over its
-// standard streams. It passes on everything that the server offers, in the
-// revisions with initialize and sessions and in those without. Calls of tools
+// standard streams, and a [Proxy] before a server that speaks streamable HTTP.
+// They pass on everything that the server offers, in the revisions with
+// initialize and sessions and in those without. Calls of tools
 // are writes unless a rule says otherwise. A write is let in as package
 // httpfence lets requests in: one at a time for each resource, under a lease
 // that makes this the only gate, after the mark has been raised durably.
 //
-// The stamp of the writes comes from the process that started this one. No
-// message can name another: members called croft in the arguments and in _meta
-// are removed.
+// The stamp of the writes comes from the process that started this one, or over
+// HTTP from a header. No message can name another: members called croft in the
+// arguments and in _meta are removed.
 //
 // # Messages
 //
@@ -18,7 +19,7 @@
 // written anew, so the server reads what the rules have read. A message that
 // two parsers could read differently is refused, and nothing of it is sent.
 //
-// # How a session works
+// # How a session over standard streams works
 //
 // Serve has these goroutines, beside those of the gate:
 //
@@ -33,6 +34,14 @@
 // The session's mutex guards the table of unanswered requests and the set of
 // writes that are inside. No message is sent under it.
 //
+// # How a proxy over HTTP works
+//
+// Each request of a client has the goroutine of its server, and no other. A
+// write reads its answer to the end there, whether or not the client does. The
+// proxy's mutex guards two tables of the writes of sessions: those that a
+// message can cancel, and those whose stream a client may want to resume. The
+// proxy knows nothing else of sessions, so another one can go on with them.
+//
 // # Doubt
 //
 // A write that was sent and has no answer is in doubt: the upstream died or
@@ -41,4 +50,7 @@
 // the resource for the settle time, and ends. A warden kills the upstream if
 // this process is stopped for so long that it loses its lease while a write is
 // inside.
+//
+// A Proxy cannot kill its upstream. It cuts the connection, closes the resource
+// for the settle time, and goes on.
 package mcp

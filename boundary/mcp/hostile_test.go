@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // TestACallWithoutAnIDReachesNobody: a careless server may carry it out.
@@ -99,6 +100,11 @@ func TestAnUnsentWriteIsInNoDoubt(t *testing.T) {
 	a.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"stall"}}`)
 	a.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"write_file"}}`)
 	a.say(`{"jsonrpc":"2.0","id":3,"method":"ping"}`) // it cannot be written
+	for end := time.Now().Add(testenv.Patience); a.upstream.begun.Load() < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the proxy does not begin to write")
+		}
+	}
 	first.upstream.answer(id, "done")
 	m := a.hear()
 	if got := string(encode(m.body)); m.id != "2" || !strings.Contains(got, `"sent":false`) {
@@ -168,7 +174,7 @@ func TestTheOutboxIsBoundedInBytes(t *testing.T) {
 	put := make(chan int, 100)
 	go func() {
 		defer close(put)
-		for i := range 10 {
+		for i := range 4 {
 			b.put(strings.Repeat("x", MaxFrame))
 			put <- i
 		}

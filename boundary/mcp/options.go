@@ -4,21 +4,24 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/fence/signed"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/admission"
 )
 
-// Options shape what [Serve] does. Marks and Client are required. Everything
-// else has a default.
+// Options shape what [Serve] and a [Proxy] do. Marks and Client are required.
+// Everything else has a default.
 type Options struct {
 	// Stamp says whose calls these are. It comes from the process that started
-	// this one, never from a message. Default: every write is refused.
+	// this one, never from a message. Default: every write is refused. A
+	// [Proxy] takes stamps from its requests, and needs none here.
 	Stamp fence.Stamp
 	// Rules say which calls are writes to which resource. The first rule that
 	// matches counts. A call that no rule matches is refused. Default: every
@@ -52,28 +55,47 @@ type Options struct {
 	// same. At most 1 minute. Default: 15 seconds.
 	TTL time.Duration
 	// Settle is how long a resource stays closed when a call may still take
-	// effect although the upstream has been killed, because the upstream has
-	// asked others. With croft.Forever only an operator opens it. Default:
-	// 30 seconds.
+	// effect: although the upstream has been killed, because the upstream has
+	// asked others, or because an upstream over HTTP goes on. With
+	// croft.Forever only an operator opens it. Default: 30 seconds.
 	Settle time.Duration
 	// Wait is how long a write waits for its turn, for the proxies of others,
 	// and for a closed resource to open. Default: 1 minute.
 	Wait time.Duration
 	// AnswerWithin is how long the upstream may take to answer a write. After
-	// that the write is in doubt. Default: 10 minutes.
+	// that the write is in doubt. Default: 10 minutes. A [Proxy] cannot kill
+	// its upstream: there it is at most Settle, and by default 30 seconds.
 	AnswerWithin time.Duration
 	// Current, if set, also refuses a stamp whose owner is not the current one.
 	// See package guard/current. The caller closes it. Default: the mark alone
 	// decides.
 	Current guard.Current
+	// Keys, if set, are the public keys of those who issue stamps. A stamp that
+	// none of them has signed is refused. Default: stamps need no signature.
+	Keys *signed.Keys
 	// AdmitUnsure lets a write in by the mark alone when Current cannot tell.
 	// Default: it is refused.
 	AdmitUnsure bool
+	// RefuseNothing passes every request on, also those that would be refused,
+	// and hides no tasks. The gate judges each write, tells of it
+	// ([gate.Observed]) and notes it in the Client's store. It is for a trial:
+	// nothing is protected meanwhile; see httpfence.Options. Messages that
+	// could be read in two ways are refused all the same. Default: off.
+	RefuseNothing bool
+	// Idempotent answers a call that was answered before, under the same stamp
+	// and with the same arguments, from memory. So a client that has lost an
+	// answer may call again. Failures are not kept, nor are answers of more
+	// than 1 MiB, nor more than 4096 answers or 64 MiB in all. Nothing is kept
+	// beyond the end of this process. Default: every call is carried out.
+	Idempotent bool
+	// Credential is the secret of the upstream. Default: none.
+	Credential Credential
 	// Observe is called for every [gate.Event]. It must be quick, and safe for
 	// concurrent use. Default: nothing is called.
 	Observe func(gate.Event)
 	// Dropped is called for every message of the upstream that is not passed
-	// on, because it is none. Default: nothing is called.
+	// on: because it is no message, or because nobody waits for it. Default:
+	// nothing is called.
 	Dropped func(error)
 }
 
@@ -89,8 +111,32 @@ type Upstream struct {
 	AllowFor func(time.Duration) error
 }
 
+// ProxyOptions shape a [Proxy]. Marks and Client are required.
+type ProxyOptions struct {
+	Options
+	// ConnectWithin is how long it may take to connect to the upstream, TLS
+	// included. Default: 5 seconds.
+	ConnectWithin time.Duration
+	// ReceiveWithin is how long a client may take to send a message. Default:
+	// 1 minute.
+	ReceiveWithin time.Duration
+	// MaxBodies bounds the total size of all messages of clients that are kept,
+	// in bytes. One client may have as much as it leaves free. A message takes
+	// more room in memory than in bytes. Default: 128 MiB.
+	MaxBodies int64
+	// Hosts lists the names by which clients call the proxy, as
+	// httpfence.ProxyOptions has it. Web pages may call the proxy only from
+	// these hosts, from the proxy's own, and on a loopback address from this
+	// machine's.
+	Hosts []string
+	// Transport sends reads. Default: a copy of http.DefaultTransport. If it is
+	// an *http.Transport, its TLS settings and its Proxy are used for writes,
+	// too.
+	Transport http.RoundTripper
+}
+
 // usual fills in the defaults.
-func (o *Options) usual() error {
+func (o *Options) usual(answerWithin time.Duration) error {
 	if o.Client == nil {
 		return fmt.Errorf("%w proxy: it has no client for its own leases; "+
 			"without them two proxies could stand in front of one resource", fence.ErrInvalid)
@@ -102,7 +148,7 @@ func (o *Options) usual() error {
 		o.Wait = time.Minute
 	}
 	if o.AnswerWithin == 0 {
-		o.AnswerWithin = 10 * time.Minute
+		o.AnswerWithin = answerWithin
 	}
 	if o.AnswerWithin < 0 {
 		return fmt.Errorf("%w AnswerWithin %s: it must be more than 0", fence.ErrInvalid, o.AnswerWithin)
@@ -110,6 +156,11 @@ func (o *Options) usual() error {
 	if o.Dropped == nil {
 		o.Dropped = func(error) {}
 	}
+	if err := o.Credential.check(); err != nil {
+		return err
+	}
+	o.hiding()
+	o.Tasks = o.Tasks || o.RefuseNothing
 	o.Rules = slices.Clone(o.Rules)
 	for i, r := range o.Rules {
 		var err error
@@ -124,6 +175,7 @@ func (o *Options) usual() error {
 func (o *Options) gate() (*admission.Gate, error) {
 	return admission.New(admission.Options{
 		Marks: o.Marks, Served: o.Served, Client: o.Client, Notes: o.Notes, TTL: o.TTL, Settle: o.Settle,
-		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure, Observe: o.Observe,
+		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure,
+		RefuseNothing: o.RefuseNothing, Observe: o.Observe,
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,8 +232,9 @@ type fake struct {
 	toFake *io.PipeWriter
 	out    *io.PipeReader
 	toOut  *io.PipeWriter
-	held   chan string // the ids of calls of the tool hold
-	thaw   chan bool   // ends a call of the tool stall, which reads nothing
+	held   chan string  // the ids of calls of the tool hold
+	thaw   chan bool    // ends a call of the tool stall, which reads nothing
+	begun  atomic.Int32 // how many messages the proxy has begun to write
 
 	mu   sync.Mutex
 	seen []string // what it has read
@@ -247,8 +249,16 @@ func newFake(fs *files) *fake {
 }
 
 func (f *fake) upstream() Upstream {
-	return Upstream{In: f.toFake, Out: f.out, Kill: func(context.Context) error { f.die(); return nil }}
+	return Upstream{In: f, Out: f.out, Kill: func(context.Context) error { f.die(); return nil }}
 }
+
+// Write takes what the proxy writes.
+func (f *fake) Write(b []byte) (int, error) {
+	f.begun.Add(1)
+	return f.toFake.Write(b)
+}
+
+func (f *fake) Close() error { return f.toFake.Close() }
 
 // die ends the upstream.
 func (f *fake) die() {

@@ -150,6 +150,16 @@ func TestBadMessagesReachNobody(t *testing.T) {
 			t.Errorf("%s was answered with %s", method, got)
 		}
 	}
+	for params, code := range map[string]string{
+		`"method":"ping","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`:       "-32601",
+		`"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2027-01-01"}}`: `-32022,"message":"croft: the proxy does not know this revision of the protocol; nothing was sent on","data":{"supported":["2026-07-28"]`,
+		`"method":"server/discover"`: "-32601",
+	} {
+		a.say(`{"jsonrpc":"2.0","id":"r",` + params + `}`)
+		if got := string(encode(a.hear().body)); !strings.Contains(got, code) {
+			t.Errorf("%s was answered with %s", params, got)
+		}
+	}
 	want(t, "the server saw", a.upstream.sees(), "")
 	a.upstream.say("listening on stdio")
 	a.upstream.say(`{"jsonrpc":"2.0","id":7,"result":{}}`) // an answer to nothing
@@ -229,7 +239,7 @@ func TestTasksAreHidden(t *testing.T) {
 	a := w.agent(t, w.term(t, "ann"), nil)
 	for _, ask := range []struct{ method, params string }{
 		{"initialize", `{"capabilities":` + able + `}`},
-		{"server/discover", `{"_meta":{"io.modelcontextprotocol/clientCapabilities":` + able + `}}`},
+		{"server/discover", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + able + `}}`},
 		{"tools/list", `{}`},
 	} {
 		got := string(encode(a.ask(ask.method, ask.params).body))
@@ -248,7 +258,7 @@ func TestTasksAreHidden(t *testing.T) {
 		t.Errorf("a look at a task: %s", got)
 	}
 	want(t, "a cancellation without a stamp", outcome(none.ask("tasks/cancel", `{"taskId":"t"}`)), "invalid")
-	want(t, "an update", outcome(none.ask("tasks/update", `{"taskId":"t"}`)), "invalid")
+	want(t, "an update", outcome(none.ask("tasks/update", `{"taskId":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`)), "invalid")
 }
 
 // TestDoubtClosesTheResource: whatever the reason, the upstream is dead before

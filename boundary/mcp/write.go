@@ -5,99 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard/gate"
 	"github.com/croft-dev/croft/internal/admission"
 )
-
-// kind says what becomes of a request of the client.
-type kind int
-
-const (
-	read kind = iota
-	write
-	unknownMethod
-	noTasks
-)
-
-// reads lists the methods that write nothing. Others may, and are refused.
-var reads = []string{
-	"initialize", "ping", "server/discover", "tools/list", "prompts/list", "prompts/get", "resources/list",
-	"resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
-	"subscriptions/listen", "completion/complete", "logging/setLevel",
-}
-
-// taskReads and taskWrites list the methods of tasks.
-var (
-	taskReads  = []string{"tasks/get", "tasks/list", "tasks/result"}
-	taskWrites = []string{"tasks/update", "tasks/cancel"}
-)
-
-// classify says what becomes of a request. Of a write it says whose it is. Each
-// round of a call of several rounds is a call of its own.
-func (s *session) classify(m message) (admission.Write, kind) {
-	w := admission.Write{What: m.method, Client: "stdio", Stamp: s.o.Stamp, Stamped: s.o.Stamp != (fence.Stamp{})}
-	isTask := slices.Contains(taskReads, m.method) || slices.Contains(taskWrites, m.method)
-	_, wantsTask := m.params.get("task")
-	switch {
-	case (isTask || wantsTask) && !s.o.Tasks:
-		return w, noTasks
-	case slices.Contains(taskWrites, m.method):
-		return w, write
-	case isTask || slices.Contains(reads, m.method):
-		return w, read
-	case m.method != "tools/call":
-		return w, unknownMethod
-	}
-	w.What = m.params.text("name")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Contains(s.o.Reads, w.What) || s.o.TrustAnnotations && s.readOnly[w.What] {
-		return w, read
-	}
-	return w, write
-}
-
-// target names the resource of a write, and checks its stamp. A task method is
-// a tool of that name, and its params are the arguments.
-func (s *session) target(m message, w *admission.Write) error {
-	if !w.Stamped {
-		return fmt.Errorf("%w: nothing says which task these calls belong to; start the agent under croft run, "+
-			"and pass CROFT_LEASE on to the server's process", admission.ErrNoStamp)
-	}
-	if err := fence.CheckAhead(w.Stamp.Token, time.Now()); err != nil {
-		return err
-	}
-	arguments := m.params.object("arguments")
-	if m.method != "tools/call" {
-		arguments = m.params
-	}
-	if w.What == "" {
-		return fmt.Errorf("%w call: it names no tool", fence.ErrInvalid)
-	}
-	if len(s.o.Rules) == 0 {
-		w.Resource = resourcePrefix + w.Stamp.Key
-		return fence.CheckKey(w.Resource)
-	}
-	i := slices.IndexFunc(s.o.Rules, func(r Rule) bool { return r.Tool == everyTool || r.Tool == w.What })
-	if i < 0 {
-		return fmt.Errorf("%w call: no rule says which resource the tool %q writes to, so it is refused",
-			fence.ErrInvalid, w.What)
-	}
-	resource, key, err := s.o.Rules[i].target(arguments)
-	if err != nil {
-		return err
-	}
-	w.Resource = resource
-	if key != "" && key != w.Stamp.Key {
-		return &fence.RefusedError{Err: fence.ErrWrongKey, Presented: w.Stamp, Mark: fence.Mark{Key: key}}
-	}
-	return nil
-}
 
 // write lets a call in, sends it on, and waits for its answer. The context ends
 // when the client has cancelled the call.
@@ -139,20 +52,12 @@ func (s *session) admit(ctx context.Context, c *call) (message, error) {
 			}
 		}
 	}
-	a, err := s.gate.Arrive(ctx, c.write)
-	if err != nil {
-		return message{}, err
-	}
-	defer a.Leave()
-	defer a.Depart()
-	p, err := a.Enter(ctx)
-	if err != nil {
-		return message{}, err
-	}
-	pass()
-	s.enter(p)
-	defer s.exit(p)
-	return s.exchange(c, p)
+	return s.letIn(ctx, c.write, c.message, func(p *admission.Passage) (message, error) {
+		pass()
+		s.enter(p)
+		defer s.exit(p)
+		return s.exchange(c, p)
+	})
 }
 
 // enter notes that a write is inside, and bounds how long the upstream may run:
@@ -241,7 +146,7 @@ func (s *session) exchange(c *call, p *admission.Passage) (message, error) {
 		select {
 		case m := <-c.answer:
 			if isTask(m.result()) && !s.o.Tasks {
-				why = errors.New("the upstream has made a task of it, which goes on")
+				why = errBecameTask
 				break
 			}
 			p.Answered()

@@ -115,6 +115,7 @@ func TestSystemdAcceptsTheUnits(t *testing.T) {
 		"${CROFT_PROXY_LISTEN}", "127.0.0.1:8080", "${CROFT_PROXY_UPSTREAM}", "http://127.0.0.1:9000",
 		"${CROFT_PROXY_RESOURCE}", "/orders/{id}", "$CROFT_RUN_FLAGS", "--every 24h --guard /shared/out/today.json",
 		"$CROFT_WORK_FLAGS", "--slots 4", "$CROFT_PROXY_FLAGS", "",
+		"${CROFT_SERVE_LISTEN}", ":7117", "--metrics 127.0.0.1:9117 $CROFT_SERVE_FLAGS", "--metrics 127.0.0.1:9117",
 		"$CROFT_SERVE_FLAGS", "--listen :7117 --cert /etc/croft/server.pem --key /etc/croft/server.key "+
 			"--policy /etc/croft/policy")
 	program, err := exec.LookPath("true")
@@ -122,7 +123,7 @@ func TestSystemdAcceptsTheUnits(t *testing.T) {
 		t.Skip("needs a program to stand for croft")
 	}
 	units, err := filepath.Glob("../../deploy/systemd/*")
-	if err != nil || len(units) != 5 {
+	if err != nil || len(units) != 6 {
 		t.Fatalf("units %v, %v", units, err)
 	}
 	dir := t.TempDir()
@@ -155,5 +156,11 @@ func TestSystemdAcceptsTheUnits(t *testing.T) {
 	out, err := verify.CombinedOutput()
 	if err != nil || strings.Contains(string(out), dir) {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	// Of 100 points of exposure, systemd calls 50 medium and 20 safe.
+	judge := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", "--threshold=15",
+		filepath.Join(dir, "croft-serve-hardened.service"))
+	if out, err := judge.CombinedOutput(); err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
 }

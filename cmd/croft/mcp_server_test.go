@@ -39,6 +39,8 @@ func serveFiles(folder string) {
 			}
 		case "lease":
 			result = os.Getenv("CROFT_LEASE")
+		case "key":
+			result = os.Getenv("API_KEY")
 		case "hang":
 			c := exec.Command("sleep", "1000")
 			if err := c.Start(); err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/drillcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/holdcmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/mcpcmd"
+	"github.com/croft-dev/croft/cmd/croft/internal/mcpservecmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/proxycmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/servecmd"
 	"github.com/croft-dev/croft/cmd/croft/internal/workcmd"
@@ -38,7 +39,7 @@ func (a *app) commands() []*cobra.Command {
 		a.readCommand(),
 		a.guardCommand(),
 		proxycmd.Command(a.App),
-		mcpcmd.Command(a.App),
+		a.mcpCommand(),
 
 		a.statusCommand(),
 		a.lsCommand(),
@@ -59,6 +60,13 @@ func (a *app) commands() []*cobra.Command {
 		a.manCommand(),
 		a.versionCommand(),
 	}
+}
+
+// mcpCommand is croft mcp with the command below it.
+func (a *app) mcpCommand() *cobra.Command {
+	c := mcpcmd.Command(a.App)
+	c.AddCommand(mcpservecmd.Command(a.App, built().Version))
+	return c
 }
 
 // The help lists the commands in the order of commands. All of cobra shares

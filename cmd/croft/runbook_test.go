@@ -34,6 +34,27 @@ exec bash -eu block.sh
 -- out/.keep --
 `
 
+// backlog is the situation in a ledger. One item waits, worker-1 runs one, one
+// is dead, and one is done. Nobody delivers one of its effects, and nobody
+// knows what became of the other.
+const backlog = `
+env CROFT_STORE=sqlite://$WORK/work.db
+exec croft work add thumbnails poisoned --attempts 1 --id 0198c0de000370008000000000000003
+! exec croft work run thumbnails --once -- false
+exec croft work add thumbnails paid --id 0198c0de000470008000000000000004
+exec croft work run thumbnails --once -- bash -eu emit.sh
+exec croft work dispatch --exec charge=false --until-empty
+exec croft work add thumbnails running --id 0198c0de000270008000000000000002
+exec croft work claim thumbnails --owner worker-1 --ttl 10m
+exec croft work add thumbnails waiting --id 0198c0de000170008000000000000001
+exec bash -eu block.sh
+! stderr 'error'
+
+-- emit.sh --
+croft work emit charge '{"total": 17}' --at-most-once
+croft work emit mail '{"to": "ann"}'
+`
+
 // forged is an incident with a made-up mark.
 var forged = strings.Replace(incident, "exec bash -eu block.sh\n", `
 env CROFT_MAX_AHEAD=2000000h
@@ -98,6 +119,9 @@ func TestEveryCommandInTheRunbookWorks(t *testing.T) {
 		found := incident
 		if strings.Contains(b, "guard reset") {
 			found = forged
+		}
+		if strings.Contains(b, "croft work ") && !strings.Contains(b, "orders") {
+			found = backlog
 		}
 		script := found + "-- block.sh --\n" + b
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("block%02d.txtar", i+1)), []byte(script), 0o600); err != nil {

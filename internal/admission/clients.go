@@ -23,12 +23,14 @@ type usage struct {
 	writes    int64 // that have arrived and are not answered
 	resources int64 // that the client was the first to use
 	bytes     int64 // of bodies that are kept
+	requests  int64 // of any kind, where the protocol counts them
 }
 
 func (u *usage) add(n usage) {
 	u.writes += n.writes
 	u.resources += n.resources
 	u.bytes += n.bytes
+	u.requests += n.requests
 }
 
 // of returns what a client uses.
@@ -85,14 +87,53 @@ func (c *clients) admit(client string, fresh bool, o *Options) error {
 // there is no room: most bounds all bodies, and least is the size that one body
 // may always have.
 func (a *Arrival) Keep(n, most, least int64) error {
-	c := &a.s.g.clients
-	a.s.g.mu.Lock()
-	defer a.s.g.mu.Unlock()
-	err := checkQuota("bytes of bodies", c.of(a.w.Client).bytes, c.all.bytes, n, most, least, time.Second)
+	return a.s.g.keep(a.w.Client, &a.bytes, n, most, least)
+}
+
+func (g *Gate) keep(client string, kept *int64, n, most, least int64) error {
+	c := &g.clients
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := checkQuota("bytes of bodies", c.of(client).bytes, c.all.bytes, n, most, least, time.Second)
 	if err != nil {
 		return err
 	}
-	a.bytes += n
-	c.count(a.w.Client, usage{bytes: n})
+	*kept += n
+	c.count(client, usage{bytes: n})
 	return nil
+}
+
+// Attendance is a request of any kind, from before its body is received until
+// it has been answered. It counts against its client.
+type Attendance struct {
+	g      *Gate
+	client string
+	bytes  int64 // how much of its body is kept; under the gate's mutex
+}
+
+// Attend counts a request. It refuses the request if there are too many: most
+// bounds those of all clients. Call Leave when it has been answered.
+func (g *Gate) Attend(client string, most int64) (*Attendance, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := &g.clients
+	err := checkQuota("requests", c.of(client).requests, c.all.requests, 1, most, 1, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	c.count(client, usage{requests: 1})
+	return &Attendance{g: g, client: client}, nil
+}
+
+// Keep counts n more bytes of the request's body, as [Arrival.Keep] does.
+func (a *Attendance) Keep(n, most, least int64) error {
+	return a.g.keep(a.client, &a.bytes, n, most, least)
+}
+
+// Leave ends the stay of a request.
+func (a *Attendance) Leave() {
+	a.g.mu.Lock()
+	defer a.g.mu.Unlock()
+	a.g.clients.count(a.client, usage{requests: -1, bytes: -a.bytes})
+	a.bytes = 0
 }

@@ -84,8 +84,8 @@ func addItems(s *work.Stats, c Count) {
 }
 
 func earliest(t *time.Time, us *int64) {
-	if at := Time(us); us != nil && (t.IsZero() || at.Before(*t)) {
-		*t = at
+	if us != nil {
+		work.Earliest(t, Time(us))
 	}
 }
 

@@ -13,12 +13,17 @@ const Never Instant = math.MaxInt64
 // machine is suspended.
 const maxSleep = time.Second
 
+// LeastPause is the shortest delay of a timer that counts as a pause of the
+// process. Schedulers cause shorter ones all the time.
+const LeastPause = 100 * time.Millisecond
+
 // Alarm calls a function at the time it is set to, on one goroutine. The
 // goroutine ends after maxSleep without a set time. So several short uses in a
 // row do not start it each time.
 type Alarm struct {
 	clk  Clock
 	tick func()
+	late func(time.Duration)
 
 	mu      sync.Mutex
 	at      Instant       // when tick must be called
@@ -31,9 +36,11 @@ type Alarm struct {
 }
 
 // NewAlarm makes an alarm that calls tick. It may call tick too early, or
-// twice.
-func NewAlarm(clk Clock, tick func()) *Alarm {
-	return &Alarm{clk: clk, tick: tick, at: Never, poke: make(chan struct{}, 1)}
+// twice. If it wakes up later than it should by LeastPause or more, it calls
+// late with the delay: the process was stopped or starved, or the machine was
+// suspended.
+func NewAlarm(clk Clock, tick func(), late func(time.Duration)) *Alarm {
+	return &Alarm{clk: clk, tick: tick, late: late, at: Never, poke: make(chan struct{}, 1)}
 }
 
 // Set sets the time of the next call of tick, and replaces the time set before.
@@ -87,10 +94,14 @@ func (a *Alarm) run(done chan struct{}) {
 		}
 		idle = a.at == Never
 		sleep := min(maxSleep, a.at.Sub(now))
-		a.wakes, a.awake = now.Add(sleep), sleep <= 0
+		wakes := now.Add(sleep)
+		a.wakes, a.awake = wakes, sleep <= 0
 		a.mu.Unlock()
 		if sleep > 0 && a.sleep(sleep) {
 			idle = false
+		}
+		if late := a.clk.Now().Sub(wakes); late >= LeastPause {
+			a.late(late)
 		}
 	}
 }

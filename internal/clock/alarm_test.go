@@ -8,11 +8,13 @@ import (
 )
 
 // TestAnAlarmTicksWhenItIsWanted: at the time it was last set to, and within a
-// second after a suspend, during which timers stand still.
+// second after a suspend, during which timers stand still. The suspend, and
+// nothing else, makes it say that it was late.
 func TestAnAlarmTicksWhenItIsWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess()
 		var ticks atomic.Int64
+		var late []time.Duration
 		var a *Alarm
 		at := Never
 		a = NewAlarm(p, func() {
@@ -21,7 +23,7 @@ func TestAnAlarmTicksWhenItIsWanted(t *testing.T) {
 				at = Never
 				a.Set(now, Never)
 			}
-		})
+		}, func(d time.Duration) { late = append(late, d) })
 		set := func(d time.Duration) {
 			at = p.Now().Add(d)
 			a.Set(p.Now(), at)
@@ -47,6 +49,9 @@ func TestAnAlarmTicksWhenItIsWanted(t *testing.T) {
 		set(-time.Second)
 		want(3, "at once")
 		<-a.Stop()
+		if len(late) != 1 || late[0] < 2*time.Hour-time.Second || late[0] > 2*time.Hour+time.Second {
+			t.Errorf("late by %v, want once by two hours", late)
+		}
 	})
 }
 
@@ -56,7 +61,7 @@ func TestAnAlarmLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess()
 		var a *Alarm
-		a = NewAlarm(p, func() { a.Set(p.Now(), Never) })
+		a = NewAlarm(p, func() { a.Set(p.Now(), Never) }, func(time.Duration) {})
 		a.Set(p.Now(), p.Now().Add(time.Second))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()

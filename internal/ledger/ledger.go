@@ -14,6 +14,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type Law struct {
 	Grant  func(it work.Item, c work.Claim, now time.Time) (work.Item, error)
 	Admit  func(q work.Taking, mark fence.Mark, now time.Time) (fence.Mark, *work.Refusal, error)
 	Takes  func(q work.Taking, e work.Effect, now time.Time) bool
+	Next   func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (work.Effect, bool)
 	Take   func(e work.Effect, q work.Taking, now time.Time) work.Effect
 	Settle func(e work.Effect, mark fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error)
 	// Emit puts an effect into the outbox.
@@ -52,7 +54,8 @@ type Law struct {
 func Sound() Law {
 	return Law{
 		Apply: work.Apply, Grant: work.Grant,
-		Admit: work.Taking.Admit, Takes: work.Taking.Takes, Take: work.Take, Settle: work.Settle,
+		Admit: work.Taking.Admit, Takes: work.Taking.Takes, Next: work.Taking.Next, Take: work.Take,
+		Settle: work.Settle,
 		Emit: func(there map[work.EffectID]work.Effect, e work.Effect) {
 			if _, known := there[e.EffectID]; !known {
 				there[e.EffectID] = e
@@ -106,8 +109,9 @@ type Ledger struct {
 }
 
 var (
-	_ work.Ledger = (*Ledger)(nil)
-	_ work.Waker  = (*Ledger)(nil)
+	_ work.Ledger   = (*Ledger)(nil)
+	_ work.Waker    = (*Ledger)(nil)
+	_ work.Surveyor = (*Ledger)(nil)
 )
 
 // New makes an empty ledger with a clock and a law.

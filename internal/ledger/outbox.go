@@ -27,6 +27,12 @@ func (l *Ledger) Take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 	}
 	b.marks[q.Stamp.Key] = mark
 	all := b.outbox()
+	if q.Ordered {
+		next, ok := b.law.Next(q, slices.Values(all), now)
+		if all = nil; ok {
+			all = []work.Effect{next}
+		}
+	}
 	slices.SortFunc(all, func(x, y work.Effect) int {
 		switch {
 		case x.Before(y):

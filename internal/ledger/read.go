@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -85,6 +87,14 @@ func (l *Ledger) Refusals(ctx context.Context, q work.RefusalQuery) iter.Seq2[wo
 		}
 	})
 	return yielded(found, q.Limit, err)
+}
+
+// Backlog counts what is open.
+func (l *Ledger) Backlog(ctx context.Context, stallAfter time.Duration) (open work.Backlog, err error) {
+	err = l.look(ctx, nil, func(b *shared) {
+		open = work.BacklogOf(maps.Values(b.items), maps.Values(b.effects), tenure.Time(b.now()), stallAfter)
+	})
+	return open, err
 }
 
 // Stats counts by queue.

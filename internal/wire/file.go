@@ -10,11 +10,12 @@ import (
 	"github.com/croft-dev/croft/guard"
 )
 
-// Stamp is the header with the stamp of a write, and Mark the header with the
-// mark of the content that is read.
+// The headers of the content of a file: the stamp of a write, the part that it
+// sends, and the mark of the content that is read.
 const (
-	StampHeader = "Croft-Stamp"
-	MarkHeader  = "Croft-Mark"
+	StampHeader  = "Croft-Stamp"
+	UploadHeader = "Croft-Upload"
+	MarkHeader   = "Croft-Mark"
 )
 
 // File is what a server says of a guarded file.
@@ -22,6 +23,7 @@ type File struct {
 	Mark    fence.Mark    `json:"mark"`
 	Bytes   int64         `json:"bytes,omitempty"`   // of an answer to a write
 	Adopted bool          `json:"adopted,omitempty"` // as in guard.Receipt
+	Arrived int64         `json:"arrived,omitempty"` // of the content, if there is more to come
 	Rekeyed guard.Rekeyed `json:"rekeyed,omitzero"`
 }
 
@@ -39,6 +41,8 @@ func ReadFile(data []byte) (f File, err error) {
 				err = whole(r, &f.Bytes)
 			case "adopted":
 				err = r.truth(&f.Adopted)
+			case "arrived":
+				err = whole(r, &f.Arrived)
 			case "rekeyed":
 				err = r.rekeyed(&f.Rekeyed)
 			default:
@@ -135,6 +139,45 @@ func ReadFileAct(body []byte) (a FileAct, err error) {
 		})
 	})
 	return a, err
+}
+
+// Upload describes a part of the content of a write. A client sends the parts
+// in order, and one again if it does not know whether the server has it.
+type Upload struct {
+	ID     string // 32 hex digits that the client has made for this write
+	Offset int64  // of the part
+	Size   int64  // of the whole content
+	Sum    string // the SHA-256 of the whole content, in hex
+}
+
+// Text writes the description for a header: the fields in order, with colons
+// between them.
+func (u Upload) Text() string { return fmt.Sprintf("%s:%d:%d:%s", u.ID, u.Offset, u.Size, u.Sum) }
+
+// ReadUpload reads what Text wrote.
+func ReadUpload(text string) (u Upload, err error) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 4 || len(text) > 256 {
+		return u, fmt.Errorf("%w upload: it is ID:OFFSET:SIZE:SHA256", fence.ErrInvalid)
+	}
+	offset, err := strconv.ParseInt(parts[1], 10, 64)
+	size, wrong := strconv.ParseInt(parts[2], 10, 64)
+	if err := errors.Join(err, wrong); err != nil {
+		return u, fmt.Errorf("%w upload: %w", fence.ErrInvalid, err)
+	}
+	u = Upload{ID: parts[0], Offset: offset, Size: size, Sum: parts[3]}
+	switch {
+	case !isHex(u.ID, 32) || !isHex(u.Sum, 64):
+		return u, fmt.Errorf("%w upload: its id has 32 hex digits, and its SHA-256 has 64", fence.ErrInvalid)
+	case offset < 0 || offset > size || u.Text() != text:
+		return u, fmt.Errorf("%w upload: its offset is not within its size", fence.ErrInvalid)
+	}
+	return u, nil
+}
+
+// isHex reports whether a text has so many hex digits, in lower case.
+func isHex(text string, digits int) bool {
+	return len(text) == digits && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // MarkText writes a mark for a header: token, grant, number and the key,

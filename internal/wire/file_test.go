@@ -23,7 +23,7 @@ func TestAClientReadsOfAFileWhatTheServerWrote(t *testing.T) {
 		if got, err := ReadMarkText(MarkText(m)); err != nil || got != m {
 			t.Errorf("%+v, %v; want %+v", got, err, m)
 		}
-		want := File{Mark: m, Bytes: 9, Adopted: true, Rekeyed: guard.Rekeyed{From: "x", Actor: "opal", Note: "why", At: time.Unix(9, 0).UTC()}}
+		want := File{Mark: m, Bytes: 9, Adopted: true, Arrived: 8, Rekeyed: guard.Rekeyed{From: "x", Actor: "opal", Note: "why", At: time.Unix(9, 0).UTC()}}
 		if got, err := ReadFile(want.Write()); err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}
@@ -59,6 +59,23 @@ func TestAClientReadsOfAFileWhatTheServerWrote(t *testing.T) {
 		if m, err := ReadMarkText(text); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%.40s: %+v, %v", text, m, err)
 		}
+	}
+	id, sum := strings.Repeat("0a", 16), strings.Repeat("0f", 32)
+	for _, u := range []Upload{{ID: id, Sum: sum}, {ID: id, Offset: 7, Size: 7, Sum: sum}, {ID: id, Offset: 1, Size: math.MaxInt64, Sum: sum}} {
+		if got, err := ReadUpload(u.Text()); err != nil || got != u {
+			t.Errorf("%+v, %v; want %+v", got, err, u)
+		}
+	}
+	for _, text := range []string{
+		"", ":::", id + ":0:1", id + ":0:1:" + sum + ":", id + ":2:1:" + sum, id + ":-1:1:" + sum, id + ":0:-1:" + sum, id + ":+0:1:" + sum,
+		id + ":0:9223372036854775808:" + sum, "x" + id[1:] + ":0:1:" + sum, id[1:] + ":0:1:" + sum, id + ":0:1:" + sum[1:], id + ":0:1:" + strings.ToUpper(sum),
+	} {
+		if u, err := ReadUpload(text); !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%.80s: %+v, %v", text, u, err)
+		}
+	}
+	if p, err := ReadProblem(Problem{Code: Gap, Status: 409, Arrived: 5}.Bytes()); err != nil || p.Arrived != 5 {
+		t.Errorf("%+v, %v", p, err)
 	}
 	if _, err := ReadFileAct([]byte(`{"act":"raise","more":1}`)); !errors.Is(err, fence.ErrInvalid) {
 		t.Errorf("an unknown member: %v", err)

@@ -27,6 +27,10 @@ type Problem struct {
 	// ahead.
 	Ahead bool `json:"ahead,omitempty"`
 
+	// Arrived is how much of an upload the server has, if a part does not
+	// follow on it.
+	Arrived int64 `json:"arrived,omitempty"`
+
 	// Facts of a key that is held, or not owned.
 	Key       string      `json:"key,omitempty"`
 	Token     fence.Token `json:"token,omitempty"`
@@ -59,6 +63,7 @@ const (
 	Unsupported     Code = "unsupported"     // the store behind the server cannot do this
 	Busy            Code = "busy"            // too much at once; nothing was changed
 	TooLarge        Code = "too_large"
+	Gap             Code = "gap" // a part of an upload does not follow on what has arrived
 )
 
 // The codes about items, effects and guarded files, those of the command line.
@@ -77,6 +82,7 @@ var statuses = map[Code]int{
 	Invalid: http.StatusBadRequest, NotFound: http.StatusNotFound, NotAllowed: http.StatusForbidden,
 	Unauthenticated: http.StatusUnauthorized, Unsupported: http.StatusNotImplemented,
 	Busy: http.StatusServiceUnavailable, TooLarge: http.StatusRequestEntityTooLarge,
+	Gap:   http.StatusConflict,
 	Stale: http.StatusConflict, State: http.StatusConflict, Conflict: http.StatusConflict,
 	Collision: http.StatusConflict, WrongKey: http.StatusConflict, Repeated: http.StatusConflict,
 }
@@ -214,6 +220,8 @@ func (r *reader) problem(p *Problem) error {
 			err = r.truth(&p.Fault)
 		case "ahead":
 			err = r.truth(&p.Ahead)
+		case "arrived":
+			err = whole(r, &p.Arrived)
 		case "key":
 			err = text(r, &p.Key)
 		case "token":

@@ -17,6 +17,7 @@ type workAnswer struct {
 	Effect   *work.Effect    `json:"effect,omitempty"`
 	Repeated bool            `json:"repeated,omitempty"`
 	Now      time.Time       `json:"now,omitzero"`
+	Stamp    string          `json:"stamp,omitempty"` // of an act by hand, if it is signed
 	Error    json.RawMessage `json:"error,omitempty"`
 }
 
@@ -60,6 +61,9 @@ func WorkAnswer(a work.Answer) []byte {
 			it.Result = a.Item.Result
 		}
 		w.Item = &it
+	}
+	if a.Err == nil && a.Item.Signature != "" {
+		w.Stamp = a.Item.Stamp().String()
 	}
 	if a.Err != nil {
 		w.Error = ProblemOf(a.Err).Bytes()
@@ -130,9 +134,16 @@ func readAnswers(body []byte, n int, one func(r *reader, i int) error) error {
 
 func (r *reader) workAnswer() (a work.Answer, err error) {
 	item := func(name string) (bool, error) { return r.itemMember(name, &a.Item) }
-	p, err := r.ledgerAnswer("item", item, &a.Repeated, &a.Now)
+	var written string
+	p, err := r.ledgerAnswer("item", item, &a.Repeated, &a.Now, &written)
 	if err == nil {
 		a.Err, err = r.outcome(p, a.Item.IsZero())
+	}
+	if err == nil && written != "" {
+		stamp, wrong := fence.ParseStamp(written)
+		if a.Item.Signature = stamp.Signature; wrong != nil || stamp != a.Item.Stamp() {
+			err = r.bad("its stamp is not that of the act")
+		}
 	}
 	return a, err
 }
@@ -140,7 +151,7 @@ func (r *reader) workAnswer() (a work.Answer, err error) {
 // ledgerAnswer reads an answer about what: an item or an effect. member reads a
 // member of it.
 func (r *reader) ledgerAnswer(
-	what string, member func(name string) (bool, error), repeated *bool, now *time.Time,
+	what string, member func(name string) (bool, error), repeated *bool, now *time.Time, stamp *string,
 ) (p *Problem, err error) {
 	err = r.object(func(name string) (known bool, err error) {
 		switch name {
@@ -150,6 +161,8 @@ func (r *reader) ledgerAnswer(
 			err = r.truth(repeated)
 		case "now":
 			err = r.moment(now)
+		case "stamp":
+			err = text(r, stamp)
 		case "error":
 			p = &Problem{}
 			err = r.problem(p)
@@ -211,7 +224,8 @@ func ReadEffectAnswers(body []byte, settlements []work.Settlement) ([]work.Effec
 
 func (r *reader) effectAnswer() (a work.EffectAnswer, err error) {
 	effect := func(name string) (bool, error) { return r.effectMember(name, &a.Effect) }
-	p, err := r.ledgerAnswer("effect", effect, &a.Repeated, &a.Now)
+	var none string // an effect has no stamp
+	p, err := r.ledgerAnswer("effect", effect, &a.Repeated, &a.Now, &none)
 	if err == nil {
 		a.Err, err = r.outcome(p, a.Effect.IsZero())
 	}

@@ -281,11 +281,12 @@ func ReadClaim(body []byte) (c work.Claim, wait time.Duration, err error) {
 // Taking writes a taking.
 func Taking(q work.Taking) []byte {
 	return encode(struct {
-		Stamp string   `json:"stamp"`
-		To    []string `json:"to,omitempty"`
-		Limit int      `json:"limit"`
-		Hold  string   `json:"hold"`
-	}{q.Stamp.String(), q.To, q.Limit, q.Hold.String()})
+		Stamp   string   `json:"stamp"`
+		To      []string `json:"to,omitempty"`
+		Ordered bool     `json:"ordered,omitempty"`
+		Limit   int      `json:"limit"`
+		Hold    string   `json:"hold"`
+	}{q.Stamp.String(), q.To, q.Ordered, q.Limit, q.Hold.String()})
 }
 
 // maxDestinations is more than any dispatcher has.
@@ -300,6 +301,8 @@ func ReadTaking(body []byte) (q work.Taking, err error) {
 				err = r.stamp(&q.Stamp)
 			case "to":
 				err = r.texts(maxDestinations, &q.To)
+			case "ordered":
+				err = r.truth(&q.Ordered)
 			case "limit":
 				err = whole(r, &q.Limit)
 			case "hold":

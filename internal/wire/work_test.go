@@ -83,7 +83,7 @@ func TestClaimsAndTheRestAreReadAsTheyWereWritten(t *testing.T) {
 	if got, wait, err := ReadClaim(Claim(c)); err != nil || wait != 0 || !reflect.DeepEqual(got, c) {
 		t.Errorf("%+v, %s, %v", got, wait, err)
 	}
-	q := work.Taking{Stamp: stamp, To: []string{"mail"}, Limit: 2, Hold: time.Minute}
+	q := work.Taking{Stamp: stamp, To: []string{"mail"}, Ordered: true, Limit: 2, Hold: time.Minute}
 	if got, err := ReadTaking(Taking(q)); err != nil || !reflect.DeepEqual(got, q) {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/croft-dev/croft/backend/file"
 	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
@@ -58,19 +59,23 @@ type stage struct {
 	mem    *mem.Store
 	ledger work.Ledger
 	clock  *storetest.Clock // stands still, so that no lease ends by itself
+	folder string           // of the files that the server offers
 	open   atomic.Int64     // streams of changes
 	stop   func()
 }
 
 func newStage(t *testing.T) *stage {
-	s := &stage{t: t, clock: storetest.NewClock()}
+	s := &stage{t: t, clock: storetest.NewClock(), folder: t.TempDir()}
 	o := &mem.Options{Now: s.clock.Now}
 	s.mem, s.ledger = mem.New(o), mem.NewLedger(o)
 	policy, err := access.Parse(fmt.Appendf(nil, "token opal sha256:%x\nopal may read, operate on *\n", sha256.Sum256([]byte("opals-token"))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := server.New(examined{s.mem}, &server.Options{Access: policy, Ledger: s.ledger})
+	files := func(_ context.Context, path string) (guard.Artifact, error) {
+		return file.Open(filepath.Join(s.folder, path), nil)
+	}
+	api := server.New(examined{s.mem}, &server.Options{Access: policy, Ledger: s.ledger, Files: files})
 	shown := page.New(api, s.mem, &page.Options{Access: policy, Ledger: s.ledger, Store: "sqlite:///var/lib/croft.db"})
 	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/ui/events" {
@@ -313,10 +318,14 @@ func row(key string) string {
 	return fmt.Sprintf(`tr:has(a[href="/ui/key?key=%s"])`, strings.ReplaceAll(key, "/", "%2f"))
 }
 
-// shared is a file under a name that does not tell where the test ran.
-type shared struct{ *file.File }
+// named is a file under another name: that of a server, or one that does not
+// tell where the test ran.
+type named struct {
+	*file.File
+	target string
+}
 
-func (shared) Target() string { return "/shared/out/daily.json" }
+func (n named) Target() string { return n.target }
 
 // TestAnOperatorsMorning: sign in, watch a lease change hands, take it over
 // with a note, see the old owner refused, and bring a dead item back. All of it
@@ -325,11 +334,11 @@ func TestAnOperatorsMorning(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	s := newStage(t)
-	plain, err := file.Open(filepath.Join(t.TempDir(), "daily.json"), nil)
+	plain, err := file.Open(filepath.Join(s.folder, "daily.json"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := shared{plain}
+	report, served := named{plain, "/shared/out/daily.json"}, named{plain, s.url + "/files/daily.json"}
 	ann, dead := s.dress(report.Target())
 
 	// A wrong token, then the right one. It is in no address.
@@ -351,7 +360,7 @@ func TestAnOperatorsMorning(t *testing.T) {
 	s.apply(tenure.Request{Verb: tenure.Release, Key: "reports/daily", Secret: ann})
 	bob := croft.New(s.mem, &croft.Options{Owner: "bob@batch-2"})
 	defer bob.Close()
-	lease, err := bob.Acquire(t.Context(), "reports/daily", &croft.LeaseOptions{TTL: time.Hour, Guards: []croft.Guard{report}})
+	lease, err := bob.Acquire(t.Context(), "reports/daily", &croft.LeaseOptions{TTL: time.Hour, Guards: []croft.Guard{report, served}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,6 +386,8 @@ func TestAnOperatorsMorning(t *testing.T) {
 	if err != nil || rec.Owner != "opal" {
 		t.Fatal(rec, err)
 	}
+	guards := `section[aria-labelledby="guards"]`
+	b.shows(guards, "not shown", "behind", "of bob@batch-2", "1 admitted")
 	if _, err := report.Raise(t.Context(), rec.Stamp()); err != nil {
 		t.Fatal(err)
 	}
@@ -385,10 +396,13 @@ func TestAnOperatorsMorning(t *testing.T) {
 		t.Fatalf("bob's write: %v", err)
 	}
 	bob.Refused(stale, report.Target(), err)
+	bob.Refused(stale, served.Target(), err)
+	b.shows(guards, "up", "of opal", "last ")
 	b.shows(`section[aria-labelledby="keyrefused"]`, "bob@batch-2", "write: stale")
 	b.picture("key")
 	s.wait(7 * time.Second)
 	b.do("back to the keys", chromedp.Navigate(s.url+"/ui/"), visible(".tiles"))
+	b.shows("#link", "live")
 	s.apply(tenure.Request{Verb: tenure.Revoke, Key: "search/index", Actor: "opal", Note: "old mapping"})
 	s.hold("search/index", "idx@node-9", "shard 1 of 12", 2*time.Minute)
 	b.shows(`[data-part="refusals"]`, "bob@batch-2", "reports/daily")

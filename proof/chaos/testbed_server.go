@@ -16,6 +16,7 @@ import (
 	"github.com/croft-dev/croft/internal/test/testenv"
 	croftserver "github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/store"
+	"github.com/croft-dev/croft/work"
 )
 
 // askedServer is the environment variable that makes a process a Croft server.
@@ -27,14 +28,19 @@ type serverBrief struct {
 	CallTimeout time.Duration
 }
 
-// serve serves a store until the process is killed.
+// serve serves a store and its ledger until the process is killed.
 func (b serverBrief) serve() error {
 	ctx := context.Background()
 	st, err := insist(ctx, func() (store.Store, error) { return store.Open(ctx, b.Store) })
 	if err != nil {
 		return err
 	}
-	return http.ListenAndServe(b.Addr, croftserver.New(st, &croftserver.Options{CallTimeout: b.CallTimeout}))
+	ledger, err := insist(ctx, func() (work.Ledger, error) { return work.Open(ctx, b.Store) })
+	if err != nil {
+		return err
+	}
+	o := &croftserver.Options{Ledger: ledger, CallTimeout: b.CallTimeout}
+	return http.ListenAndServe(b.Addr, croftserver.New(st, o))
 }
 
 // testbedServer is two Croft servers on one PostgreSQL, which also has the

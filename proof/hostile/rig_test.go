@@ -3,10 +3,11 @@ package hostile
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
 // scratch is a folder that every user can enter.
@@ -38,10 +39,5 @@ func built(t *testing.T) string {
 
 var build = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch, "croft")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, "github.com/croft-dev/croft/cmd/croft")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return path, nil
+	return path, testenv.BuildCroft(path)
 })

@@ -24,6 +24,7 @@ type keyData struct {
 	Terms    []termRow // newest first
 	Line     timeline
 	Refusals []refusalRow
+	Marks    []guardRow
 	Acts     bool // the visitor may act by hand
 	Refused  *problem
 	Form     actForm
@@ -81,6 +82,7 @@ func (p *Page) showKey(v *visit, key string, status int, d *keyData) error {
 	}
 	all = slices.DeleteFunc(all, func(r refusals.Refusal) bool { return r.Key != key })
 	d.Refusals = refusalRows(all, d.keyRow.Now, maxRefusals)
+	d.Marks = p.guards(ctx, v, rec, all, d.keyRow.Now)
 	p.show(v, status, "key", text(key), d)
 	return nil
 }

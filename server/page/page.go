@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
@@ -30,6 +32,16 @@ type Options struct {
 	// Store is the name of the store, without secrets. The page shows it to
 	// operators of all keys.
 	Store string
+	// Guards are places whose guards the page may open, to show their marks.
+	// Holders choose the targets, and they are opened with the credentials of
+	// this process. The files of the server and the store's own place need not
+	// be there. Default: no others.
+	Guards guard.Allowed
+	// SessionKey is a secret of at least 32 random bytes. Servers with the same
+	// one know whom the others have signed in, also after a restart. Who has it
+	// and a visitor's cookie has the visitor's token. Default: a random one, so
+	// that only this Page knows its visitors.
+	SessionKey []byte
 	// Observe is told of acts by hand on work items. Those on keys are told by
 	// the server.
 	Observe func(server.Event)
@@ -82,7 +94,11 @@ func New(api *server.Server, st store.Store, o *Options) *Page {
 		p.o.Observe = func(server.Event) {}
 	}
 	var key [32]byte
-	_, _ = rand.Read(key[:]) // it never fails
+	if len(p.o.SessionKey) > 0 {
+		key = sha256.Sum256(p.o.SessionKey)
+	} else {
+		_, _ = rand.Read(key[:]) // it never fails
+	}
 	p.seal = newSeal(key)
 	p.mux = http.NewServeMux()
 	handle := func(pattern string, do func(*visit) error) { p.mux.Handle(pattern, p.handler(do)) }

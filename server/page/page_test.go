@@ -57,6 +57,12 @@ type rig struct {
 
 func newRig(t *testing.T, access server.Access) *rig {
 	t.Helper()
+	return newRigWith(t, &server.Options{Access: access}, Options{})
+}
+
+// newRigWith makes a rig with options of the server and of the page.
+func newRigWith(t *testing.T, o *server.Options, po Options) *rig {
+	t.Helper()
 	clock := storetest.NewClock()
 	r := &rig{
 		t: t, clock: clock, mem: mem.New(&mem.Options{Now: clock.Now}),
@@ -70,10 +76,10 @@ func newRig(t *testing.T, access server.Access) *rig {
 			t.Error(e.Err)
 		}
 	}
-	api := server.New(r.mem, &server.Options{Access: access, Observe: tell})
-	r.front = httptest.NewUnstartedServer(New(api, r.mem, &Options{
-		Access: access, Ledger: r.ledger, Store: "mem://", Observe: tell,
-	}))
+	o.Observe = tell
+	api := server.New(r.mem, o)
+	po.Access, po.Ledger, po.Store, po.Observe = o.Access, r.ledger, "mem://", tell
+	r.front = httptest.NewUnstartedServer(New(api, r.mem, &po))
 	r.front.Config.ErrorLog = log.New(io.Discard, "", 0)
 	r.front.Start()
 	t.Cleanup(func() {
@@ -546,6 +552,40 @@ func TestASessionIsASealedCookie(t *testing.T) {
 	if cookies := resp.cookies; len(cookies) != 1 || cookies[0].MaxAge >= 0 {
 		t.Errorf("signing out leaves %v", cookies)
 	}
+}
+
+// TestServersWithOneKeyShareTheirVisitors, so that a balancer may send a browser
+// to any of them. A server with another key knows none of them.
+func TestServersWithOneKeyShareTheirVisitors(t *testing.T) {
+	t.Parallel()
+	at := func(key string) *rig {
+		return newRigWith(t, &server.Options{Access: rules{"opal": "a/"}}, Options{SessionKey: []byte(key)})
+	}
+	one, two, other := at("the key of both servers, 32 bytes"), at("the key of both servers, 32 bytes"), at("the key of another, with 32 bytes")
+	for _, r := range []*rig{one, two, other} {
+		r.hold("a/b", "ann")
+	}
+	b := one.signIn("opal")
+	resp, body := b.get("key?key=a%2Fb")
+	has(t, "the first", resp, body, http.StatusOK)
+	form := url.Values{"key": {"a/b"}, "verb": {"revoke"}, "note": {"why"}, "csrf": {csrf(t, body)}}
+	elsewhere := func(r *rig) *browser {
+		// Behind a balancer both have the same name and port.
+		cookie := *b.cookie
+		cookie.Name = "croft-" + r.front.URL[strings.LastIndex(r.front.URL, ":")+1:]
+		return &browser{rig: r, cookie: &cookie}
+	}
+	resp, body = elsewhere(two).get("key?key=a%2Fb")
+	has(t, "the second", resp, body, http.StatusOK, "<bdi>opal</bdi>")
+	resp, _ = elsewhere(two).post("key", form)
+	has(t, "a form of the first at the second", resp, "", http.StatusSeeOther)
+	if e := two.audited(); e.Identity != "opal" || e.Err != nil {
+		t.Errorf("the audit log has %+v", e)
+	}
+	resp, _ = elsewhere(other).get("key?key=a%2Fb")
+	has(t, "a server with another key", resp, "", http.StatusSeeOther)
+	resp, _ = elsewhere(other).post("key", form)
+	has(t, "a form there", resp, "", http.StatusUnauthorized)
 }
 
 // TestTheBrowserRunsNothingOfStrangers: what records say is text, and the

@@ -52,6 +52,7 @@ func archiveFiles(top string, p platform, binary, completions string) ([]entry, 
 		folders = append(folders,
 			struct{ name, glob string }{"deploy", filepath.Join(top, "deploy", "*.md")},
 			struct{ name, glob string }{"deploy", filepath.Join(top, "deploy", "crontab")},
+			struct{ name, glob string }{"deploy", filepath.Join(top, "deploy", "serve-setup")},
 			struct{ name, glob string }{"deploy/systemd", filepath.Join(top, "deploy", "systemd", "*")})
 	}
 	for _, folder := range folders {
@@ -78,6 +79,7 @@ func packageFiles(top, kind, binary, completions, work string) ([]entry, error) 
 		{"/usr/share/doc/croft/CHANGELOG.md", filepath.Join(top, "CHANGELOG.md"), 0o644},
 		{"/usr/share/doc/croft/deploy/README.md", filepath.Join(top, "deploy", "README.md"), 0o644},
 		{"/usr/share/doc/croft/deploy/crontab", filepath.Join(top, "deploy", "crontab"), 0o644},
+		{"/usr/share/doc/croft/deploy/serve-setup", filepath.Join(top, "deploy", "serve-setup"), 0o644},
 		{"/usr/share/bash-completion/completions/croft", filepath.Join(completions, shells["bash"]), 0o644},
 		{zsh, filepath.Join(completions, shells["zsh"]), 0o644},
 		{"/usr/share/fish/vendor_completions.d/croft.fish", filepath.Join(completions, shells["fish"]), 0o644},

@@ -242,10 +242,10 @@ func TestTheArchiveHoldsBinaryManualAndCompletions(t *testing.T) {
 		more []string
 	}{
 		{whole, platform{"linux", "amd64"}, "croft_v1.2.3_linux_amd64", []string{
-			"croft", "man/croft.1", "deploy/README.md", "deploy/crontab", "deploy/systemd/croft@.service",
+			"croft", "man/croft.1", "deploy/README.md", "deploy/crontab", "deploy/serve-setup", "deploy/systemd/croft@.service",
 		}},
 		{slim, platform{"linux", "arm64"}, "croft-slim_v1.2.3_linux_arm64", []string{
-			"croft", "man/croft.1", "deploy/README.md", "deploy/crontab", "deploy/systemd/croft@.service",
+			"croft", "man/croft.1", "deploy/README.md", "deploy/crontab", "deploy/serve-setup", "deploy/systemd/croft@.service",
 		}},
 		{whole, platform{"darwin", "arm64"}, "croft_v1.2.3_darwin_arm64", []string{"croft", "man/croft.1"}},
 		{whole, platform{"windows", "arm64"}, "croft_v1.2.3_windows_arm64", []string{"croft.exe"}},
@@ -285,7 +285,7 @@ func small(t *testing.T, folder string, more ...string) (top, binary string) {
 	write(t, filepath.Join(top, "cmd", "croft", "main.go"), "package main\n\nfunc main() { println(\"small\") }\n")
 	for _, name := range []string{
 		"LICENSE", "README.md", "CHANGELOG.md", "docs/man/croft.1", "scripts/_croft",
-		"deploy/README.md", "deploy/crontab", "deploy/systemd/croft@.service",
+		"deploy/README.md", "deploy/crontab", "deploy/serve-setup", "deploy/systemd/croft@.service",
 	} {
 		write(t, filepath.Join(top, filepath.FromSlash(name)), name+"\n")
 	}

@@ -18,9 +18,9 @@ const DefaultDeliveries = 20
 //
 // Deliver returns nil if the receiver has the effect. After any error it is
 // unknown whether the receiver has it, unless Deliver says more with
-// [Undelivered], [UndeliveredFor] or [Refused]. The dispatcher sends an unknown
-// effect again, under the same Idempotency-Key, unless it may be sent only
-// once.
+// [Undelivered], [UndeliveredFor], [Busy] or [Refused]. The dispatcher sends an
+// unknown effect again, under the same Idempotency-Key, unless it may be sent
+// only once.
 type Deliverer interface {
 	Deliver(ctx context.Context, e work.Effect) error
 }
@@ -31,9 +31,9 @@ type Func func(ctx context.Context, e work.Effect) error
 // Deliver calls the function.
 func (f Func) Deliver(ctx context.Context, e work.Effect) error { return f(ctx, e) }
 
-// Undelivered, UndeliveredFor and Refused make the error by which Deliver tells
-// the fate of an effect. They make one for a nil err, too: the effect then
-// counts as not delivered, and its Error says that there was no reason.
+// Undelivered, UndeliveredFor, Busy and Refused make the error by which Deliver
+// tells the fate of an effect. They make one for a nil err, too: the effect
+// then counts as not delivered, and its Error says that there was no reason.
 
 // Undelivered wraps an error of Deliver to say that the receiver certainly does
 // not have the effect. It may be sent again.
@@ -41,6 +41,14 @@ func Undelivered(err error) error { return verdict(err, notDelivered, 0) }
 
 // UndeliveredFor is Undelivered, and the next attempt waits for at least d.
 func UndeliveredFor(err error, d time.Duration) error { return verdict(err, notDelivered, d) }
+
+// Busy is UndeliveredFor, and the receiver asks for a pause: for that long, and
+// at most an hour, the dispatcher sends it nothing else.
+func Busy(err error, d time.Duration) error {
+	v := verdict(err, notDelivered, d).(*verdictError)
+	v.busy = true
+	return v
+}
 
 // Refused wraps an error of Deliver to say that the receiver does not have the
 // effect and never will. It is not sent again.
@@ -60,6 +68,7 @@ type verdictError struct {
 	error
 	outcome outcome
 	delay   time.Duration
+	busy    bool // nothing else shall be sent for delay
 }
 
 func (e *verdictError) Unwrap() error { return e.error }
@@ -68,10 +77,25 @@ func verdict(err error, o outcome, d time.Duration) error {
 	if err == nil {
 		err = errNoReason
 	}
-	return &verdictError{err, o, min(max(d, 0), work.MaxDelay)}
+	return &verdictError{error: err, outcome: o, delay: min(max(d, 0), work.MaxDelay)}
 }
 
 var errNoReason = errors.New("the deliverer gave no reason")
+
+// outcomeOf returns what an error of Deliver says about the delivery, and for
+// how long the receiver wants nothing more.
+func outcomeOf(err error) (known outcome, pause time.Duration) {
+	v := (*verdictError)(nil)
+	switch {
+	case err == nil:
+		return delivered, 0
+	case !errors.As(err, &v):
+		return unknown, 0
+	case v.busy:
+		return v.outcome, v.delay
+	}
+	return v.outcome, 0
+}
 
 // settlement decides what becomes of an effect after a delivery. It is a pure
 // function of the effect as it was taken, the error of Deliver, and how often

@@ -19,31 +19,51 @@ import (
 // DispatchOptions shape the dispatcher. A nil *DispatchOptions and the zero
 // DispatchOptions mean the defaults.
 type DispatchOptions struct {
-	// Slots is how many deliveries are in flight at a time. Default: 16.
+	// Slots is how many deliveries to one destination are in flight at a time.
+	// Default: 16.
 	Slots int
+	// Ordered lists the destinations that get their effects in the order in
+	// which these were created, one at a time. There an effect that waits for
+	// another attempt, or whose fate is unknown, holds up those after it.
+	// Default: none.
+	Ordered []string
 	// Timeout bounds one delivery. Default: 30 seconds.
 	Timeout time.Duration
 	// Deliveries is how often an effect is tried before it is given up.
 	// Default: DefaultDeliveries.
 	Deliveries int
 	// Poll is the longest wait between two looks at the outbox while nothing is
-	// due. Default: 1 second.
+	// due. With more than a few destinations they take turns. Default: 1
+	// second.
 	Poll time.Duration
 	// Key is the key of the dispatcher's lease, and TTL how long the lease
-	// lasts without renewal. Dispatchers with other destinations need another
-	// key. If somebody has forged a token of the key that is too high to
-	// exceed, all dispatchers need another key, too. Default:
+	// lasts without renewal. If somebody has forged a token of the key that is
+	// too high to exceed, all dispatchers need another key. Default:
 	// "work/dispatcher", 30 seconds.
 	Key string
 	TTL time.Duration
+	// Together is how many dispatchers with this Key work at a time, whatever
+	// their destinations. Further ones wait. The second holds the lease of
+	// Key/2, and so on. Default: 16.
+	Together int
 	// CallTimeout bounds one call of the ledger. Default: 5 seconds.
 	CallTimeout time.Duration
 	// Logger receives a record of every delivery. The record names are stable.
 	// Default: nothing is logged.
 	Logger *slog.Logger
-	// Observe is called for every delivery after its settlement, by the
-	// dispatcher's own goroutine. Default: nothing is called.
+	// Observe is called for every delivery after its settlement. Paused is
+	// called when a destination is paused. There is one call at a time, and
+	// deliveries wait for it. Default: nothing is called.
 	Observe func(Delivery)
+	Paused  func(Pause)
+}
+
+// Pause says that nothing is delivered to a destination for a while. It failed
+// several times in a row, or it asked for the pause.
+type Pause struct {
+	To  string
+	For time.Duration
+	Err error // of the last delivery
 }
 
 // Delivery is the outcome of one attempt to deliver an effect.
@@ -67,7 +87,11 @@ func (o *DispatchOptions) filled() (DispatchOptions, error) {
 		cmp.Or(f.Deliveries, DefaultDeliveries)
 	f.Poll, f.Key, f.TTL = cmp.Or(f.Poll, time.Second), cmp.Or(f.Key, "work/dispatcher"),
 		cmp.Or(f.TTL, 30*time.Second)
-	f.CallTimeout = cmp.Or(f.CallTimeout, 5*time.Second)
+	f.CallTimeout, f.Together = cmp.Or(f.CallTimeout, 5*time.Second), cmp.Or(f.Together, 16)
+	if f.Together < 1 || f.Together > mostTogether {
+		return f, fmt.Errorf("%w dispatcher options: between 1 and %d dispatchers may work at a time",
+			fence.ErrInvalid, mostTogether)
+	}
 	if f.Slots < 1 || f.Slots > work.MaxClaim || f.Timeout <= 0 || f.Deliveries < 1 ||
 		f.Poll <= 0 || f.CallTimeout <= 0 {
 		return f, fmt.Errorf("%w dispatcher options: slots must be between 1 and %d, "+
@@ -76,14 +100,22 @@ func (o *DispatchOptions) filled() (DispatchOptions, error) {
 	return f, nil
 }
 
+// mostTogether bounds how many leases a dispatcher that waits must ask for.
+const mostTogether = 100
+
 // hold is how long the ledger leaves a taken effect to its dispatcher. That is
 // enough to deliver it, and to ask the ledger more than once.
 func (o DispatchOptions) hold() time.Duration { return o.Timeout + 4*o.CallTimeout }
 
 // RunDispatcher delivers effects to the destinations in to, by name, until ctx
-// ends. Of all replicas that call it, one works at a time, under a lease of the
-// client. The ledger checks its stamp. Effects for other destinations are left
-// to other dispatchers.
+// ends. Several replicas may call it, and share the work: each holds a lease of
+// its own, and each effect is leased to the dispatcher that took it. The ledger
+// checks its stamp. Effects for other destinations are left to other
+// dispatchers.
+//
+// Destinations do not wait for each other. A destination that fails five times
+// in a row is paused, for a second at first and up to a minute. Then one
+// delivery is made as a trial.
 //
 // When ctx has ended, RunDispatcher takes nothing more, waits for the
 // deliveries in flight, and returns nil. It returns an error only for invalid
@@ -107,10 +139,18 @@ func RunDispatcher(
 		return err
 	}
 	d := &dispatcher{ledger: l, to: to, names: slices.Sorted(maps.Keys(to)), o: f}
-	lease := &croft.LeaseOptions{TTL: f.TTL, WaitFor: croft.Forever}
-	for ctx.Err() == nil {
-		err := c.Do(ctx, f.Key, lease, d.term)
+	for _, name := range f.Ordered {
+		if to[name] == nil {
+			return fmt.Errorf("%w ordered destination %q: the dispatcher does not have it", fence.ErrInvalid, name)
+		}
+	}
+	var lease croft.LeaseOptions
+	for n := 1; ctx.Err() == nil; {
+		lease.TTL, lease.WaitFor = f.TTL, f.waitFor(n)
+		err := c.Do(ctx, f.key(n), &lease, d.term)
 		switch {
+		case errors.Is(err, croft.ErrHeld):
+			n = n%f.Together + 1
 		case errors.Is(err, fence.ErrInvalid) && !errors.Is(err, fence.ErrAhead), errors.Is(err, croft.ErrClosed):
 			return err
 		case err != nil && ctx.Err() == nil:
@@ -120,6 +160,26 @@ func RunDispatcher(
 		}
 	}
 	return nil
+}
+
+// key is the key of the n-th dispatcher's lease.
+func (o DispatchOptions) key(n int) string {
+	if n == 1 {
+		return o.Key
+	}
+	return fmt.Sprintf("%s/%d", o.Key, n)
+}
+
+// waitFor is how long to wait for the n-th lease. If all are held, a dispatcher
+// waits for the last, and looks at the others again from time to time.
+func (o DispatchOptions) waitFor(n int) time.Duration {
+	switch {
+	case o.Together == 1:
+		return croft.Forever
+	case n < o.Together:
+		return 0
+	}
+	return o.TTL / 3
 }
 
 // above returns the token that the next term must exceed: the ledger remembers

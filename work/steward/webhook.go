@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +26,8 @@ import (
 // The answer decides the outcome:
 //
 //   - 2xx: delivered.
-//   - 408, 425, 429 and 503: not delivered, tried again, after Retry-After if
-//     it is given.
+//   - 408, 425, 429 and 503: not delivered, tried again. With Retry-After,
+//     nothing is sent to the receiver before that time.
 //   - Other 3xx and 4xx: refused for good.
 //   - No connection to the receiver: not delivered, tried again.
 //   - Anything else, such as a 500 or no reply: unknown.
@@ -39,8 +40,9 @@ type Webhook struct {
 	// Header has further headers to send, for example the receiver's own
 	// authorization.
 	Header http.Header
-	// Client makes the requests. Default: http.DefaultClient. Redirects are
-	// never followed, because a POST would become a GET.
+	// Client makes the requests. Default: a client that keeps more connections
+	// open than http.DefaultClient. Redirects are never followed, because a
+	// POST would become a GET.
 	Client *http.Client
 	// Now is the clock of signatures. Default: time.Now.
 	Now func() time.Time
@@ -101,7 +103,7 @@ func (w Webhook) Deliver(ctx context.Context, e work.Effect) error {
 		return Undelivered(err)
 	}
 	w.setHeaders(req, e)
-	client := http.Client{}
+	client := http.Client{Transport: transport()}
 	if w.Client != nil {
 		client = *w.Client
 	}
@@ -165,10 +167,40 @@ func judge(host string, resp *http.Response, said []byte) error {
 	switch code := resp.StatusCode; {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly,
 		code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
-		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return UndeliveredFor(err, time.Duration(min(max(seconds, 0), 24*3600))*time.Second)
+		return Busy(err, retryAfter(resp.Header))
 	case code/100 == 3, code/100 == 4:
 		return Refused(err)
 	}
 	return err
 }
+
+// retryAfter is how long a receiver asks to wait, in seconds or until a date by
+// its own clock. It is 0 if it does not ask.
+func retryAfter(h http.Header) time.Duration {
+	const most = 24 * time.Hour
+	value := h.Get("Retry-After")
+	if seconds, err := strconv.Atoi(value); err == nil {
+		return time.Duration(min(max(seconds, 0), int(most/time.Second))) * time.Second
+	}
+	until, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return min(max(until.Sub(now), 0), most)
+}
+
+// transport is the default transport with more idle connections. Go's own keeps
+// two for each receiver, so that most deliveries would begin with a handshake.
+var transport = sync.OnceValue(func() http.RoundTripper {
+	usual, ok := http.DefaultTransport.(*http.Transport)
+	if !ok { // somebody has replaced it
+		return http.DefaultTransport
+	}
+	own := usual.Clone()
+	own.MaxIdleConns, own.MaxIdleConnsPerHost = 1024, 256
+	return own
+})

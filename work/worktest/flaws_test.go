@@ -505,6 +505,34 @@ func effectFlaws() []flaw {
 				return q.Takes(e, now)
 			}
 		}},
+		{"lets an effect that waits be overtaken", "outbox", func(l *ledger.Law) {
+			l.Next = func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (work.Effect, bool) {
+				return q.Next(func(yield func(work.Effect) bool) {
+					for e := range all {
+						if e.Ready.After(now) {
+							continue
+						}
+						if !yield(e) {
+							return
+						}
+					}
+				}, now)
+			}
+		}},
+		{"takes a second while the first is under way", "outbox", func(l *ledger.Law) {
+			l.Next = func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (work.Effect, bool) {
+				return q.Next(func(yield func(work.Effect) bool) {
+					for e := range all {
+						if e.State == work.Unknown {
+							continue
+						}
+						if !yield(e) {
+							return
+						}
+					}
+				}, now)
+			}
+		}},
 		{"settles a delivery that is not the newest", "outbox", func(l *ledger.Law) {
 			l.Settle = func(e work.Effect, mark fence.Mark, s work.Settlement, now time.Time) (work.EffectOutcome, error) {
 				s.Attempt = e.Attempts
@@ -552,6 +580,8 @@ func handleFlaws() []flaw {
 	return []flaw{
 		{name: "lists more than was asked for", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return limitless{l} }},
 		{name: "looks for what cannot be", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return lenient{l} }},
+		{name: "counts what is sent as open", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return unsent{l} }},
+		{name: "is slow to see that an item has stalled", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return patient{l} }},
 		{name: "counts no refusals", group: "reading", wrap: func(l, _ *ledger.Ledger) work.Ledger { return uncounting{l} }},
 		{name: "closes everybody's handle", group: "handles", wrap: func(l, base *ledger.Ledger) work.Ledger { return shared{base} }},
 		{name: "goes on after the context has ended", group: "handles", wrap: func(l, _ *ledger.Ledger) work.Ledger { return heedless{l} }},
@@ -584,6 +614,26 @@ func (l uncounting) Stats(ctx context.Context, queue string) ([]work.Stats, erro
 		all[i].Refusals = 0
 	}
 	return all, err
+}
+
+type unsent struct{ *ledger.Ledger }
+
+func (l unsent) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
+	open, err := l.Ledger.Backlog(ctx, stallAfter)
+	for e := range l.Effects(ctx, work.EffectQuery{States: []work.EffectState{work.Sent}}) {
+		for i := range open.Destinations {
+			if open.Destinations[i].To == e.To {
+				open.Destinations[i].Pending++
+			}
+		}
+	}
+	return open, err
+}
+
+type patient struct{ *ledger.Ledger }
+
+func (l patient) Backlog(ctx context.Context, stallAfter time.Duration) (work.Backlog, error) {
+	return l.Ledger.Backlog(ctx, stallAfter+time.Hour)
 }
 
 type shared struct{ *ledger.Ledger }

@@ -2,6 +2,7 @@ package worktest
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,6 +36,54 @@ func outbox() []check {
 				Stamp: dispatcher(1), To: []string{"bank", "none"}, Limit: 10, Hold: long,
 			}); len(got) != 2 {
 				t.Fatalf("took %d effects, want the two to the bank", len(got))
+			}
+		}},
+		{"in order, one at a time, for a destination that wants it", func(t *trial) {
+			for range 3 {
+				t.emits("q", "x", "y")
+				if t.Advance != nil {
+					t.Advance(time.Millisecond)
+				}
+			}
+			d, other := dispatcher(1), dispatcher(2)
+			other.Key = "work/dispatch/2"
+			q := work.Taking{Stamp: d, To: []string{"x"}, Ordered: true, Limit: 5, Hold: long}
+			for i := range 3 {
+				got := t.take(q)
+				if len(got) != 1 {
+					t.Fatalf("effect %d: took %d", i, len(got))
+				}
+				by := q
+				by.Stamp = other
+				for _, of := range []work.Taking{q, by} {
+					if got := t.take(of); len(got) > 0 {
+						t.Fatalf("took %s while the one before it is under way", got[0].EffectID)
+					}
+				}
+				s := work.Settlement{
+					Effect: got[0].EffectID, Attempt: 1, Stamp: d, State: work.Pending, Delay: t.lapsing(),
+				}
+				a := t.settle(s) // a delivery that failed holds up the others
+				if got := t.take(by); t.Advance != nil && len(got) > 0 {
+					t.Fatalf("took %s while the one before it waits for another attempt", got[0].EffectID)
+				}
+				t.pass(a.Effect.Ready)
+				if got = t.take(q); len(got) != 1 || got[0].EffectID != s.Effect {
+					t.Fatalf("took %+v, want %s again", got, s.Effect)
+				}
+				s.Attempt, s.State, s.Delay = 2, []work.EffectState{work.Sent, work.Failed, work.Sent}[i], 0
+				t.settle(s)
+			}
+			if got := t.take(q); len(got) > 0 {
+				t.Fatalf("took %s, though all are sent", got[0].EffectID)
+			}
+			if got := t.take(work.Taking{Stamp: d, To: []string{"y"}, Limit: 5, Hold: long}); len(got) != 3 {
+				t.Fatalf("took %d effects for another destination, want 3", len(got))
+			}
+			two := q
+			two.To = []string{"x", "y"}
+			if _, err := t.ledger.Take(t.ctx, two); !errors.Is(err, work.ErrInvalid) {
+				t.Fatalf("an ordered taking for two destinations: %v, want invalid", err)
 			}
 		}},
 		{"every settlement, by the law", func(t *trial) {
@@ -247,6 +296,10 @@ func (t *trial) take(q work.Taking) []work.Effect {
 	if len(got) > q.Limit {
 		t.Fatalf("a taking of %d got %d", q.Limit, len(got))
 	}
+	if q.Ordered {
+		t.inTurn(q, before, got, earliest)
+		return got
+	}
 	var last work.Effect // as it was
 	for i, e := range got {
 		was := before[e.EffectID]
@@ -272,6 +325,20 @@ func (t *trial) take(q work.Taking) []work.Effect {
 		}
 	}
 	return got
+}
+
+// inTurn compares what an ordered taking got with the law.
+func (t *trial) inTurn(q work.Taking, before map[work.EffectID]work.Effect, got []work.Effect, earliest time.Time) {
+	t.Helper()
+	next, due := q.Next(maps.Values(before), earliest)
+	switch {
+	case len(got) > 1:
+		t.Fatalf("an ordered taking got %d effects", len(got))
+	case len(got) == 1 && (got[0].EffectID != next.EffectID || next.State != work.Pending):
+		t.Fatalf("an ordered taking got %s; the first is %s, which is %s", got[0].EffectID, next.EffectID, next.State)
+	case len(got) == 0 && due:
+		t.Fatalf("an ordered taking left %s, which was its turn", next.EffectID)
+	}
 }
 
 // settle sends one settlement and compares the answer, and the stored effect,

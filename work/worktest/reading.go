@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/croft-dev/croft/internal/test/suite"
 	"github.com/croft-dev/croft/work"
@@ -206,6 +207,31 @@ func reading() []check {
 				t.Fatalf("Stats of no queue: %+v, %v", none, err)
 			}
 		}},
+		{"a backlog counts what is open", func(t *trial) {
+			surveyor, can := t.ledger.(work.Surveyor)
+			if !can {
+				return
+			}
+			t.mixed()
+			t.givenUp()
+			for _, stallAfter := range []time.Duration{0, long / 2, 1000 * long} {
+				got, err := surveyor.Backlog(t.ctx, stallAfter)
+				if errors.Is(err, errors.ErrUnsupported) {
+					return
+				}
+				if err != nil {
+					t.Fatalf("Backlog: %v", err)
+				}
+				want := work.BacklogOf(maps.Values(t.all()), maps.Values(t.allEffects()), got.Now, stallAfter)
+				if d := suite.Differ(want, got); d != "" {
+					t.Fatalf("Backlog: %s", d)
+				}
+				if len(got.Queues) < 2 || len(got.Destinations) < 2 {
+					t.Fatalf("Backlog: %d queues and %d destinations; there are more",
+						len(got.Queues), len(got.Destinations))
+				}
+			}
+		}},
 	}
 }
 
@@ -249,6 +275,20 @@ func (t *trial) mixed() {
 	for _, q := range []string{"mixed/a", "mixed/b"} {
 		t.must(added(q))
 		t.must(added(q))
+	}
+}
+
+// givenUp makes two effects. It gives one up, and leaves one orphaned.
+func (t *trial) givenUp() {
+	t.Helper()
+	t.emits("mixed/a", "z", "z2")
+	for i, hold := range []time.Duration{time.Millisecond, 100 * long} {
+		got := t.take(work.Taking{Stamp: dispatcher(2 + i), Limit: 1, Hold: hold})
+		if hold > long {
+			t.settle(work.Settlement{
+				Effect: got[0].EffectID, Attempt: 1, State: work.Failed, Actor: "olga", Note: "nobody there",
+			})
+		}
 	}
 }
 

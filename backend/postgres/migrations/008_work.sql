@@ -80,6 +80,11 @@ CREATE TABLE croft.effect (
     PRIMARY KEY (item, generation, name)
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX effect_open ON croft.effect (state, ready, item, generation, name) WHERE state IN ('pending', 'unknown');
+-- Dispatchers take effects by destination: those that are due, or the first.
+CREATE INDEX effect_due ON croft.effect (dest, ready, item, generation, name) WHERE state = 'pending';
+CREATE INDEX effect_line ON croft.effect (dest, created, item, generation, name)
+    WHERE state IN ('pending', 'unknown');
+CREATE INDEX effect_failed ON croft.effect (settled) WHERE state = 'failed';
 
 -- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft.dispatcher (

@@ -1,6 +1,12 @@
 -- The targets of the guards that an item names, as JSON. Most items have none.
 ALTER TABLE croft.item ADD COLUMN IF NOT EXISTS guards json;
 
+-- For taking effects by destination, and counting those that were given up.
+CREATE INDEX IF NOT EXISTS effect_due ON croft.effect (dest, ready, item, generation, name) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS effect_line ON croft.effect (dest, created, item, generation, name)
+    WHERE state IN ('pending', 'unknown');
+CREATE INDEX IF NOT EXISTS effect_failed ON croft.effect (settled) WHERE state = 'failed';
+
 -- How queues hand out their items, and partitions of queues. A queue without
 -- rows hands out all that is ready.
 CREATE TABLE IF NOT EXISTS croft.rule (

@@ -59,17 +59,48 @@ SET state = n.state, attempts = n.attempts, ready = n.ready, sender = n.sender,
 FROM pg_catalog.json_populate_recordset(NULL::croft.effect, $1::text::json) AS n
 WHERE e.item = n.item AND e.generation = n.generation AND e.name = n.name
 
--- name: work_take
+-- name: work_take_any
 -- Locks the effects that are due, and skips those that others have locked.
 SELECT pg_catalog.row_to_json(e)::text
 FROM croft.effect e
 WHERE e.state = 'pending'
   AND e.ready <= $1
-  AND ($2::text::json IS NULL
-       OR e.dest = ANY (ARRAY(SELECT pg_catalog.json_array_elements_text($2::text::json))))
 ORDER BY e.ready, e.item, e.generation, e.name
-LIMIT $3
+LIMIT $2
 FOR UPDATE SKIP LOCKED
+
+-- name: work_take
+-- The same for the destinations in $3. Each has its own part of the index
+-- effect_due, so one with a long backlog does not slow down the others.
+SELECT pg_catalog.row_to_json(e)::text
+FROM (SELECT DISTINCT pg_catalog.json_array_elements_text($3::text::json) AS dest) AS d
+CROSS JOIN LATERAL (
+    SELECT t.*
+    FROM croft.effect t
+    WHERE t.state = 'pending'
+      AND t.dest = d.dest
+      AND t.ready <= $1
+    ORDER BY t.ready, t.item, t.generation, t.name
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED) AS e
+ORDER BY e.ready, e.item, e.generation, e.name
+LIMIT $2
+
+-- name: work_take_next
+-- Locks the first open effect for a destination, if it is due. If another
+-- transaction has it, none is taken.
+SELECT pg_catalog.row_to_json(e)::text
+FROM (
+    SELECT o.item, o.generation, o.name
+    FROM croft.effect o
+    WHERE o.state IN ('pending', 'unknown')
+      AND o.dest = $2
+    ORDER BY o.created, o.item, o.generation, o.name
+    LIMIT 1) AS first
+JOIN croft.effect e ON e.item = first.item AND e.generation = first.generation AND e.name = first.name
+WHERE e.state = 'pending'
+  AND e.ready <= $1
+FOR UPDATE OF e SKIP LOCKED
 
 -- name: work_mark_enter
 -- Creates the marks of dispatchers that come for the first time.

@@ -185,6 +185,67 @@ FROM (
     WHERE queue <> '' AND ($2 = '' OR queue = $2)
     GROUP BY 1) AS s
 
+-- name: work_backlog
+-- Counts what is open, at the time $1. Items without progress since $2 count as
+-- stalled. $3 and $4 bound the counted dead items and the counted effects. Each
+-- part reads a partial index, so finished items cost nothing.
+SELECT pg_catalog.row_to_json(s)::text
+FROM (
+    SELECT 'item' AS kind, queue AS name, state, ready <= $1::bigint AS past,
+           pg_catalog.count(*) AS n, 0 AS stalled, pg_catalog.min(ready) AS oldest,
+           NULL::bigint AS heartbeat, NULL::bigint AS progress
+    FROM croft.item
+    WHERE state = 'waiting'
+    GROUP BY 2, 3, 4
+    UNION ALL
+    SELECT 'item', queue, state, coalesce(deadline <= $1::bigint, false),
+           pg_catalog.count(*),
+           pg_catalog.count(*) FILTER (WHERE greatest(acquired, progress_at, checkpoint_at) <= $2::bigint),
+           NULL, pg_catalog.min(renewed), pg_catalog.min(greatest(acquired, progress_at, checkpoint_at))
+    FROM croft.item
+    WHERE state = 'running'
+    GROUP BY 2, 3, 4
+    UNION ALL
+    SELECT 'item', d.queue, d.state, true, pg_catalog.count(*), 0, NULL, NULL, NULL
+    FROM (
+        SELECT queue, state
+        FROM croft.item
+        WHERE state IN ('dead', 'cancelled')
+        ORDER BY queue, id
+        LIMIT $3) AS d
+    GROUP BY 2, 3
+    UNION ALL
+    SELECT 'effect', e.dest, e.state, e.ready <= $1::bigint, pg_catalog.count(*), 0, pg_catalog.min(e.ready), NULL, NULL
+    FROM (
+        (SELECT dest, state, ready
+         FROM croft.effect
+         WHERE state = 'pending'
+         ORDER BY ready, item, generation, name
+         LIMIT $4)
+        UNION ALL
+        (SELECT dest, state, ready
+         FROM croft.effect
+         WHERE state = 'unknown'
+         ORDER BY ready, item, generation, name
+         LIMIT $4)) AS e
+    GROUP BY 2, 3, 4
+    UNION ALL
+    SELECT 'effect', f.dest, 'failed', true, pg_catalog.count(*), 0, pg_catalog.min(f.settled), NULL, NULL
+    FROM (
+        SELECT dest, settled
+        FROM croft.effect
+        WHERE state = 'failed'
+        ORDER BY settled
+        LIMIT $4) AS f
+    GROUP BY 2) AS s
+
+-- name: work_by_index
+-- Makes the rest of the transaction use indexes. Before the first ANALYZE the
+-- server believes that tables are small.
+SELECT pg_catalog.set_config('enable_seqscan', 'off', true),
+       pg_catalog.set_config('enable_hashjoin', 'off', true),
+       pg_catalog.set_config('enable_mergejoin', 'off', true)
+
 -- name: work_arm
 -- Arms queues: the next change there notifies. A queue that stays armed for two
 -- more minutes is not touched. A locked row of idle keeps others from

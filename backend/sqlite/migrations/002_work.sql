@@ -77,6 +77,11 @@ CREATE TABLE croft_effect (
 ) STRICT;
 CREATE INDEX croft_effect_open ON croft_effect (state, ready, item, generation, name)
     WHERE state = 'pending' OR state = 'unknown'; -- with OR, as above
+-- Dispatchers take effects by destination: those that are due, or the first.
+CREATE INDEX croft_effect_due ON croft_effect (dest, ready, item, generation, name) WHERE state = 'pending';
+CREATE INDEX croft_effect_line ON croft_effect (dest, created, item, generation, name)
+    WHERE state = 'pending' OR state = 'unknown';
+CREATE INDEX croft_effect_failed ON croft_effect (settled) WHERE state = 'failed';
 
 -- The newest stamp of a dispatcher, by the key of its lease.
 CREATE TABLE croft_dispatcher (

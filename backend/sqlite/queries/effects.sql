@@ -55,15 +55,39 @@ SET state = ?10, attempts = ?11, ready = ?12, sender = ?13,
     settled = ?15, error = ?16, actor = ?17, note = ?18
 WHERE item = ?1 AND generation = ?2 AND name = ?3
 
--- name: work_take
+-- name: work_take_any
 SELECT
     item, generation, name, queue, dest, at_most_once, token, grant_id, owner,
     state, attempts, ready, sender, created, settled, error, actor, note, body
 FROM main.croft_effect
 WHERE state = 'pending' AND ready <= ?1
-    AND (?2 = '[]' OR dest IN (SELECT value FROM json_each(?2)))
 ORDER BY ready, item, generation, name
-LIMIT ?3
+LIMIT ?2
+
+-- name: work_take
+-- For one destination. Each has its own part of the index, so one with a long
+-- backlog does not slow down the others.
+SELECT
+    item, generation, name, queue, dest, at_most_once, token, grant_id, owner,
+    state, attempts, ready, sender, created, settled, error, actor, note, body
+FROM main.croft_effect INDEXED BY croft_effect_due
+WHERE state = 'pending' AND dest = ?3 AND ready <= ?1
+ORDER BY ready, item, generation, name
+LIMIT ?2
+
+-- name: work_take_next
+-- The first open effect for a destination, if it is due.
+SELECT
+    item, generation, name, queue, dest, at_most_once, token, grant_id, owner,
+    state, attempts, ready, sender, created, settled, error, actor, note, body
+FROM (
+    SELECT *
+    FROM main.croft_effect INDEXED BY croft_effect_line
+    WHERE (state = 'pending' OR state = 'unknown') AND dest = ?3
+    ORDER BY created, item, generation, name
+    LIMIT 1)
+WHERE state = 'pending' AND ready <= ?1
+LIMIT ?2
 
 -- name: work_mark
 SELECT token, grant_id

@@ -154,6 +154,58 @@ FROM main.croft_refusal
 WHERE queue <> '' AND (?2 = '' OR queue = ?2)
 GROUP BY queue
 
+-- name: work_backlog
+-- Counts what is open, at the time ?1. Items without progress since ?2 count as
+-- stalled. ?3 and ?4 bound the counted dead items and the counted effects. Each
+-- part reads a partial index, so finished items cost nothing.
+SELECT 'item' AS kind, queue AS name, state, ready <= ?1 AS come, count(*), 0, min(ready), NULL, NULL
+FROM main.croft_item INDEXED BY croft_item_waiting
+WHERE state = 'waiting'
+GROUP BY queue, come
+UNION ALL
+SELECT
+    'item', queue, state, coalesce(deadline <= ?1, 0) AS come, count(*),
+    sum(max(acquired, coalesce(progress_at, acquired), coalesce(checkpoint_at, acquired)) <= ?2), NULL,
+    min(renewed), min(max(acquired, coalesce(progress_at, acquired), coalesce(checkpoint_at, acquired)))
+FROM main.croft_item INDEXED BY croft_item_running
+WHERE state = 'running'
+GROUP BY queue, come
+UNION ALL
+SELECT 'item', queue, state, 1, count(*), 0, NULL, NULL, NULL
+FROM (
+    SELECT queue, state
+    FROM main.croft_item INDEXED BY croft_item_given_up
+    WHERE state = 'dead' OR state = 'cancelled'
+    LIMIT ?3)
+GROUP BY queue, state
+UNION ALL
+SELECT 'effect', dest, 'pending', ready <= ?1 AS come, count(*), 0, min(ready), NULL, NULL
+FROM (
+    SELECT dest, ready
+    FROM main.croft_effect
+    WHERE state = 'pending'
+    ORDER BY ready, item, generation, name
+    LIMIT ?4)
+GROUP BY dest, come
+UNION ALL
+SELECT 'effect', dest, 'unknown', ready <= ?1 AS come, count(*), 0, min(ready), NULL, NULL
+FROM (
+    SELECT dest, ready
+    FROM main.croft_effect
+    WHERE state = 'unknown'
+    ORDER BY ready, item, generation, name
+    LIMIT ?4)
+GROUP BY dest, come
+UNION ALL
+SELECT 'effect', dest, 'failed', 1, count(*), 0, min(settled), NULL, NULL
+FROM (
+    SELECT dest, settled
+    FROM main.croft_effect INDEXED BY croft_effect_failed
+    WHERE state = 'failed'
+    ORDER BY settled
+    LIMIT ?4)
+GROUP BY dest
+
 -- name: work_refuse
 INSERT INTO main.croft_refusal (
     at, item, queue, verb, why,

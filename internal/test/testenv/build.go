@@ -29,6 +29,12 @@ var built struct {
 // it skips the test: -short promises tests without servers.
 func Built(tb testing.TB, name, pkg string) string {
 	tb.Helper()
+	return BuiltOf(tb, name, name, pkg)
+}
+
+// BuiltOf is Built for a further program that the module tools/MODULE pins.
+func BuiltOf(tb testing.TB, module, name, pkg string) string {
+	tb.Helper()
 	if testing.Short() {
 		tb.Skipf("testenv: -short starts no servers, and this needs %s", name)
 	}
@@ -38,16 +44,16 @@ func Built(tb testing.TB, name, pkg string) string {
 		built.path, built.why = map[string]string{}, map[string]error{}
 	}
 	if built.path[name] == "" && built.why[name] == nil {
-		built.path[name], built.why[name] = build(name, pkg)
+		built.path[name], built.why[name] = build(module, name, pkg)
 	}
 	if err := built.why[name]; err != nil {
-		Missing(tb, "%s could not be built from tools/%s (%v); try it there with go build", name, name, err)
+		Missing(tb, "%s could not be built from tools/%s (%v); try it there with go build", name, module, err)
 	}
 	return built.path[name]
 }
 
-func build(name, pkg string) (string, error) {
-	top, err := topWith(filepath.Join("tools", name, "go.mod"))
+func build(module, name, pkg string) (string, error) {
+	top, err := topWith(filepath.Join("tools", module, "go.mod"))
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +74,7 @@ func build(name, pkg string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", path, pkg)
-	cmd.Dir = filepath.Join(top, "tools", name)
+	cmd.Dir = filepath.Join(top, "tools", module)
 	cmd.Env = append(os.Environ(), "GOOS=", "GOARCH=", "GOFLAGS=-mod=readonly", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, tail(out, 400))
@@ -86,6 +92,19 @@ func build(name, pkg string) (string, error) {
 // scripts run what users run, and the test of tools/dist finds most packages in
 // Go's build cache.
 func BuildPlain(to string) error {
+	return buildPlain(to, filepath.Base(to), ".", "test", "-race=false", "-trimpath", "-ldflags=-s -w", "-c")
+}
+
+// BuildCroft builds the program croft into the file to, as BuildPlain builds
+// tests. All packages whose tests need the program share the result.
+func BuildCroft(to string) error {
+	return buildPlain(to, "croft-program", "github.com/croft-dev/croft/cmd/croft",
+		"build", "-race=false", "-trimpath", "-ldflags=-s -w", "-buildvcs=false")
+}
+
+// buildPlain runs the go command without C. The result is kept in .tools/plain
+// under a name.
+func buildPlain(to, name, pkg string, args ...string) error {
 	top, err := topWith("go.work")
 	if err != nil {
 		return err
@@ -94,7 +113,7 @@ func BuildPlain(to string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	path := filepath.Join(folder, filepath.Base(to))
+	path := filepath.Join(folder, name)
 	unlock, err := lockFile(path + ".lock")
 	if err != nil {
 		return err
@@ -102,10 +121,10 @@ func BuildPlain(to string) error {
 	defer unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-race=false", "-trimpath", "-ldflags=-s -w", "-c", "-o", path, ".")
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", path, pkg)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go test -c: %w: %s", err, tail(out, 400))
+		return fmt.Errorf("go %s: %w: %s", args[0], err, tail(out, 400))
 	}
 	// A hard link, because the next test run may replace the file.
 	if err := os.Link(path, to); err == nil {

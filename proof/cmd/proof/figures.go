@@ -32,6 +32,8 @@ type run struct {
 	Folders       int64      `json:"folders"`         // different folders that were recovered
 	Crowd         int64      `json:"crowd,omitempty"` // tries with several processes at once
 	States        int64      `json:"states"`          // states of the model
+	Takeovers     int64      `json:"takeovers,omitempty"`
+	Peers         int64      `json:"peers,omitempty"` // answers to MCP clients that were compared
 	Targets       int64      `json:"fuzz_targets,omitempty"`
 	Inputs        int64      `json:"fuzz_inputs,omitempty"`
 	Parts         []outcome  `json:"parts"`
@@ -222,6 +224,7 @@ func (w chaosRun) losses() string {
 var titles = map[string]string{
 	"variants": "broken variants", "sim": "simulator", "fuzz": "fuzzing", "chaos": "chaos on real servers",
 	"cuts": "power cuts", "crowds": "crowds on one machine", "model": "the model",
+	"takeovers": "takeovers between agents", "peers": "MCP clients and servers of others",
 }
 
 // nothing reports whether a part has no figures: it ran nothing, or printed
@@ -230,6 +233,7 @@ func (r *run) nothing(part string) bool {
 	return map[string]int64{
 		"variants": int64(r.Mutants), "sim": r.Seeds, "fuzz": r.Inputs, "chaos": int64(len(r.Chaos)),
 		"cuts": r.Cuts, "crowds": r.Crowd, "model": r.States,
+		"takeovers": r.Takeovers, "peers": r.Peers,
 	}[part] == 0
 }
 
@@ -263,6 +267,10 @@ func (r *run) what(part string) string {
 			"the suites of dir and sqlite in full; %s tries of processes that race or are killed",
 			thousands(r.Crowd),
 		)
+	case "takeovers":
+		return thousands(r.Takeovers) + " replaced agents behind croft mcp; all refused"
+	case "peers":
+		return thousands(r.Peers) + " answers are the same with croft mcp and without"
 	case "cuts":
 		return fmt.Sprintf("%s cuts, %s different folders recovered", thousands(r.Cuts), thousands(r.Folders))
 	}

@@ -94,7 +94,7 @@ func TestAPartThatRanNothingHasNotHeld(t *testing.T) {
 // -only accepts the names of parts and nothing else.
 func TestPartsAreKnownByName(t *testing.T) {
 	p := &program{seeds: 1, inputs: 1, chaos: 1, control: 1, only: []string{"sim", "weather"}}
-	if err := p.check(); err == nil || !strings.Contains(err.Error(), "variants, chaos, fuzz, sim, cuts, crowds, model") {
+	if err := p.check(); err == nil || !strings.Contains(err.Error(), "variants, chaos, fuzz, sim, cuts, crowds, model, takeovers, peers") {
 		t.Errorf("%v", err)
 	}
 	if p.only = []string{"variants", "model"}; p.check() != nil {

@@ -1,6 +1,7 @@
 // Command proof runs everything that tries to break Croft: the simulator, the
-// broken variants, fuzzing, chaos on real servers, power cuts, crowds, and the
-// model. It writes the figures into docs/proof.md.
+// broken variants, fuzzing, chaos on real servers, power cuts, crowds, the
+// model, takeovers between agents, and MCP peers. It writes the figures into
+// docs/proof.md.
 //
 // The tests with broken variants run first and alone. Then chaos runs on a
 // goroutine of its own, because it mostly waits, and the other parts run one
@@ -27,10 +28,10 @@ const usage = `proof runs everything that tries to break Croft, and writes the f
   go run ./proof/cmd/proof -seeds 200000      more of the simulator
   go run ./proof/cmd/proof -only sim,model    some of it; nothing is written
 
-Parts: variants, fuzz, sim, chaos, cuts, crowds, model. The exit status is 1 if
-a law was broken, a broken variant was not found, or something could not be run.
-Then the output ends with the commands that show each failure again. The page is
-written even then.
+Parts: variants, fuzz, sim, chaos, cuts, crowds, model, takeovers, peers. The
+exit status is 1 if a law was broken, a broken variant was not found, or
+something could not be run. Then the output ends with the commands that show
+each failure again. The page is written even then.
 
 `
 
@@ -111,6 +112,8 @@ var (
 		{"cuts", (*program).cuts},
 		{"crowds", (*program).crowds},
 		{"model", (*program).model},
+		{"takeovers", (*program).takeovers},
+		{"peers", (*program).peers},
 	}
 )
 

@@ -180,9 +180,11 @@ func (p *program) runChaos(ctx context.Context) error {
 }
 
 var (
-	cutsLine   = regexp.MustCompile(`(\d+) cuts, (\d+) different folders, (\d+) recovered`)
-	crowdLine  = regexp.MustCompile(`(\d+) rounds of (\d+) processes`)
-	statesLine = regexp.MustCompile(`(\d+) states, (\d+) MB`)
+	takeoverLine = regexp.MustCompile(`^ *(\d+) rounds, (\d+) faults of`)
+	peersLine    = regexp.MustCompile(`(\d+) answers compared`)
+	cutsLine     = regexp.MustCompile(`(\d+) cuts, (\d+) different folders, (\d+) recovered`)
+	crowdLine    = regexp.MustCompile(`(\d+) rounds of (\d+) processes`)
+	statesLine   = regexp.MustCompile(`(\d+) states, (\d+) MB`)
 )
 
 func (p *program) cuts(ctx context.Context) error {
@@ -205,6 +207,19 @@ func (p *program) crowds(ctx context.Context) error {
 
 func (p *program) model(ctx context.Context) error {
 	return p.test(ctx, "model", "./proof/model", "-deep", statesLine, func(n []int64) { p.run.States += n[0] })
+}
+
+// takeovers replaces agents behind croft mcp, with random faults from a new
+// seed. The last line of the test has the number of all.
+func (p *program) takeovers(ctx context.Context) error {
+	return p.test(ctx, "takeovers", "./examples/mcp", "-all", takeoverLine, func(n []int64) {
+		p.run.Takeovers = max(p.run.Takeovers, n[0])
+	})
+}
+
+// peers lets the MCP clients and servers of others talk through croft mcp.
+func (p *program) peers(ctx context.Context) error {
+	return p.test(ctx, "peers", "./proof/peers", "-all", peersLine, func(n []int64) { p.run.Peers += n[0] })
 }
 
 var (

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -46,6 +48,33 @@ func ReadSigner(file string) (*signed.Key, *signed.Keys, error) {
 	}
 	keys, err := signed.ParseKeys(text)
 	return key, keys, err
+}
+
+// ReadSessionKey reads the file of --session-key: at least 32 bytes that nobody
+// else may read.
+func ReadSessionKey(file string) ([]byte, error) {
+	text, err := readSecret(file)
+	if err != nil {
+		return nil, Invalid("--session-key: %v", err)
+	}
+	if text = bytes.TrimSpace(text); len(text) < 32 || len(text) > signed.MaxSize {
+		return nil, Invalid("--session-key %s: it must have between 32 and %d bytes; make it with: "+
+			"openssl rand -base64 32", Word(file), signed.MaxSize)
+	}
+	return text, nil
+}
+
+// ReadCredential reads the file of --credential, which nobody else may read.
+func ReadCredential(source string) (string, error) {
+	name, isFile := strings.CutPrefix(source, "@")
+	if !isFile {
+		return "", Invalid("--credential: give it as @FILE; every user of the machine can read an argument")
+	}
+	text, err := readSecret(name)
+	if err != nil {
+		return "", Invalid("--credential: %v", err)
+	}
+	return string(text), nil
 }
 
 // readSecret reads a file that only its owner can read.

@@ -66,12 +66,12 @@ func (a *App) StartMetrics(where string, namespaces ...string) (Metrics, error) 
 }
 
 // ServeMetrics is StartMetrics for a command with metrics of its own.
-func (a *App) ServeMetrics(where string, own prometheus.Collector) (end func(), err error) {
+func (a *App) ServeMetrics(where string, own ...prometheus.Collector) (end func(), err error) {
 	if where == "" {
 		return func() {}, nil
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(own)
+	registry.MustRegister(own...)
 	return a.showMetrics(where, registry)
 }
 

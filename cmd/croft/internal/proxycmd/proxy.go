@@ -1,20 +1,11 @@
 // Package proxycmd is croft proxy: a fence in front of an HTTP service that
 // cannot check stamps. Package boundary/httpfence has the fence itself.
-//
-// The goroutine of the command waits for the server's failure or for a signal,
-// and then stops the server and the proxy. The server and the proxy serve on
-// goroutines of their own. They call the observer that prints events, so it
-// locks.
 package proxycmd
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -23,22 +14,20 @@ import (
 
 	"github.com/croft-dev/croft/boundary/httpfence"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
-	"github.com/croft-dev/croft/fence"
-	"github.com/croft-dev/croft/guard/gate"
+	"github.com/croft-dev/croft/cmd/croft/internal/gatecmd"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 )
 
 // proxyFlags are the flags of proxy.
 type proxyFlags struct {
-	upstream, listen, marks, metrics string
-	leases, keys                     string
-	unsure                           cli.UnsurePolicy
-	resources, exempt                []string
-	reads                            []string
-	unstamped, stream                bool
-	maxBody, maxBodies               bytesFlag
-	o                                httpfence.ProxyOptions
+	gatecmd.Flags
+	upstream, listen   string
+	resources, exempt  []string
+	reads              []string
+	unstamped, stream  bool
+	maxBody, maxBodies bytesFlag
+	o                  httpfence.ProxyOptions
 }
 
 // app has the commands as methods.
@@ -129,10 +118,7 @@ interrupt or TERM: it finishes writes under way first.`,
 	flags.StringVar(&f.listen, "listen", f.listen, "the `address` to listen on; port 0 chooses a free one")
 	flags.StringSliceVar(&f.o.Hosts, "host", nil, "a `name` by which clients call the proxy, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
-	flags.StringVar(&f.marks, "marks", "", cli.MarksUsage)
-	flags.StringVar(&f.leases, "leases", "", cli.LeasesUsage)
-	cli.UnsureFlag(flags, &f.unsure, cli.RefuseUnsure)
-	cli.KeysFlag(flags, &f.keys)
+	f.Add(flags)
 	flags.BoolVar(&f.unstamped, "allow-unstamped", false,
 		"admit writes without a stamp, unchecked, one at a time like the others")
 	flags.BoolVar(&f.o.RefuseNothing, "observe", false,
@@ -140,9 +126,7 @@ interrupt or TERM: it finishes writes under way first.`,
 	f.o.TTL, f.o.Settle, f.o.Wait, f.o.Idle = 15*time.Second, 30*time.Second, time.Minute, time.Minute
 	f.o.AnswerWithin, f.o.ConnectWithin, f.o.ReceiveWithin = 30*time.Second, 5*time.Second, time.Minute
 	span := func(value *time.Duration, least, most time.Duration, forever bool, name, usage string) {
-		flags.Var(&cli.Duration{Value: value, Least: least, Most: most, Forever: forever, Examples: "30s, 5m or 1h"},
-			name,
-			usage)
+		gatecmd.Span(flags, value, least, most, forever, name, usage)
 	}
 	span(&f.o.TTL, tenure.MinTTL, time.Minute, false, "ttl",
 		"how long a proxy that died keeps others from its resources; the same for all")
@@ -167,8 +151,6 @@ interrupt or TERM: it finishes writes under way first.`,
 		"how many resources may be in use at once, each until it has been idle for --idle; one client may use half")
 	flags.BoolVar(&f.stream, "stream-bodies", false,
 		"pass bodies on as they come instead of buffering them; a body that breaks off closes the resource")
-	flags.StringVar(&f.metrics, "metrics", "", "serve metrics for Prometheus at `host:port` (:port is this machine "+
-		"only), or keep them in a file that ends in .prom")
 	_ = c.MarkFlagRequired("upstream")
 	_ = c.MarkFlagRequired("resource")
 	c.AddCommand(a.proxyOpenCommand())
@@ -213,22 +195,6 @@ func (f *proxyFlags) options() (*url.URL, error) {
 	return upstream, nil
 }
 
-// namespaces are those of the keys in the rules. They get metric labels of
-// their own, so clients cannot use up the labels with made-up namespaces.
-func (f *proxyFlags) namespaces() []string {
-	var all []string
-	for _, rule := range f.o.Rules {
-		if space := fence.Namespace(rule.Key); !strings.Contains(space, "{") {
-			all = append(all, space)
-		}
-	}
-	return all
-}
-
-// readsEnd is how long reads may go on after the last write, when the proxy
-// stops.
-const readsEnd = 2 * time.Second
-
 func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -236,75 +202,25 @@ func (a *app) proxy(ctx context.Context, f *proxyFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.o.Keys, err = cli.ReadKeys(f.keys); err != nil {
-		return err
-	}
-	marks, err := a.OpenMarks(ctx, f.marks)
+	g, err := gatecmd.Open(ctx, a.App, &f.Flags, gatecmd.Events(a.App, ""),
+		gatecmd.Namespaces(f.o.Rules, func(r httpfence.Rule) string { return r.Key })...)
 	if err != nil {
 		return err
 	}
-	f.o.Marks, f.o.Served = marks.Open, marks.Served
-	metrics, err := a.StartMetrics(f.metrics, f.namespaces()...)
-	if err != nil {
-		return err
-	}
-	defer metrics.End()
-	client, end, err := a.ObservedClient(ctx, metrics.Observe())
-	if err != nil {
-		return err
-	}
-	defer end()
-	leases, err := a.FollowLeases(ctx, client.Store(), f.leases)
-	if err != nil {
-		return err
-	}
-	defer leases.End()
-	f.o.Current, f.o.Notes, f.o.AdmitUnsure = leases.Current, leases.Notes, f.unsure == cli.AdmitUnsure
-	f.o.Client, f.o.Observe = client, a.proxyEvents()
-	if metrics.Metrics != nil {
-		told := f.o.Observe
-		f.o.Observe = func(e gate.Event) {
-			metrics.Metrics.Gate(e)
-			told(e)
-		}
-	}
+	defer g.End()
+	f.o.Keys, f.o.Marks, f.o.Served, f.o.Client, f.o.Observe = g.Keys, g.Marks.Open, g.Marks.Served, g.Client, g.Observe
+	f.o.Current, f.o.Notes, f.o.AdmitUnsure = g.Leases.Current, g.Leases.Notes, g.AdmitUnsure
 	proxy, err := httpfence.NewProxy(upstream, f.o)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", f.listen)
+	listener, err := gatecmd.Listen(f.listen)
 	if err != nil {
-		return cli.Invalid("--listen %s: %v; choose another address", f.listen, err)
+		return err
 	}
-	server := &http.Server{
-		Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: log.New(io.Discard, "", 0),
-	}
-	a.proxyListens(listenView{
-		Address: listener.Addr().String(), Upstream: upstream.Redacted(), Marks: marks.Shown,
+	gatecmd.Listening{
+		Address: listener.Addr().String(), Upstream: upstream.Redacted(), Marks: g.Marks.Shown,
 		Observe: f.o.RefuseNothing,
-	})
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
-	}
-	// Wait for the writes under way, because a sent write cannot be taken back.
-	// A proxy that ends in order hands its resources over at once.
-	bound := f.o.AnswerWithin + f.o.ConnectWithin + 5*time.Second
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
-	defer cancel()
-	fmt.Fprintln(a.Stderr, "croft: stopping; writes under way are finished first")
-	closed := make(chan error, 1)
-	// Close sends the waiting writes away. Shutdown would wait for them.
-	go func() {
-		closed <- proxy.Close(last)
-		time.AfterFunc(readsEnd, cancel)
-	}()
-	if server.Shutdown(last) != nil {
-		// Only reads are left, and some never end. Close reports writes.
-		_ = server.Close()
-	}
-	return errors.Join(err, <-closed)
+	}.Tell(a.App)
+	return gatecmd.Serve(ctx, a.App, listener, proxy, f.o.AnswerWithin+f.o.ConnectWithin+5*time.Second)
 }

@@ -16,6 +16,27 @@ import (
 	"github.com/croft-dev/croft/server"
 )
 
+// uploadsFolder is where the server keeps content that comes in parts: on the
+// disk of the files, under a name that clients cannot use.
+const uploadsFolder = ".croft-uploads"
+
+// openUploads opens the folder of uploads, and makes it if need be.
+func openUploads(folder string) (*os.Root, error) {
+	root, err := os.OpenRoot(folder)
+	if err == nil {
+		defer root.Close()
+		err = root.Mkdir(uploadsFolder, 0o700)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, cli.Invalid("--files: %v; the server keeps content there until all of it has arrived", err)
+	}
+	uploads, err := root.OpenRoot(uploadsFolder)
+	if err != nil {
+		return nil, cli.Invalid("--files: %v; remove it, the server makes a folder in its place", err)
+	}
+	return uploads, nil
+}
+
 // openFiles offers the files below a folder. The function that it returns
 // closes the folder.
 //
@@ -61,7 +82,8 @@ func (f *flags) checkFiles(storeName string) error {
 	if err != nil {
 		return cli.Invalid("--files: %v", err)
 	}
-	for _, own := range []string{f.policy, f.signKey, f.key, f.cert, f.clientCA, f.metrics, storePath(storeName)} {
+	secret := []string{f.policy, f.signKey, f.sessionKey, f.key, f.cert, f.clientCA, f.metrics, storePath(storeName)}
+	for _, own := range secret {
 		if own == "" {
 			continue
 		}

@@ -72,3 +72,35 @@ func TestNoLinkLeadsToAFile(t *testing.T) {
 		t.Errorf("a file for a folder: %v", err)
 	}
 }
+
+// TestUploadsHaveAFolderThatNoLinkLeadsOutOf, of the server's user alone.
+func TestUploadsHaveAFolderThatNoLinkLeadsOutOf(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	folder, out := filepath.Join(top, "files"), filepath.Join(top, "out")
+	for _, dir := range []string{folder, out} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // it is there the second time
+		uploads, err := openUploads(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(folder, uploadsFolder))
+		if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info, err)
+		}
+		_ = uploads.Close()
+	}
+	if err := os.Remove(filepath.Join(folder, uploadsFolder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(out, filepath.Join(folder, uploadsFolder)); err != nil {
+		t.Skip(err)
+	}
+	if _, err := openUploads(folder); !errors.Is(err, fence.ErrInvalid) {
+		t.Errorf("a link: %v", err)
+	}
+}

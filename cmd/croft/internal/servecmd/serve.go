@@ -23,13 +23,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
 	"github.com/croft-dev/croft/cmd/croft/internal/backends"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/cmd/croft/internal/issuers"
+	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/fsys"
+	"github.com/croft-dev/croft/observe"
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/server/access"
 	"github.com/croft-dev/croft/server/page"
@@ -47,8 +50,8 @@ func Command(a *cli.App) *cobra.Command { return (&app{a}).serveCommand() }
 type flags struct {
 	listen, cert, key, clientCA string
 	policy, metrics, signKey    string
-	files                       string
-	hosts                       []string
+	files, sessionKey           string
+	hosts, guards               []string
 	insecure                    bool
 	streams                     int
 }
@@ -94,7 +97,9 @@ in the policy.
 With --files the server also guards files on its own disk, for machines that do
 not share it: "croft write https://HOST/files/PATH". It admits a write only from
 the current owner of a lease, and with --sign-key only under a signed stamp. In
-the policy, the file at PATH is the key files/PATH.
+the policy, the file at PATH is the key files/PATH. Longer content stays in
+.croft-uploads in the folder until it is whole, so that a client whose connection
+breaks goes on where it was.
 
 Clients call a server on a loopback address by its address, by localhost, or by
 a --host. It refuses requests for other names, so that no web page can reach it
@@ -127,7 +132,11 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.policy, "policy", "", "who may what: a `file`")
 	flags.StringVar(&f.signKey, "sign-key", "", "sign the stamps of leases with the private key in this PEM `file`, "+
 		"of mode 0600; more keys in it are published beside")
+	flags.StringVar(&f.sessionKey, "session-key", "", "sign visitors of the page in for all servers that have this "+
+		"`file`, of mode 0600; make it with openssl rand -base64 32")
 	flags.StringVar(&f.files, "files", "", "offer the files below this `folder` as targets: https://HOST/files/PATH")
+	flags.StringArrayVar(&f.guards, "guards", nil, "also show on the page the marks of guards in this `place`: "+
+		"a folder, or a URL such as s3://bucket/reports (repeatable)")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a `name` by which clients call the server, beside its address and "+
 		"localhost; \"*\" for any (repeatable; default: none on a loopback address, any elsewhere)")
 	flags.BoolVar(&f.insecure, "insecure", false,
@@ -148,6 +157,15 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 	secure, err := f.tls()
 	if err != nil {
 		return err
+	}
+	po := &page.Options{}
+	if po.Guards, err = guard.Allow(f.guards...); err != nil {
+		return err
+	}
+	if f.sessionKey != "" {
+		if po.SessionKey, err = cli.ReadSessionKey(f.sessionKey); err != nil {
+			return err
+		}
 	}
 	o := &server.Options{Hosts: f.hosts, CallTimeout: a.Timeout, MaxCalls: maxCalls, MaxStreams: f.streams}
 	if f.policy != "" {
@@ -173,6 +191,10 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 		}
 		defer end()
 		o.Files = open
+		if o.Uploads, err = openUploads(f.files); err != nil {
+			return err
+		}
+		defer o.Uploads.Close()
 	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
@@ -193,11 +215,17 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 	if o.Ledger, err = a.openLedger(ctx, name); err != nil {
 		return err
 	}
+	counts := newCounts()
+	collected := []prometheus.Collector{counts}
 	if o.Ledger != nil {
 		defer o.Ledger.Close()
+		if f.metrics != "" {
+			ledger := observe.NewLedger(nil)
+			o.Ledger = ledger.Ledger(o.Ledger)
+			collected = append(collected, ledger)
+		}
 	}
-	counts := newCounts()
-	metrics, err := a.ServeMetrics(f.metrics, counts)
+	metrics, err := a.ServeMetrics(f.metrics, collected...)
 	if err != nil {
 		return err
 	}
@@ -209,10 +237,8 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 	}
 	a.listens(listener.Addr(), secure != nil, o, name)
 	srv := server.New(st, o)
-	shown := page.New(srv, st, &page.Options{
-		Access: o.Access, Ledger: o.Ledger, Store: store.Redact(name), Observe: o.Observe,
-	})
-	return a.run(ctx, srv, shown, limited(listener, f.streams, secure))
+	po.Access, po.Ledger, po.Store, po.Observe = o.Access, o.Ledger, store.Redact(name), o.Observe
+	return a.run(ctx, srv, page.New(srv, st, po), limited(listener, f.streams, secure))
 }
 
 // limited bounds the connections to what the server can work on, and adds TLS.

@@ -89,3 +89,6 @@ func (a *app) completeEffects(c *cobra.Command, args []string, _ string) ([]stri
 		return ids
 	}), cobra.ShellCompDirectiveNoFileComp
 }
+
+// CompleteQueues completes the value of a flag with the queues of the ledger.
+func CompleteQueues(a *cli.App) cobra.CompletionFunc { return (&app{a}).completeQueues }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clock"
+	"github.com/croft-dev/croft/observe"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
 )
@@ -21,14 +23,21 @@ import (
 func (a *app) workDispatchCommand() *cobra.Command {
 	var f destinationFlags
 	var o steward.DispatchOptions
-	untilEmpty, passStore := false, false
+	untilEmpty, passStore, metrics := false, false, ""
 	c := &cobra.Command{
 		Use:   "dispatch",
 		Short: "Deliver effects to webhooks and commands",
 		Long: `Deliver effects to their destinations, until interrupted. Start as many
-dispatchers as you like. One works at a time, under a lease. The ledger checks
-its stamp with every effect, so a dispatcher that was presumed dead settles
-nothing. Dispatchers with other destinations need another --key.
+dispatchers as you like: they share the work, and up to --together of them work
+at a time. Each effect is leased to the one that took it. The ledger checks that
+with every settlement, so a dispatcher that was presumed dead settles nothing.
+
+Destinations do not wait for each other. One that fails five times in a row is
+paused, for 1s at first and up to 1m, and then gets one delivery as a trial. A
+receiver that answers with Retry-After is paused for that long. With --ordered a
+destination gets its effects in the order of their completions, one at a time.
+There an effect that waits for another attempt, or whose fate is unknown, holds
+up those after it.
 
 A webhook gets the body by POST. The effect's identity is its Idempotency-Key,
 the same in every attempt. A signature covers the URL, the identity, the time
@@ -58,6 +67,7 @@ to the file:
   croft work dispatch --webhook a=https://a.example/ --secret-file a=a.secret \
     --webhook b=https://b.example/ --secret-file b=b.secret
   croft work dispatch --exec mail='sendmail -t' --until-empty
+  croft work dispatch --exec journal='./append' --ordered journal
   croft work dispatch --destinations destinations.json`,
 		Args: cli.Takes(),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -69,7 +79,16 @@ to the file:
 				return cli.Invalid("--slots and --deliveries: they must be at least 1, and slots at most %d",
 					work.MaxClaim)
 			}
-			return a.workDispatch(c.Context(), to, o, untilEmpty, passStore)
+			if o.Together < 1 || o.Together > 100 {
+				return cli.Invalid("--together %d: it must be between 1 and 100", o.Together)
+			}
+			for _, name := range o.Ordered {
+				if to[name] == nil {
+					return cli.Invalid("--ordered %s: there is no such destination; name one of --webhook, --exec or "+
+						"--destinations", cli.Word(name))
+				}
+			}
+			return a.workDispatch(c.Context(), to, o, untilEmpty, passStore, metrics)
 		},
 	}
 	flags := c.Flags()
@@ -81,7 +100,10 @@ to the file:
 	flags.StringArrayVar(&f.secretFiles, "secret-file", nil, "a `file` with the secret that signs the requests of "+
 		"--webhook, as FILE or NAME=FILE; may be given again (default $"+cli.EnvWebhookSecret+")")
 	flags.BoolVar(&f.unsigned, "unsigned", false, "send the requests of --webhook without a signature")
-	flags.IntVar(&o.Slots, "slots", 16, "how many effects are under way at once")
+	flags.IntVar(&o.Slots, "slots", 16, "how many effects are under way at once, for each destination")
+	flags.StringArrayVar(&o.Ordered, "ordered", nil,
+		"deliver the effects for `NAME` in order, one at a time; may be given again")
+	flags.IntVar(&o.Together, "together", 16, "how many dispatchers of this --key work at a time; others wait")
 	flags.IntVar(&o.Deliveries, "deliveries", steward.DefaultDeliveries,
 		"how often an effect is delivered before it is given up")
 	o.Timeout = 30 * time.Second
@@ -89,10 +111,12 @@ to the file:
 		"delivery-timeout", "how long one delivery may take")
 	o.TTL = 30 * time.Second
 	cli.TTLFlag(flags, &o.TTL, 30*time.Second, "how long others wait if this dispatcher dies")
-	flags.StringVar(&o.Key, "key", "work/dispatcher", "the key of the dispatcher's lease")
+	flags.StringVar(&o.Key, "key", "work/dispatcher",
+		"the key of the dispatcher's lease; the second one's is KEY/2, and so on")
 	cli.PassStoreFlag(flags, &passStore)
 	flags.BoolVar(&untilEmpty, "until-empty", false,
 		"end when nothing is due or under way for these destinations; effects that wait for a later attempt stay")
+	metricsFlag(c, &metrics)
 	return c
 }
 
@@ -109,6 +133,7 @@ type deliveryView struct {
 
 func (a *app) workDispatch(
 	ctx context.Context, to map[string]steward.Deliverer, o steward.DispatchOptions, untilEmpty, passStore bool,
+	where string,
 ) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
@@ -121,23 +146,34 @@ func (a *app) workDispatch(
 			to[at] = effectCommand{c, name, passStore}
 		}
 	}
+	names := slices.Sorted(maps.Keys(to))
 	l, err := a.ledger(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	client, end, err := a.ledgerClient(ctx)
+	m, err := a.startMetrics(where, observe.LedgerOptions{Destinations: names})
+	if err != nil {
+		return err
+	}
+	defer m.end()
+	l = m.counted(l)
+	client, end, err := a.ledgerClient(ctx, m.client())
 	if err != nil {
 		return err
 	}
 	defer end()
 	log := &dispatchLog{app: a}
-	o.CallTimeout, o.Observe, o.Logger = a.Timeout, a.printDelivery, slog.New(log)
+	o.Paused = m.paused(func(p steward.Pause) {
+		fmt.Fprintf(a.Stderr, "croft: deliveries to %s pause for %s: %s\n", cli.Word(p.To), cli.Short(p.For),
+			cli.Line(a.Redact(p.Err.Error())))
+	})
+	o.CallTimeout, o.Observe, o.Logger = a.Timeout, m.delivery(a.printDelivery), slog.New(log)
 	run, done := context.WithCancelCause(ctx)
 	defer done(nil)
 	if untilEmpty {
 		log.stuck = done
-		go func() { done(a.awaitDelivered(run, l, slices.Collect(maps.Keys(to)))) }()
+		go func() { done(a.awaitDelivered(run, l, names)) }()
 	}
 	if err := steward.RunDispatcher(run, client, l, to, &o); err != nil {
 		return err
@@ -175,6 +211,7 @@ func (a *app) printDelivery(d steward.Delivery) {
 // deliveries.
 type dispatchLog struct {
 	*app
+	mu    sync.Mutex // several destinations log at once
 	last  string
 	at    time.Time   // when last was printed
 	stuck func(error) // called if nothing can ever be delivered; nil without --until-empty
@@ -187,13 +224,17 @@ func (i *dispatchLog) WithAttrs([]slog.Attr) slog.Handler { return i }
 func (i *dispatchLog) WithGroup(string) slog.Handler      { return i }
 
 func (i *dispatchLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "delivery" || r.Message == "destination_paused" { // both are printed elsewhere
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	r.Attrs(func(at slog.Attr) bool {
 		if err, _ := at.Value.Any().(error); i.stuck != nil && errors.Is(err, fence.ErrAhead) {
 			i.stuck(err)
 			return true
 		}
-		if text := cli.Line(i.Redact(at.Value.String())); r.Message != "delivery" &&
-			(text != i.last || r.Time.Sub(i.at) >= time.Hour) {
+		if text := cli.Line(i.Redact(at.Value.String())); text != i.last || r.Time.Sub(i.at) >= time.Hour {
 			i.last, i.at = text, r.Time
 			fmt.Fprintf(i.Stderr, "croft: nothing is delivered at present: %s\n", text)
 		}

@@ -69,7 +69,7 @@ type takeoverView struct {
 // returns the guards for JSON. alone says that the act is the only one of the
 // command.
 func (a *app) printRaised(t work.Transfer, alone bool) []cli.RaiseView {
-	stamp := t.Item.Record.Stamp()
+	stamp := t.Item.Stamp()
 	switch {
 	case len(t.Raised) == 0 && len(t.Item.Guards) > 0:
 		fmt.Fprintf(a.Stderr, "croft: fence: nobody has owned %s yet\n", t.Item.ID)
@@ -96,7 +96,7 @@ func (a *app) printTransfers(transfers []work.Transfer, text func(work.Answer) s
 		unfenced = unfenced || t.Err != nil
 		raised := a.printRaised(t, len(transfers) == 1)
 		if a.JSON {
-			a.Print(actView{answerViewOf(t.Answer), t.Item.Record.Stamp().String(), raised})
+			a.Print(actView{answerViewOf(t.Answer), t.Item.Stamp().String(), raised})
 		} else {
 			a.Confirm("%s", text(t.Answer))
 		}

@@ -52,7 +52,9 @@ func (a *app) lookUpLedger(ctx context.Context) (work.Ledger, error) {
 
 // ledgerClient returns a client of the lease store in the ledger's database.
 // Dispatchers and reconcilers keep their leases there.
-func (a *app) ledgerClient(ctx context.Context) (c *croft.Client, end func(), err error) {
+func (a *app) ledgerClient(
+	ctx context.Context, observe func(croft.Event),
+) (c *croft.Client, end func(), err error) {
 	name, _, err := a.LedgerName()
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +67,7 @@ func (a *app) ledgerClient(ctx context.Context) (c *croft.Client, end func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	c = croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout})
+	c = croft.New(st, &croft.Options{Owner: a.Owner, CallTimeout: a.Timeout, Observe: observe})
 	return c, func() {
 		_ = c.Close()
 		_ = st.Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/observe"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
@@ -20,6 +21,7 @@ func (a *app) workReconcileCommand() *cobra.Command {
 	var o steward.ReconcileOptions
 	var every time.Duration
 	var raise []string
+	var metrics string
 	c := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Requeue items that lost their worker, bury used-up ones, prune old ones",
@@ -67,7 +69,13 @@ given.`,
 					}
 				}
 				o.Interval = every
-				return a.workReconcileLoop(c.Context(), o)
+				return a.workReconcileLoop(c.Context(), o, metrics)
+			}
+			if metrics != "" {
+				return &cli.UsageError{
+					Message: "--metrics needs --every: one pass is over before anybody reads them",
+					Hint:    "add --every 5s, or leave --metrics out",
+				}
 			}
 			return a.workReconcile(c.Context(), o)
 		},
@@ -84,6 +92,7 @@ given.`,
 	keepFlag(flags, &o.Retention.Dead, "keep-dead", "how long dead items are remembered (default 720h)")
 	cli.RaiseFlag(c, &raise)
 	keepFlag(flags, &o.Retention.Refusals, "keep-refusals", "how long refusals are remembered (default 720h)")
+	metricsFlag(c, &metrics)
 	return c
 }
 
@@ -163,7 +172,7 @@ func (a *app) printPass(r steward.Report) {
 	fmt.Fprintln(a.Stdout, r.String())
 }
 
-func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions) error {
+func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions, where string) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(false), a.Owner
@@ -183,7 +192,13 @@ func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions)
 		return err
 	}
 	defer l.Close()
-	client, end, err := a.ledgerClient(ctx)
+	m, err := a.startMetrics(where, observe.LedgerOptions{StallAfter: o.StallAfter})
+	if err != nil {
+		return err
+	}
+	defer m.end()
+	l = m.counted(l)
+	client, end, err := a.ledgerClient(ctx, m.client())
 	if err != nil {
 		return err
 	}

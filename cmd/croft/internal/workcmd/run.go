@@ -12,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
 	"github.com/croft-dev/croft/guard"
+	"github.com/croft-dev/croft/observe"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 	"github.com/croft-dev/croft/work/steward"
@@ -28,6 +29,7 @@ type workRunOptions struct {
 	noReconcile bool
 	passStore   bool
 	raise       []string
+	metrics     string
 }
 
 // With these exit codes a worker's command says more than that it failed. They
@@ -160,6 +162,7 @@ With --json croft prints every event as one object per line. Exit codes with
 	flags.BoolVar(&o.noReconcile, "no-reconcile", false, "do not look after items that others have lost")
 	cli.PassStoreFlag(flags, &o.passStore)
 	cli.RaiseFlag(c, &o.raise)
+	metricsFlag(c, &o.metrics)
 	return c
 }
 
@@ -201,13 +204,21 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 		return err
 	}
 	defer l.Close()
+	m, err := a.startMetrics(o.metrics, observe.LedgerOptions{
+		Queues: []string{queue}, StallAfter: o.worker.StallAfter,
+	})
+	if err != nil {
+		return err
+	}
+	defer m.end()
+	l = m.counted(l)
 
 	run, end := context.WithCancel(asked)
 	defer end()
 	w := newQueueWorker(a, name, queue, command, o, end)
 	w.tracked = &trackedLedger{Ledger: l, worker: w, held: map[work.ID]*heldItem{}}
 	if !o.noReconcile {
-		done, err := w.reconcileBeside(run, l)
+		done, err := w.reconcileBeside(run, l, m)
 		if err != nil {
 			return err
 		}
@@ -219,7 +230,7 @@ func (a *app) workRun(ctx context.Context, queue string, command []string, o wor
 	}
 	defer w.console.watch(run, l, w)()
 
-	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.Actor(), a.Timeout, w.observe
+	o.worker.Owner, o.worker.CallTimeout, o.worker.Observe = a.Actor(), a.Timeout, m.worker(w.observe)
 	err = work.Run(run, w.tracked, map[string]work.Handler{queue: w.handle}, &o.worker)
 	w.console.finish()
 	return w.verdict(err)
@@ -249,8 +260,8 @@ func untilEOF(input io.Reader, end func()) {
 
 // reconcileBeside looks after lost items while the worker works. It prunes
 // nothing, because retention is for "croft work reconcile" to decide.
-func (w *queueWorker) reconcileBeside(ctx context.Context, l work.Ledger) (done func(), err error) {
-	client, end, err := w.app.ledgerClient(ctx)
+func (w *queueWorker) reconcileBeside(ctx context.Context, l work.Ledger, m metrics) (done func(), err error) {
+	client, end, err := w.app.ledgerClient(ctx, m.client())
 	if err != nil {
 		return nil, err
 	}

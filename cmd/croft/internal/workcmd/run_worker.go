@@ -172,7 +172,7 @@ func (w *queueWorker) observe(e work.Event) {
 	if over && w.opts.once {
 		w.end()
 	}
-	if w.app.JSON && e.Kind != work.EventClaimed && e.Kind != work.EventBeat {
+	if w.app.JSON && e.Kind != work.EventClaimed && e.Kind != work.EventBeat && e.Kind != work.EventPaused {
 		v := workEventView{
 			Event: e.Kind, Queue: e.Queue, Item: e.Item, Token: int64(e.Token), Attempt: e.Attempt,
 			State: e.State, Loss: e.Loss, Repeated: e.Repeated, Error: problem,

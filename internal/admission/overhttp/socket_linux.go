@@ -1,4 +1,4 @@
-package httpfence
+package overhttp
 
 import (
 	"syscall"

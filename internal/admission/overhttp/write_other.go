@@ -1,6 +1,6 @@
 //go:build !unix
 
-package httpfence
+package overhttp
 
 import "net"
 

@@ -1,6 +1,7 @@
-package proxycmd
+package gatecmd
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/croft-dev/croft/guard/gate"
 )
 
-// listenView says in JSON that the proxy listens.
-type listenView struct {
+// Listening says in JSON that a proxy listens.
+type Listening struct {
 	Time     cli.When `json:"time"`
 	Event    string   `json:"event"`
 	Address  string   `json:"address"`
@@ -21,7 +22,8 @@ type listenView struct {
 	Observe  bool     `json:"observe,omitempty"`
 }
 
-func (a *app) proxyListens(v listenView) {
+// Tell says that a proxy listens.
+func (v Listening) Tell(a *cli.App) {
 	v.Time, v.Event = cli.When(time.Now()), "listening"
 	if a.JSON {
 		a.Print(v)
@@ -30,12 +32,17 @@ func (a *app) proxyListens(v listenView) {
 	fmt.Fprintf(a.Stderr, "croft: proxy on http://%s in front of %s, marks at %s; end with ctrl-C\n", v.Address,
 		cli.Word(v.Upstream), cli.Word(v.Marks))
 	if v.Observe {
-		fmt.Fprintln(a.Stderr, "croft: it only OBSERVES: it refuses nothing, and stale owners can write")
+		TellTrial(a)
 	}
 }
 
-// proxyEventView is an event of the proxy in JSON.
-type proxyEventView struct {
+// TellTrial says that a gate refuses nothing.
+func TellTrial(a *cli.App) {
+	fmt.Fprintln(a.Stderr, "croft: it only OBSERVES: it refuses nothing, and stale owners can write")
+}
+
+// eventView is an event of a gate in JSON.
+type eventView struct {
 	Time     cli.When    `json:"time"`
 	Event    string      `json:"event"`
 	Resource string      `json:"resource,omitempty"`
@@ -49,10 +56,10 @@ type proxyEventView struct {
 	Error    string      `json:"error,omitempty"`
 }
 
-// proxyEvents returns an observer that prints events. With --json it prints all
-// of them. Otherwise it prints on standard error those that an operator should
-// know.
-func (a *app) proxyEvents() func(gate.Event) {
+// Events returns an observer that prints events. With --json it prints all of
+// them. Otherwise it prints on standard error those that an operator should
+// know. An event of no resource is one of the given name.
+func Events(a *cli.App, name string) func(gate.Event) {
 	var mu sync.Mutex
 	return func(e gate.Event) {
 		message := ""
@@ -69,7 +76,7 @@ func (a *app) proxyEvents() func(gate.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		if a.JSON {
-			v := proxyEventView{
+			v := eventView{
 				Time: cli.When(time.Now()), Event: string(e.Kind), Resource: e.Resource, Method: e.Method, Key: e.Key,
 				Token:  e.Token,
 				Status: e.Status, Code: e.Code, For: span, Error: message,
@@ -80,12 +87,16 @@ func (a *app) proxyEvents() func(gate.Event) {
 			a.Print(v)
 			return
 		}
+		why := e.Code
+		if e.Status != 0 {
+			why = fmt.Sprintf("%d %s", e.Status, e.Code)
+		}
 		var what string
 		switch e.Kind {
 		case gate.Refused:
-			what = fmt.Sprintf("refused: %s (%d %s): %s", cli.Word(e.Method), e.Status, e.Code, message)
+			what = fmt.Sprintf("refused: %s (%s): %s", cli.Word(e.Method), why, message)
 		case gate.Observed:
-			what = fmt.Sprintf("observed, and let in: %s (%d %s): %s", cli.Word(e.Method), e.Status, e.Code, message)
+			what = fmt.Sprintf("observed, and let in: %s (%s): %s", cli.Word(e.Method), why, message)
 		case gate.InDoubt:
 			what = fmt.Sprintf("in doubt: %s of token %d: %s", cli.Word(e.Method), e.Token, message)
 		case gate.Closed:
@@ -94,12 +105,12 @@ func (a *app) proxyEvents() func(gate.Event) {
 				what = "closed until an operator opens it: " + message
 			}
 		case gate.ReadFailed:
-			what = fmt.Sprintf("unanswered: %s (%d %s): %s", cli.Word(e.Method), e.Status, e.Code, message)
+			what = fmt.Sprintf("unanswered: %s (%s): %s", cli.Word(e.Method), why, message)
 		case gate.Opened:
 			what = "open again"
 		default:
 			return
 		}
-		fmt.Fprintf(a.Stderr, "croft: %s: %s\n", cli.Word(e.Resource), cli.Lines(what))
+		fmt.Fprintf(a.Stderr, "croft: %s: %s\n", cli.Word(cmp.Or(e.Resource, name)), cli.Lines(what))
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package httpfence
+package overhttp
 
 import (
 	"syscall"
