@@ -97,6 +97,7 @@ type Request struct {
 	// Unique is the idempotency key. Adding the same content again under it is
 	// answered with the stored item.
 	Unique    string
+	Partition string // see Item
 	Payload   []byte
 	Priority  int // from -MaxPriority to MaxPriority
 	Limit     int
@@ -217,6 +218,9 @@ func (q Request) checkAdd() error {
 		return err
 	}
 	if err := checkName("idempotency key", q.Unique, MaxUnique); err != nil {
+		return err
+	}
+	if err := checkPartition(q.Partition); err != nil {
 		return err
 	}
 	if err := checkSize("payload", len(q.Payload), MaxPayload); err != nil {

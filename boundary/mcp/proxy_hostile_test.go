@@ -251,7 +251,7 @@ func TestARefusedMessageIsNotAwaited(t *testing.T) {
 		"POST /mcp HTTP/1.1\r\nHost: evil.example\r\n" + length:                            421,
 		"POST" + local + "Origin: http://evil.example\r\n" + length:                        403,
 		"POST /x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n": 404,
-		"POST" + local + "Mcp-Session-Id: a b\r\n" + length:                                400,
+		"GET" + local + "Mcp-Session-Id: a b\r\n" + length:                                 400,
 		"GET" + local + length:    406,
 		"DELETE" + local + length: 204,
 	} {

@@ -31,6 +31,7 @@ type trial struct {
 	opened []work.Ledger
 	ctx    context.Context
 	rand   *rand.Rand
+	starts []start // those that rules count
 }
 
 func newTrial(tb testing.TB, h Harness) *trial {

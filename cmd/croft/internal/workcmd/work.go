@@ -93,6 +93,7 @@ Exit codes, beyond those of every command:
 		{hand, []*cobra.Command{
 			a.workReassignCommand(), a.workTakeoverCommand(), a.workCancelCommand(),
 			a.workReplayCommand(), a.workRunNowCommand(), a.workPauseCommand(), a.workResumeCommand(),
+			a.workLimitCommand(),
 		}},
 		{keep, []*cobra.Command{a.workReconcileCommand(), a.workDispatchCommand()}},
 	} {
