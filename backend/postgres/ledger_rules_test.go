@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -183,6 +184,60 @@ func TestAnOldSnapshotHidesNoRule(t *testing.T) {
 		if _, err := l.Govern(t.Context(), work.RuleChange{Verb: work.Resume, Queue: "q", Actor: "a", Note: "n"}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestAddsLockPartitionsInOneOrder: otherwise two batches that add to the same
+// new partitions would deadlock. An add that waits for one partition has not
+// yet locked those behind it.
+func TestAddsLockPartitionsInOneOrder(t *testing.T) {
+	t.Parallel()
+	p := pool(t, testenv.Postgres(t).Database(t))
+	defer p.Close()
+	l := postgres.NewLedger(p, nil)
+	defer l.Close()
+	addTo(t, l, "q")
+	begin := func() pgx.Tx {
+		tx, err := p.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '60s'"); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	add := func(partition string, id work.ID) work.Request {
+		return work.Request{Verb: work.Add, ID: id, Queue: "q", Partition: partition}
+	}
+	first, second := begin(), begin()
+	if a := l.In(first).Apply(t.Context(), []work.Request{add("b", work.NewID())})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	low, high := work.NewID(), work.NewID()
+	if high < low {
+		low, high = high, low
+	}
+	done := make(chan error, 1)
+	go func() {
+		answers := l.In(second).Apply(t.Context(), []work.Request{add("c", low), add("b", high)})
+		done <- errors.Join(answers[0].Err, answers[1].Err, second.Commit(t.Context()))
+	}()
+	waitForLock(t, p, "transactionid")
+	third := begin()
+	if _, err := third.Exec(t.Context(), "SET LOCAL lock_timeout = '300ms'"); err != nil {
+		t.Fatal(err)
+	}
+	if a := l.In(third).Apply(t.Context(), []work.Request{add("c", work.NewID())})[0]; a.Err != nil {
+		t.Errorf("a batch that waits for partition b has locked c: %v", a.Err)
+	}
+	for _, tx := range []pgx.Tx{third, first} {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
