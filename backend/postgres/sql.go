@@ -56,12 +56,12 @@ type queries struct {
 	workInsert, workUpdate, workRefuse, workRefusals             string
 	workStats, workBacklog, workByIndex, workPrunable, workPrune string
 
-	workClaimEnter, workGovernEnter, workRuleChanges                        string
-	workLimited, workTurnTake, workTurnTry                                  string
-	workGranted, workReady, workLevel, workTurns, workWait, workWaitAnew    string
-	workGrant, workSettle, workRunning                                      string
-	workStarts, workStart, workStartForget                                  string
-	workRuled, workRulesOf, workRules, workRuleKeep                         string
+	workClaimEnter, workGovernEnter, workRuleChanges                     string
+	workLimited, workTurnTake, workTurnTry                               string
+	workGranted, workReady, workLevel, workTurns, workWait, workWaitAnew string
+	workGrant, workSettle, workRunning                                   string
+	workStarts, workStart, workStartForget                               string
+	workRuled, workRulesOf, workRules, workRuleKeep                      string
 
 	workArm, workWake, workNotify, workListen string
 
