@@ -171,11 +171,12 @@ func (a *app) workDispatch(
 	o.CallTimeout, o.Observe, o.Logger = a.Timeout, m.delivery(a.printDelivery), slog.New(log)
 	run, done := context.WithCancelCause(ctx)
 	defer done(nil)
+	tracked := newTakenLedger(l)
 	if untilEmpty {
 		log.stuck = done
-		go func() { done(a.awaitDelivered(run, l, names)) }()
+		go func() { done(a.awaitDelivered(run, tracked, names)) }()
 	}
-	if err := steward.RunDispatcher(run, client, l, to, &o); err != nil {
+	if err := steward.RunDispatcher(run, client, tracked, to, &o); err != nil {
 		return err
 	}
 	if err := context.Cause(run); ctx.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -243,9 +244,9 @@ func (i *dispatchLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// awaitDelivered returns when no effect for these destinations is due. Effects
-// that wait for a later attempt do not count.
-func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) error {
+// awaitDelivered returns when no effect for these destinations is due, and the
+// dispatcher has none. Effects that wait for a later attempt do not count.
+func (a *app) awaitDelivered(ctx context.Context, l *takenLedger, to []string) error {
 	for silent := (time.Time{}); ; {
 		open, err := a.deliverable(ctx, l, to)
 		switch {
@@ -266,9 +267,9 @@ func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) er
 	}
 }
 
-// deliverable reports whether an effect is due. Effects under way do not count,
-// because the dispatcher itself waits for them.
-func (a *app) deliverable(ctx context.Context, l work.Ledger, to []string) (bool, error) {
+// deliverable reports whether an effect is due, or the dispatcher has taken one
+// and not settled it.
+func (a *app) deliverable(ctx context.Context, l *takenLedger, to []string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	now, err := l.Now(ctx)
@@ -283,5 +284,6 @@ func (a *app) deliverable(ctx context.Context, l work.Ledger, to []string) (bool
 			return true, nil
 		}
 	}
-	return false, nil
+	// Only now: an effect that the list above lacks may just have been taken.
+	return l.busy(), nil
 }
