@@ -362,7 +362,9 @@ func (q *request) read() {
 	case q.r.Context().Err() != nil || q.gone || q.streams: // a stream that ends early can be resumed
 	case errors.Is(err, errNoRoom):
 		q.w.Header().Set("Retry-After", "1")
-		q.fail(&fault{status: http.StatusServiceUnavailable, code: internalError, say: err.Error() + "; try again later"})
+		q.fail(&fault{
+			status: http.StatusServiceUnavailable, code: internalError, say: err.Error() + "; try again later",
+		})
 	default:
 		q.p.gate.Emit(readFailed(q.m.method, err))
 		q.fail(&fault{

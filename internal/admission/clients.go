@@ -125,7 +125,8 @@ func (g *Gate) Attend(client string, most int64) (*Attendance, error) {
 	return &Attendance{g: g, client: client}, nil
 }
 
-// Keep counts n more bytes of the request or its answer, as [Arrival.Keep] does.
+// Keep counts n more bytes of the request or its answer, as [Arrival.Keep]
+// does.
 func (a *Attendance) Keep(n, most, least int64) error {
 	return a.g.keep(a.client, &a.bytes, n, most, least)
 }
