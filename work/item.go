@@ -83,8 +83,8 @@ type Item struct {
 	// first acts on it.
 	Record tenure.Record `json:"record"`
 
-	// Signature is that of the newest grant's stamp, in the answer to a claim or
-	// an act by hand at a server that signs. Ledgers do not keep it.
+	// Signature is that of the newest grant's stamp, in the answer to a claim
+	// or an act by hand at a server that signs. Ledgers do not keep it.
 	Signature fence.Signature `json:"-"`
 }
 

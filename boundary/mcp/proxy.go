@@ -145,13 +145,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var wrong *fault
-	if q.heads, wrong = readHeads(r.Header); wrong != nil {
-		q.fail(wrong)
-		return
-	}
+	q.heads, wrong = readHeads(r.Header)
 	switch sessionMethod := q.heads.era() == sessions; {
 	case r.Method == http.MethodPost:
-		q.post()
+		q.post(wrong)
+	case wrong != nil:
+		q.fail(wrong)
 	case r.Method == http.MethodGet && sessionMethod:
 		q.listen()
 	case r.Method == http.MethodDelete && sessionMethod:
@@ -207,8 +206,9 @@ func (q *request) keep(n int64) error {
 
 var errManyValues = fmt.Errorf("it has more than %d values", mostValues)
 
-// post passes on a message.
-func (q *request) post() {
+// post passes on a message. A fault of its headers is the answer to it, so that
+// the client finds its id there.
+func (q *request) post(wrong *fault) {
 	h := q.r.Header
 	if !isType(h, "application/json") || h.Get("Content-Encoding") != "" {
 		q.fail(&fault{
@@ -258,7 +258,10 @@ func (q *request) post() {
 		q.fail(&fault{code: invalidRequest, say: "the message is refused, and nothing was sent on: " + err.Error()})
 		return
 	}
-	if wrong := q.heads.check(m); wrong != nil {
+	if wrong == nil {
+		wrong = q.heads.check(m)
+	}
+	if wrong != nil {
 		q.fail(wrong)
 		return
 	}

@@ -67,7 +67,7 @@ func TestHTTPTricksReachNobody(t *testing.T) {
 		status int
 		code   string
 	}{
-		"two session ids":           {post(usual+"Mcp-Session-Id: a\r\nMcp-Session-Id: b\r\n", call), 400, "-32020"},
+		"two session ids":           {post(usual+"Mcp-Session-Id: a\r\nMcp-Session-Id: b\r\n", call), 400, `"id":1,"error":{"code":-32020`},
 		"a session id with a space": {post(usual+"Mcp-Session-Id: a b\r\n", call), 400, "-32020"},
 		"a session id of bytes":     {post(usual+"Mcp-Session-Id: \xff\r\n", call), 400, "-32020"},
 		"a long session id":         {post(usual+"Mcp-Session-Id: "+strings.Repeat("x", 2000)+"\r\n", call), 400, "-32020"},
@@ -75,9 +75,9 @@ func TestHTTPTricksReachNobody(t *testing.T) {
 		"two types":                 {post(usual+"Content-Type: text/plain\r\n", call), 400, "-32020"},
 		"a header that goes on":     {post(usual+"Mcp-Session-Id: a\r\n b\r\n", call), 400, ""},
 		"a carriage return":         {post(usual+"Mcp-Session-Id: a\rb\r\n", call), 400, ""},
-		"no such revision":          {post(usual+"MCP-Protocol-Version: 2027-01-01\r\n", call), 400, "-32022"},
+		"no such revision":          {post(usual+"MCP-Protocol-Version: 2027-01-01\r\n", call), 400, `"id":1,"error":{"code":-32022`},
 		"a revision that is none":   {post(usual+"MCP-Protocol-Version: draft\r\n", call), 400, "-32022"},
-		"a revision in one place":   {post(newer+"Mcp-Method: tools/call\r\nMcp-Name: write_file\r\n", call), 400, "-32020"},
+		"a revision in one place":   {post(newer+"Mcp-Method: tools/call\r\nMcp-Name: write_file\r\n", call), 400, `"id":1,"error":{"code":-32602`},
 		"a revision in the message": {post(usual, modernCall), 400, "-32020"},
 		"an old one in the header":  {post(usual+"MCP-Protocol-Version: 2025-11-25\r\n", modernCall), 400, "-32020"},
 		"no method":                 {post(newer+"Mcp-Name: write_file\r\n", modernCall), 400, "-32020"},

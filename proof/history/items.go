@@ -164,7 +164,8 @@ func CheckItems(ops []ItemOp, patience time.Duration) (found []Violation) {
 			if _, known := processes[o.Process]; !known {
 				processes[o.Process] = len(processes)
 			}
-			steps = append(steps, porcupine.Operation{ClientId: processes[o.Process], Input: o, Call: o.Begin, Return: end})
+			client := processes[o.Process]
+			steps = append(steps, porcupine.Operation{ClientId: client, Input: o, Call: o.Begin, Return: end})
 		}
 		for _, o := range mine {
 			add(o, o.End)
@@ -179,7 +180,9 @@ func CheckItems(ops []ItemOp, patience time.Duration) (found []Violation) {
 		case porcupine.Unknown:
 			found = append(found, Violation{
 				Law: Queue, Key: string(id),
-				Text: fmt.Sprintf("no order of %d steps was found within %s; that counts as broken", len(steps), patience),
+				Text: fmt.Sprintf(
+					"no order of %d steps was found within %s; that counts as broken", len(steps), patience,
+				),
 			})
 			continue
 		}

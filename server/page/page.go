@@ -38,9 +38,9 @@ type Options struct {
 	// be there. Default: no others.
 	Guards guard.Allowed
 	// SessionKey is a secret of at least 32 random bytes. Servers with the same
-	// one know whom the others have signed in, also after a restart. Who has it
-	// and a visitor's cookie has the visitor's token. Default: a random one, so
-	// that only this Page knows its visitors.
+	// one know whom the others have signed in, also after a restart. A thief of
+	// both the key and a visitor's cookie has the visitor's token. Default: a
+	// random key, so that only this Page knows its visitors.
 	SessionKey []byte
 	// Observe is told of acts by hand on work items. Those on keys are told by
 	// the server.

@@ -554,8 +554,8 @@ func TestASessionIsASealedCookie(t *testing.T) {
 	}
 }
 
-// TestServersWithOneKeyShareTheirVisitors, so that a balancer may send a browser
-// to any of them. A server with another key knows none of them.
+// TestServersWithOneKeyShareTheirVisitors, so that a balancer may send a
+// browser to any of them. A server with another key knows none of them.
 func TestServersWithOneKeyShareTheirVisitors(t *testing.T) {
 	t.Parallel()
 	at := func(key string) *rig {

@@ -323,6 +323,21 @@ func itemFlaws() []flaw {
 				out.Item.State = work.Waiting
 			}
 		})},
+		{"forgets why an item was rescued", "requeueing", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.Requeue {
+				out.Item.Error = was.Error
+			}
+		})},
+		{"tries a rescued item again at once", "requeueing", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, now time.Time) {
+			if req.Verb == work.Requeue && out.Changed {
+				out.Item.Ready = now
+			}
+		})},
+		{"takes attempts away from an item that runs now", "by hand", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.RunNow && out.Changed {
+				out.Item.Attempts++
+			}
+		})},
 		{"reassigns without burning a token", "by hand", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
 			if req.Verb == work.Reassign && out.Changed && !was.Record.IsZero() {
 				out.Item.Record.Token = was.Record.Token

@@ -215,6 +215,13 @@ func requeue(it work.Item) work.Request {
 	}
 }
 
+// rescue requeues a lapsed item, and makes it ready at once.
+func (t *trial) rescue(it work.Item) {
+	t.Helper()
+	t.must(requeue(it))
+	t.must(hand(work.RunNow, it.ID))
+}
+
 // dispatcher returns the stamp of the n-th dispatcher.
 func dispatcher(n int) fence.Stamp {
 	return fence.Stamp{Key: "work/dispatch", Token: fence.Token(1000 + n), Grant: tenure.NewSecret().Grant()}
