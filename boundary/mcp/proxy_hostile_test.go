@@ -251,7 +251,7 @@ func TestARefusedMessageIsNotAwaited(t *testing.T) {
 		"POST /mcp HTTP/1.1\r\nHost: evil.example\r\n" + length:                            421,
 		"POST" + local + "Origin: http://evil.example\r\n" + length:                        403,
 		"POST /x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n": 404,
-		"POST" + local + "Mcp-Session-Id: a b\r\n" + length:                                400,
+		"GET" + local + "Mcp-Session-Id: a b\r\n" + length:                                 400,
 		"GET" + local + length:    406,
 		"DELETE" + local + length: 204,
 	} {
@@ -262,6 +262,9 @@ func TestARefusedMessageIsNotAwaited(t *testing.T) {
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != want || !resp.Close {
 			t.Errorf("%q was answered with %v %v, want %d and the end of the connection", text, resp, err, want)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
 		}
 		_ = conn.Close()
 	}
