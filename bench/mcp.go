@@ -52,7 +52,8 @@ func benchMCP(ctx context.Context, b *bench) error {
 		}
 		t.Rows = append(t.Rows, row{st.name, values})
 	}
-	t.Notes = append(t.Notes, "a fenced write takes and releases a lease, because the proxies of other agents wait for it")
+	t.Notes = append(t.Notes,
+		"a fenced write takes and releases a lease, because the proxies of other agents wait for it")
 	b.add(t)
 	return nil
 }
@@ -206,8 +207,8 @@ func (s *mcpServer) call() (time.Duration, error) {
 
 func (s *mcpServer) ask() error {
 	s.id++
-	_, err := fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{}}}`+"\n",
-		s.id, mcpTool)
+	const ask = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{}}}` + "\n"
+	_, err := fmt.Fprintf(s.in, ask, s.id, mcpTool)
 	return err
 }
 

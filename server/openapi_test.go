@@ -224,7 +224,7 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 			Failed: true, Actor: "a", Note: "n",
 		}),
 		"WorkRequest": wire.WorkRequest(work.Request{
-			Verb: work.Add, ID: work.NewID(), Token: 1, Secret: tenure.NewSecret(), Queue: "q", Unique: "u", Payload: []byte("p"),
+			Verb: work.Add, ID: work.NewID(), Token: 1, Secret: tenure.NewSecret(), Queue: "q", Unique: "u", Partition: "p", Payload: []byte("p"),
 			Priority: 1, Limit: 1, NotBefore: time.Now(), Guards: []string{"g"}, Delay: time.Hour, TTL: time.Hour, Progress: "p",
 			State: []byte("s"), Result: []byte("r"), Effects: []work.Emission{{Name: "n", To: "t", Body: []byte("b"), AtMostOnce: true}},
 			Error: "e", Final: true, Owner: "o", Instance: "i", Actor: "a", Note: "n", Again: true,
@@ -235,7 +235,8 @@ func TestTheDocumentHasTheMembersOfBodies(t *testing.T) {
 		"Taking":      wire.Taking(work.Taking{Stamp: stamp, To: []string{"t"}, Ordered: true, Limit: 1, Hold: time.Hour}),
 		"Settlements": settlements[0],
 		"RuleChange": wire.RuleChange(work.RuleChange{
-			Verb: work.Pause, Queue: "q", Actor: "a", Note: "n",
+			Verb: work.SetLimit, Queue: "q", Partition: "p", Limit: work.Limit{Running: 1, Starts: 1, Interval: time.Hour},
+			Actor: "a", Note: "n",
 		}),
 		"Prune": wire.Prune(work.Retention{Done: time.Hour, Dead: time.Hour, Refusals: time.Hour}, 1),
 		"FileAct": wire.FileAct{
@@ -400,6 +401,7 @@ func TestTheAnswersAreAsTheDocumentSays(t *testing.T) {
 	ask("/v1/work/items/{id}", r.request(http.MethodGet, "/v1/work/items/"+string(ids[0]), ""))
 	do(http.MethodGet, "/v1/work/now", "", "")
 	do(http.MethodPost, "/v1/work/rules", "", `{"verb":"pause","queue":"q","actor":"opal","note":"why"}`)
+	do(http.MethodPost, "/v1/work/rules", "", `{"verb":"limit","queue":"q","partition":"*","running":2,"starts":3,"interval":"1m","note":"why","actor":"a"}`)
 	do(http.MethodGet, "/v1/work/rules", "", "")
 	do(http.MethodPost, "/v1/work/prune", "", `{"limit":10}`)
 	for _, line := range []func(){watched, acted, told, woken} {

@@ -19,7 +19,7 @@ func (s *Server) workRules(c *call) error {
 	}
 	return listWork(s, c, q.Queue, &q.Limit,
 		func(ctx context.Context) iter.Seq2[work.Rule, error] { return s.ledger.Rules(ctx, q) },
-		func(r work.Rule) (string, []byte) { return r.Queue, wire.Line(r) })
+		func(r work.Rule) (string, []byte) { return r.Queue, wire.Rule(r) })
 }
 
 // workGovern answers POST /v1/work/rules: an operator's change of the rule of a
@@ -38,13 +38,22 @@ func (s *Server) workGovern(c *call) error {
 	}
 	rule, err := s.govern(c, change)
 	s.acted(c, Event{
-		Act: tenure.Verb(change.Verb), Key: change.Queue, Actor: change.Actor, Note: change.Note, Err: err,
+		Act: tenure.Verb(change.Verb), Key: ruleName(change.Queue, change.Partition),
+		Actor: change.Actor, Note: change.Note, Err: err,
 	})
 	if err != nil {
 		return err
 	}
 	c.send(http.StatusOK, wire.JSON, wire.Rule(rule))
 	return nil
+}
+
+// ruleName names a rule in the log of acts.
+func ruleName(queue, partition string) string {
+	if partition == "" {
+		return queue
+	}
+	return queue + " partition " + partition
 }
 
 func (s *Server) govern(c *call, change work.RuleChange) (work.Rule, error) {

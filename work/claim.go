@@ -16,7 +16,7 @@ import (
 // set.
 type Claim struct {
 	// Queues are the queues to claim from, at least one. Their items are
-	// claimed in one common order: [Item.Before].
+	// claimed in one common order: [Turns].
 	Queues []string
 	// Limit is the largest number of items to claim: 1 to MaxClaim.
 	Limit int
@@ -75,8 +75,8 @@ func (c Claim) Grantable(it Item, now time.Time) bool {
 
 // Grant is the law of claiming one item: it returns the item as the ledger
 // keeps it after the claim. A claim takes the first Limit items, in the order
-// of [Item.Before], for which Grant returns no error. It skips items that
-// another transaction has locked.
+// of [Turns], for which Grant returns no error and which the [Gate] of their
+// queue admits. It skips items that another transaction has locked.
 func Grant(it Item, c Claim, now time.Time) (Item, error) {
 	if err := c.Check(); err != nil {
 		return it, err

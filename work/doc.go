@@ -32,7 +32,8 @@
 //
 // # The law
 //
-// [Apply], [Grant], [Take] and [Settle] are the law. They are pure functions of
+// [Apply], [Grant], [Turns], [Gate], [Govern], [Take] and [Settle] are the law.
+// They are pure functions of
 // stored state, a request and the ledger's time. They specify what a ledger
 // does, ledgers call them, and package work/worktest compares every ledger with
 // them. A [Ledger] only makes each of them one atomic step. The ownership

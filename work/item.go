@@ -42,7 +42,11 @@ type Item struct {
 	// Unique is the idempotency key, if the item has one. No two remembered
 	// items of a queue have the same.
 	Unique string `json:"unique,omitempty"`
-	State  State  `json:"state"`
+	// Partition is the part of the queue that the item belongs to, such as a
+	// tenant. It is fixed when the item is added, and empty if it belongs to
+	// none. Partitions take turns: see [Turns].
+	Partition string `json:"partition,omitempty"`
+	State     State  `json:"state"`
 
 	// Priority is the first rule of the order of claims: higher goes first.
 	// Within a priority the item with the oldest Ready goes first, then the
@@ -147,9 +151,10 @@ func (it Item) Progressed() time.Time {
 	return at
 }
 
-// Before reports whether the item is claimed before the other: highest priority
-// first, then oldest Ready, then lowest ID. Items that one process adds in one
-// batch are ready at the same time, so their IDs from [NewID] keep their order.
+// Before reports whether the item is claimed before the other, if both belong
+// to the same partition or to none: highest priority first, then oldest Ready,
+// then lowest ID. Items that one process adds in one batch are ready at the
+// same time, so their IDs from [NewID] keep their order.
 func (it Item) Before(other Item) bool {
 	switch {
 	case it.Priority != other.Priority:

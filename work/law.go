@@ -91,8 +91,8 @@ func add(it Item, req Request, now time.Time) (Item, bool, error) {
 		limit = DefaultTries
 	}
 	if !it.IsZero() {
-		same := it.Queue == req.Queue && it.Unique == req.Unique && it.Priority == req.Priority &&
-			it.Limit == limit && bytes.Equal(it.Payload, req.Payload) &&
+		same := it.Queue == req.Queue && it.Unique == req.Unique && it.Partition == req.Partition &&
+			it.Priority == req.Priority && it.Limit == limit && bytes.Equal(it.Payload, req.Payload) &&
 			slices.Equal(it.Guards, expand(req.Guards, it.Queue, it.ID))
 		if !same {
 			return it, false, &ConflictError{Queue: it.Queue, Unique: it.Unique, ID: it.ID}
@@ -110,8 +110,8 @@ func add(it Item, req Request, now time.Time) (Item, bool, error) {
 		}
 	}
 	return Item{
-		ID: req.ID, Queue: req.Queue, Unique: req.Unique, State: Waiting, Priority: req.Priority,
-		Ready: ready, Created: now, Limit: limit, Payload: req.Payload,
+		ID: req.ID, Queue: req.Queue, Unique: req.Unique, Partition: req.Partition,
+		State: Waiting, Priority: req.Priority, Ready: ready, Created: now, Limit: limit, Payload: req.Payload,
 		Guards: req.Named(),
 	}, true, nil
 }

@@ -40,6 +40,11 @@ func byHand(it Item, req Request, now time.Time) (Item, bool, error) {
 		}
 		act.Owner, act.Instance, act.TTL = cmp.Or(req.Owner, req.Actor), req.Instance,
 			cmp.Or(req.TTL, DefaultTTL)
+	case RunNow:
+		if it.State != Waiting {
+			return refuse(it, req, "only a waiting item can be made ready; replay a finished one")
+		}
+		act.Owner, act.TTL = req.Actor, DefaultTTL
 	default:
 		switch {
 		case !it.State.Finished():
@@ -67,7 +72,14 @@ func byHand(it Item, req Request, now time.Time) (Item, bool, error) {
 		}, now); err != nil {
 			return it, false, err
 		}
-		it.State, it.Finished, it.Attempts, it.Error = Waiting, time.Time{}, 0, ""
+		it.State = Waiting
+		if req.Verb == RunNow {
+			if it.Ready.After(now) {
+				it.Ready = now
+			}
+			break
+		}
+		it.Finished, it.Attempts, it.Error = time.Time{}, 0, ""
 		it.Ready = now.Add(whole(req.Delay))
 		if req.Again {
 			it.Generation++
@@ -122,7 +134,9 @@ func byLaw(it Item, act tenure.Request, now time.Time) (tenure.Record, error) {
 
 // requeue takes an item from an owner whose deadline has passed. The reconciler
 // acquires the lease, which burns a token and makes the record's cause
-// "expired". Then it releases the lease at once.
+// "expired". Then it releases the lease at once. The attempt has failed: the
+// item keeps that as its error, and waits as after any failure. An item that
+// kills its workers would otherwise kill one after the other, without a pause.
 func requeue(it Item, req Request, now time.Time) (Item, bool, error) {
 	rec := it.Record
 	switch {
@@ -150,11 +164,11 @@ func requeue(it Item, req Request, now time.Time) (Item, bool, error) {
 	}, now); err != nil {
 		return it, false, err
 	}
+	it.Error = fmt.Sprintf("its worker was lost: attempt %d of %d ended without a word from it", it.Attempts, it.Limit)
 	if it.Attempts >= it.Limit {
 		it.State, it.Finished = Dead, now
-		it.Error = fmt.Sprintf("attempt %d of %d ended without a word from its owner", it.Attempts, it.Limit)
 		return it, true, nil
 	}
-	it.State, it.Ready = Waiting, now
+	it.State, it.Ready = Waiting, now.Add(whole(Backoff(it.ID, it.Attempts)))
 	return it, true, nil
 }

@@ -51,11 +51,10 @@ type Operations interface {
 	// matches ErrUnknown.
 	Apply(ctx context.Context, requests []Request) []Answer
 
-	// Claim takes items by the law in [Grant]. It returns them in the order of
-	// [Item.Before], with payload and checkpoint, possibly without the history
-	// of their records. No item is granted to two claims, and claims do not
-	// wait for each other's locks. A claim finds nothing in a queue whose
-	// [Rule] says that it is paused.
+	// Claim takes items by the laws in [Grant], [Turns] and [Gate]. It returns
+	// them in the order of Turns, with payload and checkpoint, possibly without
+	// the history of their records. No item is granted to two claims. Claims
+	// from queues without rules do not wait for each other's locks.
 	//
 	// No items and no error means that nothing is ready. An error that matches
 	// neither ErrInvalid nor the end of ctx matches ErrUnknown: claim again
@@ -99,8 +98,9 @@ type Ledger interface {
 	// Govern changes a rule by the law in [Govern], and returns it. Every claim
 	// that begins after Govern has returned is bound by the rule.
 	Govern(ctx context.Context, c RuleChange) (Rule, error)
-	// Rules yields the rules that match, ordered by queue. It yields also rules
-	// that no longer restrict anything: they say who lifted them, and why.
+	// Rules yields the rules that match, ordered by queue and partition, also
+	// those that no longer restrict anything: they say who lifted them, and
+	// why.
 	Rules(ctx context.Context, q RuleQuery) iter.Seq2[Rule, error]
 
 	// Prune forgets what [Retention] no longer keeps: at most limit items with

@@ -20,6 +20,7 @@ const (
 	MaxQueue      = 256     // bytes of a queue's name
 	MaxEffectName = 128     // bytes of an effect's name or destination
 	MaxUnique     = 256     // bytes of an idempotency key
+	MaxPartition  = 256     // bytes of a partition's name
 	MaxError      = 4096    // bytes of an attempt's error; shorten a longer one
 	MaxPriority   = 1<<15 - 1
 	MaxTries      = 1000 // the highest attempt limit

@@ -54,6 +54,9 @@ const (
 	// Replay makes a dead or cancelled item wait again. With Again it also
 	// replays a done item, and opens a new generation.
 	Replay Verb = "replay"
+	// RunNow makes a waiting item ready at once, if its time has not come. Its
+	// attempts and its place among the items of its priority stay as they are.
+	RunNow Verb = "run_now"
 	// Requeue makes an item wait again whose owner's deadline has passed, or
 	// makes it dead if its attempts are used up.
 	Requeue Verb = "requeue"
@@ -61,7 +64,8 @@ const (
 
 // Verbs lists all operations.
 var Verbs = []Verb{
-	Add, Heartbeat, Report, Checkpoint, Complete, Fail, Release, Cancel, Reassign, Takeover, Replay, Requeue,
+	Add, Heartbeat, Report, Checkpoint, Complete, Fail, Release, Cancel, Reassign, Takeover, Replay, RunNow,
+	Requeue,
 }
 
 // ByOwner reports whether only the item's owner may use the verb.
@@ -70,7 +74,9 @@ func (v Verb) ByOwner() bool {
 }
 
 // ByHand reports whether the verb is an operator's act.
-func (v Verb) ByHand() bool { return slices.Contains([]Verb{Cancel, Reassign, Takeover, Replay}, v) }
+func (v Verb) ByHand() bool {
+	return slices.Contains([]Verb{Cancel, Reassign, Takeover, Replay, RunNow}, v)
+}
 
 // Request asks for one operation on one item. Every request is safe to send
 // again: several copies have the effect of one.
@@ -91,6 +97,7 @@ type Request struct {
 	// Unique is the idempotency key. Adding the same content again under it is
 	// answered with the stored item.
 	Unique    string
+	Partition string // see Item
 	Payload   []byte
 	Priority  int // from -MaxPriority to MaxPriority
 	Limit     int
@@ -211,6 +218,9 @@ func (q Request) checkAdd() error {
 		return err
 	}
 	if err := checkName("idempotency key", q.Unique, MaxUnique); err != nil {
+		return err
+	}
+	if err := checkPartition(q.Partition); err != nil {
 		return err
 	}
 	if err := checkSize("payload", len(q.Payload), MaxPayload); err != nil {

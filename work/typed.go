@@ -19,6 +19,9 @@ type ItemOptions struct {
 	// Unique is an idempotency key of the queue. Adding the same content again
 	// under it adds nothing. Default: none.
 	Unique string
+	// Partition is the part of the queue that the item belongs to, such as a
+	// tenant: see [Item].
+	Partition string
 	// Priority is the first rule of the order of claims. Default: 0.
 	Priority int
 	// Limit is the attempt limit. Default: DefaultTries.
@@ -55,7 +58,7 @@ func Enqueue[T any](ctx context.Context, ops Operations, queue string, payload T
 		if o.ID != "" {
 			req.ID = o.ID
 		}
-		req.Unique, req.Priority, req.Limit = o.Unique, o.Priority, o.Limit
+		req.Unique, req.Partition, req.Priority, req.Limit = o.Unique, o.Partition, o.Priority, o.Limit
 		req.NotBefore, req.Delay, req.Guards = o.NotBefore, o.Delay, o.Guards
 	}
 	answer := ops.Apply(ctx, []Request{req})[0]

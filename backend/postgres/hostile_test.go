@@ -425,6 +425,50 @@ func storeDoes(t *testing.T, st *postgres.Store, prefix string) {
 
 // ledgerDoes calls everything that a ledger can do. With p it also makes the
 // calls that only a leaving client makes.
+// partsDo uses rules and partitions, and what older clients use.
+func partsDo(t *testing.T, l *postgres.Ledger, p *pgxpool.Pool, queue string) {
+	t.Helper()
+	ctx := t.Context()
+	for _, c := range []work.RuleChange{
+		{Verb: work.SetLimit, Queue: queue, Limit: work.Limit{Running: 9, Starts: 9, Interval: time.Minute}, Actor: "a", Note: "n"},
+		{Verb: work.SetLimit, Queue: queue, Partition: work.EachPartition, Limit: work.Limit{Running: 2}, Actor: "a", Note: "n"},
+	} {
+		if _, err := l.Govern(ctx, c); err != nil {
+			t.Errorf("limit: %v", err)
+		}
+	}
+	for _, name := range []string{"", "one", "one", "one", "two"} {
+		if a := l.Apply(ctx, []work.Request{{Verb: work.Add, ID: work.NewID(), Queue: queue, Partition: name}})[0]; a.Err != nil {
+			t.Errorf("add to a partition: %v", a.Err)
+		}
+	}
+	grab := work.Claim{Queues: []string{queue}, Limit: 9, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute}
+	items, err := l.Claim(ctx, grab)
+	if err != nil || len(items) != 4 {
+		t.Errorf("a claim got %d items, want 4, and %v", len(items), err)
+	}
+	for i, verb := range []work.Verb{work.Release, work.Complete} {
+		if a := l.Apply(ctx, []work.Request{{Verb: verb, ID: items[i].ID, Token: items[i].Record.Token, Secret: grab.Secret}})[0]; a.Err != nil {
+			t.Errorf("%s: %v", verb, a.Err)
+		}
+	}
+	for _, err := range l.Rules(ctx, work.RuleQuery{}) {
+		if err != nil {
+			t.Errorf("rules: %v", err)
+		}
+	}
+	if p == nil {
+		return
+	}
+	if _, err := p.Exec(ctx, `INSERT INTO croft.item (id, queue, partition, state, priority, tries, ready, created)
+		VALUES (gen_random_uuid(), $1, NULL, 'waiting', 0, 1, 1, 1)`, "old-"+queue); err != nil {
+		t.Errorf("an older client adds: %v", err)
+	}
+	if _, err := p.Exec(ctx, `SELECT croft.claim_v1(NULL, '["x"]', 1, gen_random_uuid(), 'old', '', 60000000, false, false)`); err != nil {
+		t.Errorf("an older client claims: %v", err)
+	}
+}
+
 func ledgerDoes(t *testing.T, l *postgres.Ledger, p *pgxpool.Pool, prefix string) {
 	t.Helper()
 	ctx := t.Context()
@@ -448,6 +492,7 @@ func ledgerDoes(t *testing.T, l *postgres.Ledger, p *pgxpool.Pool, prefix string
 	for _, a := range l.Apply(ctx, add(4)) {
 		check("add", a.Err)
 	}
+	partsDo(t, l, p, "parts-"+prefix)
 	grab := work.Claim{Queues: []string{queue}, Limit: 3, Secret: tenure.NewSecret(), Owner: "ann", TTL: time.Minute}
 	items, err := l.Claim(ctx, grab)
 	check("claim", err)

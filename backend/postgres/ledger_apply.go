@@ -291,7 +291,8 @@ func (l *Ledger) fastPath(
 		}
 		switch req.Verb {
 		case work.Add:
-			if y := req.NotBefore.Year(); !adding || !req.NotBefore.IsZero() && (y < 1970 || y > 9999) {
+			y := req.NotBefore.Year()
+			if !adding || req.Partition != "" || !req.NotBefore.IsZero() && (y < 1970 || y > 9999) {
 				continue
 			}
 			a := fastAdd{

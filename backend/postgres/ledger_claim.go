@@ -9,9 +9,10 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-// Claim takes items in one round trip. It skips items that others have locked.
-// If it finds fewer than c.Limit and a worker here waits for one of the queues
-// (see [Ledger.Wake]), it arms the queues: the next change there notifies.
+// Claim takes items in one round trip, unless a queue has rules or partitions.
+// It skips items that others have locked. If it finds fewer than c.Limit and a
+// worker here waits for one of the queues (see [Ledger.Wake]), it arms the
+// queues: the next change there notifies.
 func (l *Ledger) Claim(ctx context.Context, c work.Claim) ([]work.Item, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -34,8 +35,40 @@ func (l *Ledger) claim(ctx context.Context, c work.Claim, arm bool) (items []wor
 	if err != nil {
 		return nil, false, store.Unknown(explainWork(ctx, err))
 	}
+	if isGoverned(rows) {
+		return l.claimGoverned(ctx, c, arm)
+	}
 	if items, armed, err = l.readClaim(ctx, c, rows); err != nil {
 		return nil, false, store.Unknown(err)
+	}
+	return items, armed, nil
+}
+
+// isGoverned reports whether a claim has found that a queue has rules or
+// partitions.
+func isGoverned(rows []string) bool { return len(rows) == 1 && rows[0] == `{"governed": true}` }
+
+// claimGoverned claims from queues that have rules or partitions, in a
+// transaction. If the transaction of another claim keeps a queue to itself for
+// long, the claim goes on with the other queues.
+func (l *Ledger) claimGoverned(
+	ctx context.Context, c work.Claim, arm bool,
+) (items []work.Item, armed bool, err error) {
+	claim := func(wait bool) error {
+		return l.within(ctx, l.lockWait, func(tx *ledgerTx) (err error) {
+			items, err = tx.claimGoverned(ctx, c, wait)
+			return err
+		})
+	}
+	if err = claim(true); isKept(err) {
+		err = claim(false)
+	}
+	if err != nil {
+		return nil, false, store.Unknown(explainWork(ctx, err))
+	}
+	if arm && len(items) < c.Limit {
+		tag, err := l.pool.Exec(ctx, l.sql.workArm, list(c.Queues))
+		armed = err == nil && tag.RowsAffected() > 0
 	}
 	return items, armed, nil
 }

@@ -42,11 +42,11 @@ func TestDoneItemsAreNotRead(t *testing.T) {
 		text, index string
 		args        []any
 	}{
-		{l.sql.workListFew.Text(false), "item_running", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
-		{l.sql.workListFew.Text(false), "item_waiting", []any{"q", maybe([]work.State{work.Waiting}), "ann", nil, page}},
+		{l.sql.workListFew.Text(false), "item_owned", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
+		{l.sql.workListFew.Text(false), "item_next", []any{"q", maybe([]work.State{work.Waiting}), "ann", nil, page}},
 		{l.sql.workListFew.Text(true), "item_given_up", []any{"", maybe([]work.State{work.Waiting, work.Dead}), "", nil, page}},
 		{l.sql.workEffectsOrphaned, "effect_open", []any{nil, "", nil, &now, nil, 0, "", page}},
-		{l.sql.workBacklog, "item_waiting", backlog},
+		{l.sql.workBacklog, "item_next", backlog},
 		{l.sql.workBacklog, "effect_failed", backlog},
 	} {
 		rows, err := poolTexts(t.Context(), pool, "EXPLAIN "+c.text, c.args...)

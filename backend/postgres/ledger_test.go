@@ -73,5 +73,5 @@ func TestLedgerByTheServersClock(t *testing.T) {
 }
 
 func wipeLedger(schema string) string {
-	return strings.ReplaceAll("; DELETE FROM s.item; DELETE FROM s.effect; DELETE FROM s.dispatcher; DELETE FROM s.refusal; DELETE FROM s.idle; DELETE FROM s.rule", "s.", schema+".")
+	return strings.ReplaceAll("; DELETE FROM s.item; DELETE FROM s.effect; DELETE FROM s.dispatcher; DELETE FROM s.refusal; DELETE FROM s.idle; DELETE FROM s.rule; DELETE FROM s.start; DELETE FROM s.partition", "s.", schema+".")
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/croft-dev/croft/fence"
@@ -59,6 +60,13 @@ func (tx *ledgerTx) Claim(ctx context.Context, c work.Claim) ([]work.Item, error
 	rows, err := tx.session.texts(ctx, tx.ledger.sql.workClaim, tx.ledger.claimArgs(c, false)...)
 	if err != nil {
 		return nil, store.Unknown(explain(ctx, err))
+	}
+	if isGoverned(rows) {
+		items, err := tx.claimGoverned(ctx, c, false)
+		if err != nil && !errors.Is(err, work.ErrInvalid) {
+			err = store.Unknown(explain(ctx, err))
+		}
+		return items, err
 	}
 	items, _, err := tx.ledger.readClaim(ctx, c, rows)
 	if err != nil {

@@ -55,7 +55,12 @@ type queries struct {
 	workItems, workUniques, workBlocked                          string
 	workInsert, workUpdate, workRefuse, workRefusals             string
 	workStats, workBacklog, workByIndex, workPrunable, workPrune string
-	workRule, workRuleKeep, workRules                            string
+
+	workClaimEnter, workGovernEnter, workLimited, workTurnTake, workTurnTry string
+	workGranted, workReady, workLevel, workTurns, workWait, workWaitAnew    string
+	workGrant, workSettle, workRunning                                      string
+	workStarts, workStart, workStartForget                                  string
+	workRuled, workRulesOf, workRules, workRuleKeep                         string
 
 	workArm, workWake, workNotify, workListen string
 
@@ -118,9 +123,28 @@ func newQueries(schema string) *queries {
 		workByIndex:  q("work_by_index"),
 		workPrunable: q("work_prunable"),
 		workPrune:    q("work_prune"),
-		workRule:     q("work_rule"),
-		workRuleKeep: q("work_rule_keep"),
-		workRules:    q("work_rules"),
+
+		workClaimEnter:  q("work_claim_enter"),
+		workGovernEnter: q("work_govern_enter"),
+		workLimited:     q("work_limited"),
+		workTurnTake:    q("work_turn_take"),
+		workTurnTry:     q("work_turn_try"),
+		workGranted:     q("work_granted"),
+		workReady:       q("work_ready"),
+		workLevel:       q("work_level"),
+		workTurns:       q("work_turns"),
+		workWait:        q("work_wait"),
+		workWaitAnew:    q("work_wait_anew"),
+		workGrant:       q("work_grant"),
+		workSettle:      q("work_settle"),
+		workRunning:     q("work_running"),
+		workStarts:      q("work_starts"),
+		workStart:       q("work_start"),
+		workStartForget: q("work_start_forget"),
+		workRuled:       q("work_ruled"),
+		workRulesOf:     q("work_rules_of"),
+		workRules:       q("work_rules"),
+		workRuleKeep:    q("work_rule_keep"),
 
 		workArm:    q("work_arm"),
 		workWake:   q("work_wake"),

@@ -338,8 +338,8 @@ func (l *Ledger) Govern(ctx context.Context, c work.RuleChange) (work.Rule, erro
 	}
 	return post(ctx, l, "/v1/work/rules", wire.RuleChange(c), func(text []byte) (work.Rule, error) {
 		r, err := wire.ReadRule(text)
-		if err == nil && r.Queue != c.Queue {
-			err = errors.New("it is about another queue")
+		if err == nil && (r.Queue != c.Queue || r.Partition != c.Partition) {
+			err = errors.New("it is about another queue or partition")
 		}
 		return r, err
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/croft-dev/croft/internal/clerk"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/tenure"
 	"github.com/croft-dev/croft/work"
@@ -62,11 +63,16 @@ func (tx *ledgerTx) claim(ctx context.Context, c work.Claim) ([]work.Item, error
 			return running, nil
 		}
 	}
-	queues, err := tx.opened(ctx, queues)
-	if err != nil {
-		return nil, err
-	}
 	now := tenure.Time(tx.ledger.store.options.now())
+	for _, q := range queues {
+		governed := false
+		if err := tx.session.QueryRowContext(ctx, sqlWorkGoverned, q).Scan(&governed); err != nil {
+			return nil, err
+		}
+		if governed {
+			return clerk.Claim(ctx, tx, c, now)
+		}
+	}
 	var taken []work.Item
 	for level := work.MaxPriority + 1; len(taken) < c.Limit; {
 		var err error
@@ -81,7 +87,7 @@ func (tx *ledgerTx) claim(ctx context.Context, c work.Claim) ([]work.Item, error
 			after, id := int64(-1<<63), "" // read on behind items that cannot be granted
 			for found := 0; found < c.Limit-len(taken); {
 				want := c.Limit - len(taken) - found
-				some, damage, err := tx.items(ctx, sqlWorkReady, q, level, now.UnixMicro(), after, id, want)
+				some, damage, err := tx.items(ctx, sqlWorkReady, q, level, now.UnixMicro(), after, id, want, "")
 				if err != nil {
 					return nil, err
 				}

@@ -25,6 +25,8 @@ func TestFinishedItemsAreNotRead(t *testing.T) {
 	for name, text := range map[string]string{
 		"claim": sqlWorkReady, "level": sqlWorkLevel, "claim again": sqlWorkGranted, "take": sqlWorkTake, "take any": sqlWorkTakeAny, "take next": sqlWorkTakeNext, "orphans": sqlWorkEffectsOrphaned,
 		"old": sqlWorkOld, "backlog": sqlWorkBacklog, "item": sqlWorkItem, "key": sqlWorkUnique, "effect": sqlWorkEffect,
+		"turns": sqlWorkTurns, "level of partitions": sqlWorkPartitionLevel, "settle": sqlWorkSettle, "settle empty": sqlWorkSettleEmpty,
+		"running": sqlWorkRunning, "running in": sqlWorkRunningIn, "governed": sqlWorkGoverned, "wait": sqlWorkWait, "starts": sqlWorkStarts,
 	} {
 		args := make([]any, strings.Count(text, "?"))
 		for i := range args {

@@ -159,7 +159,7 @@ func itemFields(r *clerk.Item) []any {
 		&r.Token, &r.Grant, &r.Owner, &r.Instance, &r.Held, &r.Cause, &r.Ended, &r.Actor, &r.Note,
 		&r.Acquired, &r.Renewed, &r.Deadline, &r.TTL, &r.Progress, &r.ProgressAt, &r.Terms,
 		(*[]byte)(&r.Past), (*[]byte)(&r.Payload), (*[]byte)(&r.Checkpoint), (*[]byte)(&r.Result),
-		(*[]byte)(&r.Guards),
+		(*[]byte)(&r.Guards), &r.Partition,
 	}
 }
 

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/textproto"
@@ -109,6 +110,10 @@ func (c Credential) hideIn(value any) any {
 	switch v := value.(type) {
 	case string:
 		return c.hide(v)
+	case json.Number: // a secret may be one
+		if text := c.hide(string(v)); text != string(v) {
+			return text
+		}
 	case object:
 		o := make(object, len(v))
 		for i, m := range v {

@@ -95,6 +95,29 @@ func TestTheCredentialReachesTheServerAlone(t *testing.T) {
 	}
 }
 
+// TestAnAnswerThatIsNotHTTPTellsNoSecret: the error repeats what the server
+// sent. Everybody who can read the store reads why a resource is closed.
+func TestAnAnswerThatIsNotHTTPTellsNoSecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	u := w.web(t, func(o *ProxyOptions) { o.Credential = Credential{"Authorization", "Bearer " + secret} })
+	want(t, "the write", u.tool(w.term(t, "ann"), "no HTTP", `{}`), "unknown")
+	rec, err := w.client(t, "operator").Store().Get(t.Context(), "croft-proxy/mcp/tasks/a")
+	if err != nil || strings.Contains(rec.Progress, secret) || !strings.Contains(rec.Progress, "[hidden by croft]") {
+		t.Errorf("the record says %q: %v", rec.Progress, err)
+	}
+}
+
+// TestASecretNumberIsHidden, also where the server writes it as one.
+func TestASecretNumberIsHidden(t *testing.T) {
+	t.Parallel()
+	value, err := parse([]byte(`{"key":12345678,"other":1234567}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "the answer", string(encode(Credential{"A", "12345678"}.hideIn(value))), `{"key":"[hidden by croft]","other":1234567}`)
+}
+
 // TestACredentialOfAProcessIsHidden: it is in the server's environment.
 func TestACredentialOfAProcessIsHidden(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,11 @@ type events struct {
 	most  int // bytes of an event
 	begun bool
 	cr    bool // the last line ended with a carriage return
+
+	// keep and drop, if set, count the memory of the event that was read last.
+	keep func(n int64) error
+	drop func(n int64)
+	kept int64
 }
 
 func newEvents(r io.Reader) *events {
@@ -41,6 +46,10 @@ var errLongEvent = errors.New("an event is longer than 16 MiB")
 // next returns the next event. An event that has not ended with the stream is
 // none.
 func (s *events) next() (event, error) {
+	if s.kept > 0 {
+		s.drop(s.kept)
+		s.kept = 0
+	}
 	var e event
 	var fields, data, long bool
 	for {
@@ -84,6 +93,18 @@ func (s *events) next() (event, error) {
 	}
 }
 
+// count counts memory of the present event.
+func (s *events) count(n int) error {
+	if s.keep == nil {
+		return nil
+	}
+	if s.keep(int64(n)) != nil {
+		return errNoRoom
+	}
+	s.kept += int64(n)
+	return nil
+}
+
 // line returns the next line without its end, which is a newline, a carriage
 // return, or both. It returns at most that many bytes, and errTooLong if there
 // were more.
@@ -108,6 +129,8 @@ func (s *events) line(most int) (string, error) {
 		}
 		if long = long || len(line)+len(piece) > most; long {
 			line = nil
+		} else if err := s.count(len(piece)); err != nil {
+			return "", err
 		} else {
 			line = append(line, piece...)
 		}

@@ -136,6 +136,9 @@ func encodeHeader(value string) string {
 // check refuses a message that its headers do not agree with.
 func (h heads) check(m message) *fault {
 	named := m.revision()
+	if m.isRequest() && named == "" && h.era() == sessionless {
+		return &fault{code: invalidParams, say: "its _meta does not name the revision; nothing was sent on"}
+	}
 	if m.isRequest() && (named == newest) != (h.era() == sessionless) {
 		return mismatch("the header %s says %q, and the message %q", revisionHeader, h.revision, named)
 	}

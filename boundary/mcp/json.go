@@ -87,6 +87,24 @@ func parse(text []byte) (any, error) {
 	return value, checkEscapes(text)
 }
 
+// countValues returns how many values and names of members a text has, or more.
+// It is quick, and it allocates nothing: a parsed value takes many times the
+// memory of its text.
+func countValues(text []byte) int {
+	count, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == ':' || c == '[' || c == '{'):
+			count++
+		}
+	}
+	return count
+}
+
 // next returns the next token of a value that has not ended.
 func next(p *json.Decoder) (json.Token, error) {
 	token, err := p.Token()

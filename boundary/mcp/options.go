@@ -121,8 +121,8 @@ type ProxyOptions struct {
 	// 1 minute.
 	ReceiveWithin time.Duration
 	// MaxBodies bounds the total size of all messages of clients that are kept,
-	// in bytes. One client may have as much as it leaves free. A message takes
-	// more room in memory than in bytes. Default: 128 MiB.
+	// and of the answers to reads, in bytes. Each value in them counts as 96
+	// bytes. One client may have as much as it leaves free. Default: 128 MiB.
 	MaxBodies int64
 	// Hosts lists the names by which clients call the proxy, as
 	// httpfence.ProxyOptions has it. Web pages may call the proxy only from
@@ -176,6 +176,6 @@ func (o *Options) gate() (*admission.Gate, error) {
 	return admission.New(admission.Options{
 		Marks: o.Marks, Served: o.Served, Client: o.Client, Notes: o.Notes, TTL: o.TTL, Settle: o.Settle,
 		Wait: o.Wait, Standby: o.Wait, Current: o.Current, AdmitUnsure: o.AdmitUnsure,
-		RefuseNothing: o.RefuseNothing, Observe: o.Observe,
+		RefuseNothing: o.RefuseNothing, Observe: o.Observe, Hide: o.Credential.hide,
 	})
 }

@@ -20,6 +20,7 @@ type outbox struct {
 	change *sync.Cond
 	queue  [][]byte // encoded messages
 	size   int      // of all messages in the queue
+	hasty  bool     // nobody waits for room any more
 	closed bool
 }
 
@@ -34,11 +35,19 @@ func (b *outbox) put(value any) {
 	line := encode(value)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for (len(b.queue) >= mostKept || b.size >= mostBytes) && !b.closed {
+	for (len(b.queue) >= mostKept || b.size >= mostBytes) && !b.hasty && !b.closed {
 		b.change.Wait()
 	}
 	b.queue = append(b.queue, line)
 	b.size += len(line)
+	b.change.Broadcast()
+}
+
+// hurry lets nobody wait for room any more.
+func (b *outbox) hurry() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hasty = true
 	b.change.Broadcast()
 }
 

@@ -118,6 +118,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{p: p, r: r, w: &overhttp.Writer{
 		ResponseWriter: w, Control: http.NewResponseController(w), Stall: p.stall,
 	}}
+	if r.ContentLength != 0 {
+		// The server drops what is left of a message that has been answered.
+		_ = q.w.Control.SetReadDeadline(time.Now().Add(p.receive)) // not every server can
+		w.Header().Set("Connection", "close")                      // otherwise the answer would wait for the rest
+	}
 	var err error
 	if q.at, err = p.gate.Attend(overhttp.ClientOf(r), mostRequests); err != nil {
 		q.refuseRequest(err)
@@ -140,13 +145,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var wrong *fault
-	if q.heads, wrong = readHeads(r.Header); wrong != nil {
-		q.fail(wrong)
-		return
-	}
+	q.heads, wrong = readHeads(r.Header)
 	switch sessionMethod := q.heads.era() == sessions; {
 	case r.Method == http.MethodPost:
-		q.post()
+		q.post(wrong)
+	case wrong != nil:
+		q.fail(wrong)
 	case r.Method == http.MethodGet && sessionMethod:
 		q.listen()
 	case r.Method == http.MethodDelete && sessionMethod:
@@ -163,29 +167,48 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // pieceOfBody is how much of a message is read at a time.
 const pieceOfBody = 16 << 10
 
-// receiveBody reads the message of a request.
+// receiveBody reads the message of a request. It counts the memory that the
+// message takes when it is parsed.
 func (q *request) receiveBody() ([]byte, error) {
-	_ = q.w.Control.SetReadDeadline(time.Now().Add(q.p.receive)) // not every server can
-	defer func() { _ = q.w.Control.SetReadDeadline(time.Time{}) }()
 	body := http.MaxBytesReader(q.w.ResponseWriter, q.r.Body, MaxFrame)
 	var text bytes.Buffer
 	for {
-		if err := q.at.Keep(pieceOfBody, q.p.bodies, MaxFrame); err != nil {
+		if err := q.keep(pieceOfBody); err != nil {
 			return nil, err
 		}
 		_, err := io.CopyN(&text, body, pieceOfBody)
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			return text.Bytes(), nil
+			_ = q.w.Control.SetReadDeadline(time.Time{})
+			q.w.Header().Del("Connection")
+			values := countValues(text.Bytes())
+			if values > mostValues {
+				return nil, errManyValues
+			}
+			return text.Bytes(), q.keep(int64(values) * bytesOfValue)
 		default:
 			return nil, err
 		}
 	}
 }
 
-// post passes on a message.
-func (q *request) post() {
+// These bound the values of a client's message.
+const (
+	mostValues   = 1 << 20
+	bytesOfValue = 96 // of memory, beside its text
+)
+
+// keep counts memory against the client.
+func (q *request) keep(n int64) error {
+	return q.at.Keep(n, q.p.bodies, MaxFrame+mostValues*bytesOfValue)
+}
+
+var errManyValues = fmt.Errorf("it has more than %d values", mostValues)
+
+// post passes on a message. A fault of its headers is the answer to it, so that
+// the client finds its id there.
+func (q *request) post(wrong *fault) {
 	h := q.r.Header
 	if !isType(h, "application/json") || h.Get("Content-Encoding") != "" {
 		q.fail(&fault{
@@ -214,6 +237,12 @@ func (q *request) post() {
 			say: "the message is longer than 16 MiB; nothing was sent on",
 		})
 		return
+	case errors.Is(err, errManyValues):
+		q.fail(&fault{
+			status: http.StatusRequestEntityTooLarge, code: invalidRequest,
+			say: "the message is refused, and nothing was sent on: " + err.Error(),
+		})
+		return
 	case err != nil:
 		q.fail(&fault{code: invalidRequest, say: "the message broke off; nothing was sent on"})
 		return
@@ -229,7 +258,10 @@ func (q *request) post() {
 		q.fail(&fault{code: invalidRequest, say: "the message is refused, and nothing was sent on: " + err.Error()})
 		return
 	}
-	if wrong := q.heads.check(m); wrong != nil {
+	if wrong == nil {
+		wrong = q.heads.check(m)
+	}
+	if wrong != nil {
 		q.fail(wrong)
 		return
 	}
@@ -331,6 +363,11 @@ func (q *request) read() {
 	case err == nil:
 		q.say(reply.shownBy(q.p.core, q.m.method))
 	case q.r.Context().Err() != nil || q.gone || q.streams: // a stream that ends early can be resumed
+	case errors.Is(err, errNoRoom):
+		q.w.Header().Set("Retry-After", "1")
+		q.fail(&fault{
+			status: http.StatusServiceUnavailable, code: internalError, say: err.Error() + "; try again later",
+		})
 	default:
 		q.p.gate.Emit(readFailed(q.m.method, err))
 		q.fail(&fault{
@@ -361,7 +398,7 @@ func (q *request) listen() {
 		return
 	}
 	q.stream(resp)
-	stream := newEvents(resp.Body)
+	stream := q.newEvents(resp, nil)
 	for !q.gone {
 		e, m, err := q.p.nextMessage(stream)
 		if err != nil {

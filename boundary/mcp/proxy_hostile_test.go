@@ -20,15 +20,22 @@ import (
 	"github.com/croft-dev/croft/internal/test/testenv"
 )
 
-// raw sends the text of a request and returns the answer's status and body.
-func (u *web) raw(text string) (int, string) {
+// dial connects to the proxy.
+func (u *web) dial() net.Conn {
 	u.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(u.url, "http://"), "/mcp"))
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(testenv.Patience))
+	return conn
+}
+
+// raw sends the text of a request and returns the answer's status and body.
+func (u *web) raw(text string) (int, string) {
+	u.t.Helper()
+	conn := u.dial()
+	defer conn.Close()
 	if _, err := io.WriteString(conn, text); err != nil {
 		u.t.Fatal(err)
 	}
@@ -60,7 +67,7 @@ func TestHTTPTricksReachNobody(t *testing.T) {
 		status int
 		code   string
 	}{
-		"two session ids":           {post(usual+"Mcp-Session-Id: a\r\nMcp-Session-Id: b\r\n", call), 400, "-32020"},
+		"two session ids":           {post(usual+"Mcp-Session-Id: a\r\nMcp-Session-Id: b\r\n", call), 400, `"id":1,"error":{"code":-32020`},
 		"a session id with a space": {post(usual+"Mcp-Session-Id: a b\r\n", call), 400, "-32020"},
 		"a session id of bytes":     {post(usual+"Mcp-Session-Id: \xff\r\n", call), 400, "-32020"},
 		"a long session id":         {post(usual+"Mcp-Session-Id: "+strings.Repeat("x", 2000)+"\r\n", call), 400, "-32020"},
@@ -68,9 +75,9 @@ func TestHTTPTricksReachNobody(t *testing.T) {
 		"two types":                 {post(usual+"Content-Type: text/plain\r\n", call), 400, "-32020"},
 		"a header that goes on":     {post(usual+"Mcp-Session-Id: a\r\n b\r\n", call), 400, ""},
 		"a carriage return":         {post(usual+"Mcp-Session-Id: a\rb\r\n", call), 400, ""},
-		"no such revision":          {post(usual+"MCP-Protocol-Version: 2027-01-01\r\n", call), 400, "-32022"},
+		"no such revision":          {post(usual+"MCP-Protocol-Version: 2027-01-01\r\n", call), 400, `"id":1,"error":{"code":-32022`},
 		"a revision that is none":   {post(usual+"MCP-Protocol-Version: draft\r\n", call), 400, "-32022"},
-		"a revision in one place":   {post(newer+"Mcp-Method: tools/call\r\nMcp-Name: write_file\r\n", call), 400, "-32020"},
+		"a revision in one place":   {post(newer+"Mcp-Method: tools/call\r\nMcp-Name: write_file\r\n", call), 400, `"id":1,"error":{"code":-32602`},
 		"a revision in the message": {post(usual, modernCall), 400, "-32020"},
 		"an old one in the header":  {post(usual+"MCP-Protocol-Version: 2025-11-25\r\n", modernCall), 400, "-32020"},
 		"no method":                 {post(newer+"Mcp-Name: write_file\r\n", modernCall), 400, "-32020"},
@@ -200,6 +207,21 @@ func TestAStreamIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
+// waitUncounted waits until no message is counted any more. A client may have
+// its answer before that.
+func (u *web) waitUncounted() {
+	u.t.Helper()
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		_, _, bytes := u.proxy.gate.Used("")
+		if bytes == 0 {
+			return
+		}
+		if time.Since(start) > testenv.Patience {
+			u.t.Fatalf("%d bytes are still counted", bytes)
+		}
+	}
+}
+
 // TestMessagesOfClientsAreBounded: those that are kept, in all.
 func TestMessagesOfClientsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -215,8 +237,133 @@ func TestMessagesOfClientsAreBounded(t *testing.T) {
 	if a := u.ask("POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`); a.status != 200 {
 		t.Errorf("a short message was answered with %d %.200s", a.status, a.text)
 	}
-	if _, _, bytes := u.proxy.gate.Used(""); bytes != 0 {
-		t.Errorf("%d bytes are still counted", bytes)
+	u.waitUncounted()
+}
+
+// TestARefusedMessageIsNotAwaited: a client that never sends the rest of a
+// message is answered, and keeps neither a request nor a connection.
+func TestARefusedMessageIsNotAwaited(t *testing.T) {
+	t.Parallel()
+	u := newWorld().web(t, nil)
+	const local, length = " /mcp HTTP/1.1\r\nHost: localhost\r\n", "Content-Length: 1000\r\n\r\n"
+	for text, want := range map[string]int{
+		"POST" + local + "Content-Type: text/plain\r\n" + length:                           415,
+		"POST /mcp HTTP/1.1\r\nHost: evil.example\r\n" + length:                            421,
+		"POST" + local + "Origin: http://evil.example\r\n" + length:                        403,
+		"POST /x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n": 404,
+		"GET" + local + "Mcp-Session-Id: a b\r\n" + length:                                 400,
+		"GET" + local + length:    406,
+		"DELETE" + local + length: 204,
+	} {
+		conn := u.dial()
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != want || !resp.Close {
+			t.Errorf("%q was answered with %v %v, want %d and the end of the connection", text, resp, err, want)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		_ = conn.Close()
+	}
+	if a := u.ask("POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`); a.status != 200 || a.header.Get("Connection") != "" {
+		t.Errorf("a whole message: %d %v", a.status, a.header)
+	}
+}
+
+// TestManyValuesAreBounded: a value takes many times the memory of its text.
+func TestManyValuesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	u := w.web(t, func(o *ProxyOptions) { o.MaxBodies = MaxFrame })
+	with := func(values string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":` + values + `}}`
+	}
+	many := strings.Repeat("{},", 150_000)
+	for name, c := range map[string]struct {
+		values string
+		status int
+	}{
+		"too many at all":        {"[" + strings.Repeat("0,", mostValues) + "0]", http.StatusRequestEntityTooLarge},
+		"too many for the room":  {"[" + strings.Repeat(many, 2) + "0]", http.StatusServiceUnavailable},
+		"many":                   {"[" + strings.Repeat("0,", 1000) + "0]", http.StatusOK},
+		"commas that are a text": {`"\"` + strings.Repeat(",[", 500_000) + `"`, http.StatusOK},
+	} {
+		if a := u.ask("POST", with(c.values)); a.status != c.status {
+			t.Errorf("%s: %d %.200s, want %d", name, a.status, a.text, c.status)
+		}
+	}
+	u.waitUncounted()
+}
+
+// TestAnswersOfReadsAreBounded: a client that asks for much and reads nothing
+// uses up its room. A write is answered in any case.
+func TestAnswersOfReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	stamp := w.term(t, "ann").String()
+	for _, tool := range []string{"many values", "stream of many values"} {
+		reads := w.web(t, func(o *ProxyOptions) { o.MaxBodies, o.Reads = MaxFrame, []string{tool} })
+		a := reads.ask("POST", toolText("1", tool, "{}"))
+		if refused := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != ""; strings.Contains(a.text, "0,0") ||
+			!refused && tool == "many values" {
+			t.Errorf("%s: %d %.100s", tool, a.status, a.text)
+		}
+		reads.waitUncounted()
+		writes := w.web(t, func(o *ProxyOptions) { o.MaxBodies = MaxFrame })
+		if a := writes.ask("POST", toolText("1", tool, "{}"), overhttp.Header, stamp); !strings.Contains(a.text, "0,0") {
+			t.Errorf("a write, %s: %d %.300s", tool, a.status, a.text)
+		}
+	}
+}
+
+// TestAnEventIsCountedWhileItIsKept, and not longer.
+func TestAnEventIsCountedWhileItIsKept(t *testing.T) {
+	t.Parallel()
+	var kept, most int64
+	stream := newEvents(strings.NewReader(strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n\n", 50)))
+	stream.keep = func(n int64) error { kept += n; most = max(most, kept); return nil }
+	stream.drop = func(n int64) { kept -= n }
+	for err := error(nil); err == nil; _, err = stream.next() {
+	}
+	if kept != 0 || most < 1000 || most > 1100 {
+		t.Errorf("%d bytes are counted, and %d were at most", kept, most)
+	}
+	stream = newEvents(strings.NewReader("data: x\n\n"))
+	stream.keep = func(int64) error { return errors.New("full") }
+	if _, err := stream.next(); !errors.Is(err, errNoRoom) {
+		t.Errorf("without room: %v", err)
+	}
+}
+
+// TestNoValueIsUncounted: whatever the parser has made of a text before it
+// finds a flaw.
+func TestNoValueIsUncounted(t *testing.T) {
+	t.Parallel()
+	var size func(any) int
+	size = func(value any) int {
+		n := 1
+		switch v := value.(type) {
+		case object:
+			for _, m := range v {
+				n += 1 + size(m.value)
+			}
+		case list:
+			for _, each := range v {
+				n += size(each)
+			}
+		}
+		return n
+	}
+	for _, text := range []string{
+		`0`, `[]`, `[0]`, `[0,[{},[]]]`, `{}`, `{"a":0}`, `{"a":[{"b":"\\"},{"c\"":"\\\""}],"d":{"e":[1,"[,{:"]}}`, `"\"[,"`,
+	} {
+		value, err := parse([]byte(text))
+		if err != nil || countValues([]byte(text)) < size(value) {
+			t.Errorf("%s has %d values, and %d are counted; %v", text, size(value), countValues([]byte(text)), err)
+		}
 	}
 }
 

@@ -178,6 +178,10 @@ func (u *web) serve(w http.ResponseWriter, r *http.Request) {
 			events(`data: {"jsonrpc":"2.0","method":"notifications/x","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}` + "\n\n")
 		}
 		events("data: " + say("after all") + "\n\n")
+	case "tools/call many values":
+		answer(result(`{"x":[` + strings.Repeat("0,", 300_000) + `0]}`))
+	case "tools/call stream of many values":
+		events(progress + "data: " + result(`{"x":[`+strings.Repeat("0,", 300_000)+`0]}`) + "\n\n")
 	case "tools/call huge event":
 		events("data: {\"x\":\"" + strings.Repeat("x", MaxFrame) + "\n\n" + progress + "data: " + say("small") + "\n\n")
 	case "tools/call cut":
@@ -197,6 +201,12 @@ func (u *web) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 	case "tools/call another id":
 		answer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+	case "tools/call no HTTP": // the server repeats what it got
+		conn, _, err := control.Hijack()
+		if err == nil {
+			_, _ = io.WriteString(conn, r.Header.Get("Authorization")+"\r\n\r\n")
+			_ = conn.Close()
+		}
 	case "tools/call die":
 		panic(http.ErrAbortHandler)
 	case "tools/call task":

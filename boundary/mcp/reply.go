@@ -36,13 +36,42 @@ func (a reply) shownBy(c *core, method string) reply {
 // and is none.
 var errUnreadable = errors.New("the upstream's answer is none")
 
+// errNoRoom is the error for the answer to a read that takes too much memory,
+// together with what else the client keeps the proxy busy with. The answer to a
+// write is read in any case: it tells that the write has ended.
+var errNoRoom = errors.New("the proxy has no room for the answer")
+
 // readText reads the body of an answer that is no stream.
-func readText(resp *http.Response) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, MaxFrame+1))
+func readText(body io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(body, MaxFrame+1))
 	if err == nil && len(text) > MaxFrame {
 		err = fmt.Errorf("%w: it is longer than 16 MiB", errUnreadable)
 	}
 	return text, err
+}
+
+// counted is the body of the answer to a read. It counts against the client.
+type counted struct {
+	io.Reader
+	q *request
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	if c.q.keep(int64(n)) != nil {
+		return 0, errNoRoom
+	}
+	return n, err
+}
+
+// newEvents reads a stream of the upstream. Unless it belongs to a write, its
+// events count against the client.
+func (q *request) newEvents(resp *http.Response, x *exchange) *events {
+	stream := newEvents(resp.Body)
+	if x == nil {
+		stream.keep, stream.drop = q.keep, q.at.Drop
+	}
+	return stream
 }
 
 // await reads the upstream's answer to a request up to its last message. It
@@ -67,9 +96,16 @@ func (q *request) await(resp *http.Response, id string, x *exchange) (reply, err
 		if !isType(resp.Header, "application/json") {
 			return reply{}, fmt.Errorf("%w: its type is neither JSON nor a stream of events", errUnreadable)
 		}
-		text, err := readText(resp)
+		body := io.Reader(resp.Body)
+		if x == nil {
+			body = counted{body, q}
+		}
+		text, err := readText(body)
 		if err != nil {
 			return reply{}, err
+		}
+		if x == nil && q.keep(int64(countValues(text))*bytesOfValue) != nil {
+			return reply{}, errNoRoom
 		}
 		m, err := decode(text)
 		why := anonymousError(text)
@@ -85,7 +121,7 @@ func (q *request) await(resp *http.Response, id string, x *exchange) (reply, err
 	}
 	q.w.Header().Set(sessionHeader, session)
 	q.stream(resp)
-	stream := newEvents(resp.Body)
+	stream := q.newEvents(resp, x)
 	for x != nil || !q.gone {
 		e, m, err := q.p.nextMessage(stream)
 		if err != nil {
@@ -133,6 +169,9 @@ func (p *Proxy) nextMessage(stream *events) (event, message, error) {
 		}
 		var m message
 		if err == nil && e.isMessage() {
+			if err := stream.count(countValues(e.data) * bytesOfValue); err != nil {
+				return e, message{}, err
+			}
 			m, err = decode(e.data)
 		}
 		if errors.Is(err, errHalfPair) { // servers cut texts in the middle of an emoji
@@ -154,6 +193,10 @@ func (p *Proxy) nextMessage(stream *events) (event, message, error) {
 		return e, m, nil
 	}
 }
+
+// mostWhy bounds an answer that says why there is none. The client does not get
+// a longer one.
+const mostWhy = 1 << 20
 
 // newStatusReply returns an answer that says by its status that there is none,
 // as the client sees it. The message is zero if there was none.
@@ -182,8 +225,8 @@ func (c *core) newStatusReply(resp *http.Response, to message) reply {
 	if a.status != resp.StatusCode || !isType(resp.Header, "application/json") {
 		return a
 	}
-	text, err := readText(resp)
-	if err != nil {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, mostWhy+1))
+	if err != nil || len(text) > mostWhy {
 		return a
 	}
 	value, err := parse(text)

@@ -105,6 +105,7 @@ func (w *world) agent(t *testing.T, stamp fence.Stamp, change func(*Options)) *a
 	if change != nil {
 		change(&o)
 	}
+	breakIt(t, &o)
 	in, toProxy := io.Pipe()
 	fromProxy, out := io.Pipe()
 	a := &agent{
@@ -126,7 +127,7 @@ func (w *world) agent(t *testing.T, stamp fence.Stamp, change func(*Options)) *a
 		}
 	}()
 	go func() {
-		a.ended <- Serve(context.WithoutCancel(t.Context()), in, out, a.upstream.upstream(), o)
+		a.ended <- serveVariant(context.WithoutCancel(t.Context()), in, out, a.upstream.upstream(), o)
 		out.Close()
 	}()
 	t.Cleanup(func() {

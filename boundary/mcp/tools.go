@@ -102,6 +102,7 @@ func ServeTools(ctx context.Context, in io.Reader, out io.Writer, box *Toolbox) 
 	}
 	s.ctx, s.end = context.WithCancel(ctx)
 	defer s.end()
+	defer context.AfterFunc(s.ctx, s.outbox.hurry)() // no call waits then for a client that does not read
 	written, done := make(chan struct{}), make(chan struct{})
 	go func() { defer close(written); s.outbox.drain(out) }()
 	go s.read(newLines(in))

@@ -211,3 +211,38 @@ func TestCallsAreCarriedOutInTheirOrder(t *testing.T) {
 		t.Errorf("the last answer is %s", got)
 	}
 }
+
+// TestAToolServerEndsBeforeAClientThatDoesNotRead: it gives back what the agent
+// has, and may not wait for room in its queue of answers.
+func TestAToolServerEndsBeforeAClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	stdin, in := io.Pipe()
+	defer in.Close()
+	out, stdout := io.Pipe()
+	defer out.Close()
+	ended := make(chan error, 1)
+	box := &Toolbox{Name: "box", Version: "v1", Tools: []Tool{echo()}, Refusal: func(error) (string, any) { return "no", nil }}
+	go func() { ended <- ServeTools(ctx, stdin, stdout, box) }()
+	full := make(chan struct{})
+	go func() {
+		defer close(full)
+		for i := 0; ; i++ {
+			wrote := time.AfterFunc(time.Second, cancel) // the server reads no more
+			_, err := fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"}}}`+"\n", i)
+			if wrote.Stop(); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(testenv.Patience):
+		t.Error("the server does not end")
+	}
+	in.Close()
+	<-full
+}

@@ -108,7 +108,7 @@ func (g *Gate) keep(client string, kept *int64, n, most, least int64) error {
 type Attendance struct {
 	g      *Gate
 	client string
-	bytes  int64 // how much of its body is kept; under the gate's mutex
+	bytes  int64 // how much is kept of it and its answer; under the gate's mutex
 }
 
 // Attend counts a request. It refuses the request if there are too many: most
@@ -125,9 +125,18 @@ func (g *Gate) Attend(client string, most int64) (*Attendance, error) {
 	return &Attendance{g: g, client: client}, nil
 }
 
-// Keep counts n more bytes of the request's body, as [Arrival.Keep] does.
+// Keep counts n more bytes of the request or its answer, as [Arrival.Keep]
+// does.
 func (a *Attendance) Keep(n, most, least int64) error {
 	return a.g.keep(a.client, &a.bytes, n, most, least)
+}
+
+// Drop counts n bytes less, which are not kept any more.
+func (a *Attendance) Drop(n int64) {
+	a.g.mu.Lock()
+	defer a.g.mu.Unlock()
+	a.bytes -= n
+	a.g.clients.count(a.client, usage{bytes: -n})
 }
 
 // Leave ends the stay of a request.

@@ -25,6 +25,9 @@ type Options struct {
 	// Opener follows the advice to clients that an operator opens a closed
 	// resource, as in " (croft proxy open)". Default: nothing.
 	Opener string
+	// Hide takes secrets out of texts of the service, which everybody who can
+	// read the store would see. Default: there are none.
+	Hide func(string) string
 
 	Marks         func(ctx context.Context, resource string) (guard.Guard, error)
 	Served        func(ctx context.Context, resource string) (guard.Guard, error)
@@ -64,6 +67,9 @@ func (o *Options) fill() error {
 	}
 	if o.Notes == nil {
 		o.Notes = o.Client
+	}
+	if o.Hide == nil {
+		o.Hide = func(text string) string { return text }
 	}
 	if o.LeasePrefix == "" {
 		o.LeasePrefix = DefaultLeasePrefix

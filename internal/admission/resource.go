@@ -338,7 +338,7 @@ func (p *Passage) NotSent() { p.end(func(s *resourceState) { s.keep(p.Write.Stam
 // InDoubt ends the passage of a write that may or may not take effect, now or
 // later. The resource closes until the write has settled.
 func (p *Passage) InDoubt(why string) {
-	p.end(func(s *resourceState) { s.close(p.Write.What + ": " + why) })
+	p.end(func(s *resourceState) { s.close(s.g.Options.Hide(p.Write.What + ": " + why)) })
 }
 
 // FreeTurn passes the turn on before the passage has ended. It is a flaw, for

@@ -26,6 +26,8 @@ type DamagedError struct {
 	Unique Unique // its idempotency key, if it has one
 	Ready  time.Time
 	Why    string
+
+	Partition string // the one it is in, if any
 }
 
 func (e *DamagedError) Error() string {
@@ -96,7 +98,8 @@ type Item struct {
 	Terms      int64           `json:"terms"`
 	Past       json.RawMessage `json:"past"`
 
-	Guards json.RawMessage `json:"guards"`
+	Guards    json.RawMessage `json:"guards"`
+	Partition string          `json:"partition"`
 }
 
 // Bytes are bytes in PostgreSQL's JSON form.
@@ -152,7 +155,7 @@ func Row(it work.Item) (Item, error) {
 		Ready: it.Ready.UnixMicro(), Created: it.Created.UnixMicro(),
 		Finished: Micro(it.Finished), Attempts: it.Attempts, Tries: it.Limit, Generation: it.Generation,
 		Payload: it.Payload, Checkpoint: it.Checkpoint, CheckpointAt: Micro(it.CheckpointAt),
-		Result: it.Result, Error: it.Error,
+		Result: it.Result, Error: it.Error, Partition: it.Partition,
 	}
 	if it.Unique != "" {
 		row.Unique = &it.Unique
@@ -193,7 +196,7 @@ func (row Item) Read() (work.Item, *DamagedError) {
 		Ready: Time(&row.Ready), Created: Time(&row.Created),
 		Finished: Time(row.Finished), Attempts: row.Attempts, Limit: row.Tries, Generation: row.Generation,
 		Payload: row.Payload, Checkpoint: row.Checkpoint, CheckpointAt: Time(row.CheckpointAt),
-		Result: row.Result, Error: row.Error,
+		Result: row.Result, Error: row.Error, Partition: row.Partition,
 	}
 	if row.Unique != nil {
 		it.Unique = *row.Unique
@@ -268,7 +271,9 @@ func Terms(text []byte) ([]tenure.Term, error) {
 }
 
 func damaged(it work.Item, err error) *DamagedError {
-	return &DamagedError{Item: it.ID, Unique: Unique{it.Queue, it.Unique}, Ready: it.Ready, Why: err.Error()}
+	return &DamagedError{
+		Item: it.ID, Unique: Unique{it.Queue, it.Unique}, Ready: it.Ready, Why: err.Error(), Partition: it.Partition,
+	}
 }
 
 // Micro converts a time to the form that rows keep.

@@ -30,7 +30,6 @@ import (
 type Law struct {
 	Apply  func(it work.Item, req work.Request, now time.Time) (work.Outcome, error)
 	Grant  func(it work.Item, c work.Claim, now time.Time) (work.Item, error)
-	Before func(a, b work.Item) bool
 	Admit  func(q work.Taking, mark fence.Mark, now time.Time) (fence.Mark, *work.Refusal, error)
 	Takes  func(q work.Taking, e work.Effect, now time.Time) bool
 	Next   func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (work.Effect, bool)
@@ -42,15 +41,19 @@ type Law struct {
 	Record func(r *work.Refusal) bool
 	Forget func(r work.Retention, it work.Item, effects []work.Effect, now time.Time) bool
 	Govern func(r work.Rule, c work.RuleChange, now time.Time) (work.Rule, error)
-	Paused func(r work.Rule) bool
-	Commit func(err error) bool // whether a transaction that returned err counts
-	Wakes  bool                 // whether changes wake waiters
+	// Rule is what the gate of a claim is told of a rule, and Running what it
+	// is told of the number of running items. Turns is the order of claims.
+	Rule    func(r work.Rule) work.Rule
+	Running func(n int) int
+	Turns   func(items []work.Item, last func(queue, partition string, priority int) time.Time)
+	Commit  func(err error) bool // whether a transaction that returned err counts
+	Wakes   bool                 // whether changes wake waiters
 }
 
 // Sound returns the law of package work.
 func Sound() Law {
 	return Law{
-		Apply: work.Apply, Grant: work.Grant, Before: work.Item.Before,
+		Apply: work.Apply, Grant: work.Grant,
 		Admit: work.Taking.Admit, Takes: work.Taking.Takes, Next: work.Taking.Next, Take: work.Take,
 		Settle: work.Settle,
 		Emit: func(there map[work.EffectID]work.Effect, e work.Effect) {
@@ -63,7 +66,7 @@ func Sound() Law {
 			return r.Forgets(it, now) && !slices.ContainsFunc(effects, work.Effect.Keeps)
 		},
 		Govern: work.Govern,
-		Paused: func(r work.Rule) bool { return r.Paused },
+		Rule:   func(r work.Rule) work.Rule { return r }, Running: func(n int) int { return n }, Turns: work.Turns,
 		Commit: func(err error) bool { return err == nil },
 		Wakes:  true,
 	}
@@ -84,14 +87,17 @@ type tables struct {
 	items    map[work.ID]work.Item
 	effects  map[work.EffectID]work.Effect
 	marks    map[string]fence.Mark
-	rules    map[string]work.Rule // by queue
+	rules    map[ruleKey]work.Rule
+	served   map[group]time.Time // the last start of each partition
+	starts   map[startKey]int
 	refusals []work.Refusal
 }
 
 func (p tables) copied() tables {
 	return tables{
 		items: maps.Clone(p.items), effects: maps.Clone(p.effects), marks: maps.Clone(p.marks),
-		rules: maps.Clone(p.rules), refusals: slices.Clone(p.refusals),
+		rules: maps.Clone(p.rules), served: maps.Clone(p.served), starts: maps.Clone(p.starts),
+		refusals: slices.Clone(p.refusals),
 	}
 }
 
@@ -114,7 +120,8 @@ func New(now func() time.Time, law Law) *Ledger {
 		law: law, now: now, waiting: map[*waiter]struct{}{},
 		tables: tables{
 			items: map[work.ID]work.Item{}, effects: map[work.EffectID]work.Effect{},
-			marks: map[string]fence.Mark{}, rules: map[string]work.Rule{},
+			marks: map[string]fence.Mark{},
+			rules: map[ruleKey]work.Rule{}, served: map[group]time.Time{}, starts: map[startKey]int{},
 		},
 	}}
 }

@@ -60,45 +60,38 @@ func (s session) Claim(_ context.Context, c work.Claim) ([]work.Item, error) {
 		return nil, err
 	}
 	now := tenure.Time(s.now())
-	all := make([]work.Item, 0, len(s.on.items))
+	var running, ready []work.Item
+	granted := map[work.ID]work.Item{}
 	for _, it := range s.on.items {
-		if it.State != work.Done && slices.Contains(c.Queues, it.Queue) {
-			all = append(all, it)
+		if it.State == work.Done || !slices.Contains(c.Queues, it.Queue) {
+			continue
+		}
+		if c.Granted(it) {
+			running = append(running, copied(it))
+		}
+		if next, err := s.law.Grant(copied(it), c, now); err == nil {
+			granted[it.ID], ready = next, append(ready, it)
 		}
 	}
-	slices.SortFunc(all, func(a, b work.Item) int {
-		switch {
-		case s.law.Before(a, b):
-			return -1
-		case s.law.Before(b, a):
-			return 1
-		}
-		return 0
-	})
+	if c.Again && len(running) > 0 {
+		s.turns(running)
+		return running, nil
+	}
+	s.turns(ready)
+	gates := s.gates(c.Queues, now)
 	var claimed []work.Item
-	if c.Again {
-		for _, it := range all {
-			if c.Granted(it) {
-				claimed = append(claimed, copied(it))
-			}
-		}
-		if len(claimed) > 0 {
-			return claimed, nil
-		}
-	}
-	for _, it := range all {
+	for _, it := range ready {
+		g := gates[it.Queue]
 		if len(claimed) == c.Limit {
 			break
 		}
-		if s.law.Paused(s.on.rules[it.Queue]) {
+		if !g.Admits(it.Partition) {
 			continue
 		}
-		next, err := s.law.Grant(copied(it), c, now)
-		if err != nil {
-			continue
-		}
-		s.on.items[it.ID] = copied(next)
-		claimed = append(claimed, copied(next))
+		g.Take(it.Partition)
+		s.started(it, g, now)
+		s.on.items[it.ID] = copied(granted[it.ID])
+		claimed = append(claimed, copied(granted[it.ID]))
 	}
 	return claimed, nil
 }

@@ -41,7 +41,7 @@ func (b *shared) wake() {
 	now := tenure.Time(b.now())
 	ready := map[string]bool{}
 	for _, it := range b.items {
-		if it.State == work.Waiting && !it.Ready.After(now) && !b.rules[it.Queue].Paused {
+		if it.State == work.Waiting && !it.Ready.After(now) && !b.rules[ruleKey{it.Queue, ""}].Paused {
 			ready[it.Queue] = true
 		}
 	}

@@ -30,6 +30,8 @@ func (r *reader) itemMember(name string, it *work.Item) (known bool, err error) 
 		err = text(r, &it.Queue)
 	case "unique":
 		err = text(r, &it.Unique)
+	case "partition":
+		err = text(r, &it.Partition)
 	case "state":
 		err = text(r, &it.State)
 	case "priority":
@@ -221,11 +223,9 @@ func (r *reader) statsMember(name string, s *work.Stats) (known bool, err error)
 	return false, nil
 }
 
-// Line writes a line of a listing: an item, an effect, a refusal, a rule or the
-// state of a queue.
-func Line[T work.Item | work.Effect | work.Refusal | work.Rule | work.Stats](v T) []byte {
-	return encode(v)
-}
+// Line writes a line of a listing: an item, an effect, a refusal or the state
+// of a queue.
+func Line[T work.Item | work.Effect | work.Refusal | work.Stats](v T) []byte { return encode(v) }
 
 // LastWorkLine writes the last line of a listing that is not whole. Items and
 // effects have a member "error" of their own, so it has another name.

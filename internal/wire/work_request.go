@@ -47,6 +47,7 @@ type workRequest struct {
 	Secret    string      `json:"secret,omitempty"`
 	Queue     string      `json:"queue,omitempty"`
 	Unique    string      `json:"unique,omitempty"`
+	Partition string      `json:"partition,omitempty"`
 	Payload   []byte      `json:"payload,omitempty"`
 	Priority  int         `json:"priority,omitempty"`
 	Limit     int         `json:"limit,omitempty"`
@@ -79,7 +80,8 @@ type emission struct {
 func WorkRequest(q work.Request) []byte {
 	w := workRequest{
 		Verb: q.Verb, ID: q.ID, Token: q.Token, Secret: string(q.Secret), Queue: q.Queue, Unique: q.Unique,
-		Payload: q.Payload, Priority: q.Priority, Limit: q.Limit, NotBefore: moment(q.NotBefore), Guards: q.Guards,
+		Partition: q.Partition, Payload: q.Payload, Priority: q.Priority, Limit: q.Limit,
+		NotBefore: moment(q.NotBefore), Guards: q.Guards,
 		Delay: span(q.Delay), TTL: span(q.TTL), Progress: q.Progress, State: q.State, Result: q.Result,
 		Error: q.Error, Final: q.Final, Owner: q.Owner, Instance: q.Instance, Actor: q.Actor, Note: q.Note,
 		Again: q.Again,
@@ -161,6 +163,8 @@ func (r *reader) workMember(name string, q *work.Request) (known bool, err error
 		err = text(r, &q.Queue)
 	case "unique":
 		err = text(r, &q.Unique)
+	case "partition":
+		err = text(r, &q.Partition)
 	case "payload":
 		err = r.data(&q.Payload)
 	case "priority":

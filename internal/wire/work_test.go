@@ -38,7 +38,7 @@ var anyWork = rapid.Custom(func(t *rapid.T) work.Request {
 	q := work.Request{
 		Verb: rapid.SampledFrom(work.Verbs).Draw(t, "verb"), ID: work.ID(fmt.Sprintf("%032x", rapid.Int().Draw(t, "id")&0xff)),
 		Token: fence.Token(rapid.Int64Range(0, int64(fence.MaxToken)).Draw(t, "token")), Secret: tenure.NewSecret(),
-		Queue: words.Draw(t, "queue"), Unique: words.Draw(t, "unique"), Payload: data.Draw(t, "payload"),
+		Queue: words.Draw(t, "queue"), Unique: words.Draw(t, "unique"), Partition: words.Draw(t, "partition"), Payload: data.Draw(t, "payload"),
 		Priority: rapid.IntRange(-work.MaxPriority, work.MaxPriority).Draw(t, "priority"), Limit: rapid.IntRange(0, 9).Draw(t, "limit"),
 		NotBefore: times.Draw(t, "not before"), Delay: spans.Draw(t, "delay"), TTL: spans.Draw(t, "ttl"),
 		Progress: words.Draw(t, "progress"), State: data.Draw(t, "state"), Result: data.Draw(t, "result"),
@@ -179,7 +179,7 @@ func TestRefusalsOfALedgerComeBack(t *testing.T) {
 // alone.
 func TestItemsAndEffectsAreReadAsTheyWereWritten(t *testing.T) {
 	it := work.Item{
-		ID: work.NewID(), Queue: "q/é", Unique: "u", State: work.Running, Priority: -3, Ready: noon, Created: noon, Finished: noon,
+		ID: work.NewID(), Queue: "q/é", Unique: "u", Partition: "p", State: work.Running, Priority: -3, Ready: noon, Created: noon, Finished: noon,
 		Attempts: 2, Limit: 5, Generation: 1, Guards: []string{"a", "b"}, Payload: []byte{0}, Checkpoint: []byte{1},
 		CheckpointAt: noon, Result: []byte{2}, Error: "no\n",
 		Record: tenure.Record{Key: "q/é/x", Token: 7, State: tenure.Held, Acquired: noon, Renewed: noon, Deadline: noon, TTL: time.Minute, Terms: 1},

@@ -294,7 +294,7 @@ func TestThePageShowsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp, body := b.get("work")
-	has(t, "a paused queue", resp, body, http.StatusOK, "Paused queues", "otto", "&lt;i&gt;ink&lt;/i&gt; is out")
+	has(t, "a paused queue", resp, body, http.StatusOK, ">paused</span>", "otto", "&lt;i&gt;ink&lt;/i&gt; is out")
 	has(t, "queues", resp, body, http.StatusOK, "pages", `data-label="Dead" class="bad"`, `data-label="Lapsed" class="bad"`, "1 pending")
 	resp, body = b.get("items?queue=pages&state=dead")
 	has(t, "dead items", resp, body, http.StatusOK, string(ids[0]), "no &lt;b&gt;luck&lt;/b&gt;", "1 of 2", `class="gone"><bdi>wanda`)

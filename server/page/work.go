@@ -88,7 +88,7 @@ type queuesData struct {
 	At    time.Time
 	Rows  []work.Stats
 	More  int
-	Rules []ruleRow   // of queues that are paused
+	Rules []ruleRow   // those that restrict claims
 	Given []effectRow // effects that were given up, or that hang
 
 	MoreGiven bool

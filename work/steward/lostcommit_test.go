@@ -101,6 +101,9 @@ func TestACompletionWhoseCommitWasLostIsOneIdempotencyKey(t *testing.T) {
 					o.reconcile(nil)
 				}
 				if o.state(id) == work.Waiting {
+					o.apply(work.Request{
+						Verb: work.RunNow, ID: id, Secret: tenure.NewSecret(), Actor: "olga", Note: "no need to wait",
+					})
 					if a, _ := o.attempt(ledger, id, "bob"); a.Err != nil {
 						t.Fatal(a.Err)
 					}

@@ -26,6 +26,10 @@ const (
 	// Doubtful says that an effect may or may not have been delivered, and must
 	// not be sent again automatically. An operator should settle it.
 	Doubtful ActionKind = "doubtful"
+	// Unserved says that Count effects for the destination To are due, and
+	// the first has been for a while. The reconciler changes nothing. Perhaps
+	// no dispatcher delivers to it.
+	Unserved ActionKind = "unserved"
 	// Pruned says that Count items and refusals were forgotten.
 	Pruned ActionKind = "pruned"
 )
@@ -36,10 +40,11 @@ type Action struct {
 	Queue  string     `json:"queue,omitempty"`
 	Item   work.ID    `json:"item,omitempty"`
 	Effect string     `json:"effect,omitempty"`
+	To     string     `json:"to,omitempty"`    // a destination of effects
 	Owner  string     `json:"owner,omitempty"` // of the item
 	Why    string     `json:"why"`
 	// Age is the time since the heartbeat of a lapsed item, or since the
-	// progress of a stalled one.
+	// progress of a stalled one, or for which an effect has been due.
 	Age   time.Duration `json:"-"`
 	Count int           `json:"count,omitempty"`
 
@@ -85,6 +90,23 @@ func plan(items []work.Item, orphans []work.Effect, now time.Time, o ReconcileOp
 			a.Kind, a.Why = Doubtful, a.Why+", which was the last; settle it by hand"
 		}
 		actions = append(actions, a)
+	}
+	return actions
+}
+
+// unserved decides which destinations nobody delivers to, or not fast
+// enough. It is a pure function of its arguments.
+func unserved(open work.Backlog, o ReconcileOptions) []Action {
+	var actions []Action
+	for _, d := range open.Destinations {
+		if d.OldestDue.IsZero() || open.Now.Sub(d.OldestDue) < o.DueFor {
+			continue
+		}
+		age := open.Now.Sub(d.OldestDue)
+		actions = append(actions, Action{
+			Kind: Unserved, To: d.To, Age: age, Count: int(d.Due), Why: fmt.Sprintf(
+				"%d effects are due, the first for %s; see that a dispatcher delivers to %q", d.Due, round(age), d.To),
+		})
 	}
 	return actions
 }

@@ -27,6 +27,9 @@ type ReconcileOptions struct {
 	// Deliveries is how often an effect is tried before it is left to an
 	// operator. Default: DefaultDeliveries.
 	Deliveries int
+	// DueFor is how long an effect may be due before its destination is flagged
+	// as unserved. Default: 5 minutes.
+	DueFor time.Duration
 	// Retention says how long finished items and refusals are remembered.
 	// Default: work.DefaultRetention. NoPrune keeps all of them.
 	Retention work.Retention
@@ -60,6 +63,8 @@ type ReconcileOptions struct {
 	// is called.
 	Observe func(Action)
 	Passed  func(Report, error)
+
+	unsurveyed bool // leave out the survey of destinations
 }
 
 func (o *ReconcileOptions) filled() ReconcileOptions {
@@ -68,6 +73,7 @@ func (o *ReconcileOptions) filled() ReconcileOptions {
 		f = *o
 	}
 	f.StallAfter, f.Interval = cmp.Or(f.StallAfter, 15*time.Minute), cmp.Or(f.Interval, 5*time.Second)
+	f.DueFor = cmp.Or(f.DueFor, 5*time.Minute)
 	f.Deliveries, f.PruneLimit = cmp.Or(f.Deliveries, DefaultDeliveries), cmp.Or(f.PruneLimit, 1000)
 	f.Owner, f.Instance, f.Key = cmp.Or(f.Owner, "reconciler@"+identity.Owner()),
 		cmp.Or(f.Instance, identity.Instance()), cmp.Or(f.Key, "work/reconciler")
@@ -88,9 +94,11 @@ type Report struct {
 	Stalled  int      `json:"stalled"`
 	// Recovered counts effects that are pending again, Doubtful those that wait
 	// for an operator.
-	Recovered int         `json:"recovered"`
-	Doubtful  int         `json:"doubtful"`
-	Pruned    work.Pruned `json:"pruned"`
+	Recovered int `json:"recovered"`
+	Doubtful  int `json:"doubtful"`
+	// Unserved counts destinations whose effects have been due for long.
+	Unserved int         `json:"unserved"`
+	Pruned   work.Pruned `json:"pruned"`
 	// Unfenced counts items that were requeued or buried, although the fence is
 	// not up at each of their guards. The pass then returns an error that
 	// matches work.ErrUnfenced and names the first of them.
@@ -108,10 +116,15 @@ type Report struct {
 // returns an error only for invalid input, or if the client is closed.
 func RunReconciler(ctx context.Context, c *croft.Client, l work.Ledger, o *ReconcileOptions) error {
 	f := o.filled()
+	var surveyed time.Time
 	return c.Loop(ctx, f.Key, f.Interval, &croft.LeaseOptions{TTL: f.TTL}, func(
 		ctx context.Context, lease *croft.Lease,
 	) error {
-		r, err := Reconcile(ctx, l, &f)
+		pass := f
+		if pass.unsurveyed = time.Since(surveyed) < surveyEvery; !pass.unsurveyed {
+			surveyed = time.Now()
+		}
+		r, err := Reconcile(ctx, l, &pass)
 		if f.Passed != nil {
 			f.Passed(r, err)
 		}
@@ -155,11 +168,35 @@ func Reconcile(ctx context.Context, l work.Ledger, o *ReconcileOptions) (Report,
 		return r, err
 	}
 	r.Running = len(items)
-	err = errors.Join(unread, r.carryOut(ctx, l, plan(items, orphans, now, f), f))
+	err = errors.Join(unread, r.carryOut(ctx, l, plan(items, orphans, now, f), f), r.survey(ctx, l, f))
 	if f.NoPrune || f.Queue != "" { // the retention is that of the whole ledger
 		return r, err
 	}
 	return r, errors.Join(err, r.prune(ctx, l, now, f))
+}
+
+// surveyEvery is how often RunReconciler counts what is due. That costs more
+// than a pass.
+const surveyEvery = time.Minute
+
+// survey flags destinations whose effects nobody delivers, if the ledger can
+// tell at a bounded cost.
+func (r *Report) survey(ctx context.Context, l work.Ledger, f ReconcileOptions) error {
+	surveyor, can := l.(work.Surveyor)
+	if !can || f.unsurveyed || f.Queue != "" { // destinations belong to no queue
+		return nil
+	}
+	open, err := surveyor.Backlog(ctx, f.StallAfter)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case err != nil:
+		return fmt.Errorf("counting what is due: %w", err)
+	}
+	for _, a := range unserved(open, f) {
+		r.done(a, f)
+	}
+	return nil
 }
 
 // mostAtOnce is the largest number of requests in one call.
@@ -247,6 +284,8 @@ func (r *Report) done(a Action, f ReconcileOptions) {
 		r.Recovered++
 	case Doubtful:
 		r.Doubtful++
+	case Unserved:
+		r.Unserved++
 	}
 	if f.Observe != nil {
 		f.Observe(a)
@@ -255,12 +294,12 @@ func (r *Report) done(a Action, f ReconcileOptions) {
 		return
 	}
 	level := slog.LevelInfo
-	if a.Kind == Buried || a.Kind == Stalled || a.Kind == Doubtful {
+	if a.Kind == Buried || a.Kind == Stalled || a.Kind == Doubtful || a.Kind == Unserved {
 		level = slog.LevelWarn
 	}
 	attrs := []slog.Attr{slog.String("why", a.Why)}
 	for _, f := range []struct{ name, text string }{
-		{"queue", a.Queue}, {"item", string(a.Item)}, {"effect", a.Effect}, {"owner", a.Owner},
+		{"queue", a.Queue}, {"item", string(a.Item)}, {"effect", a.Effect}, {"to", a.To}, {"owner", a.Owner},
 	} {
 		if f.text != "" {
 			attrs = append(attrs, slog.String(f.name, f.text))
@@ -332,7 +371,8 @@ func prunable(ctx context.Context, l work.Ledger, now time.Time, f ReconcileOpti
 // String returns the report in one line.
 func (r Report) String() string {
 	return fmt.Sprintf("%d running, %d requeued, %d buried, %d stalled, %d effects recovered, %d doubtful, "+
+		"%d destinations unserved, "+
 		"%d items and %d refusals pruned, %d overtaken, %d unfenced",
-		r.Running, r.Requeued, r.Buried, r.Stalled, r.Recovered, r.Doubtful,
+		r.Running, r.Requeued, r.Buried, r.Stalled, r.Recovered, r.Doubtful, r.Unserved,
 		r.Pruned.Items, r.Pruned.Refusals, r.Overtaken, r.Unfenced)
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -236,5 +238,28 @@ func TestAPassIsDoneThoughItsContextEndsThen(t *testing.T) {
 	}
 	if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, croft.ErrHeld) {
 		t.Errorf("another asks for the same interval: %v, want held", err)
+	}
+}
+
+// TestEffectsThatNobodyDeliversAreNamed: once they have been due for a while,
+// by destination. Effects that were delivered, or wait for their time, are not.
+func TestEffectsThatNobodyDeliversAreNamed(t *testing.T) {
+	o := newOffice(t)
+	o.done("q", work.Emission{Name: "mail"}, work.Emission{Name: "hook"})
+	o.done("q", work.Emission{Name: "mail"})
+	sent := o.done("q", work.Emission{Name: "works"})
+	o.dispatch(o.l, map[string]steward.Deliverer{"works": &receiver{}}, nil)
+	o.eventually(sent, work.Sent)
+	if r := o.reconcile(nil); r.Unserved != 0 {
+		t.Errorf("at once: %+v", r)
+	}
+	var named []string
+	r := o.reconcile(&steward.ReconcileOptions{DueFor: time.Nanosecond, Observe: func(a steward.Action) {
+		if a.Kind == steward.Unserved {
+			named = append(named, fmt.Sprint(a.Count, " for ", a.To))
+		}
+	}})
+	if r.Unserved != 2 || !slices.Equal(named, []string{"1 for hook", "2 for mail"}) {
+		t.Errorf("named %q in %+v", named, r)
 	}
 }

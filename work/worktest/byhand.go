@@ -8,7 +8,7 @@ import (
 	"github.com/croft-dev/croft/work"
 )
 
-var handVerbs = []work.Verb{work.Cancel, work.Reassign, work.Takeover, work.Replay}
+var handVerbs = []work.Verb{work.Cancel, work.Reassign, work.Takeover, work.Replay, work.RunNow}
 
 func byHand() []check {
 	return []check{
@@ -97,6 +97,26 @@ func byHand() []check {
 				}
 				t.pass(a.Now.Add(time.Millisecond))
 				t.claimed(queue, long)
+			}
+		}},
+		{"an item that waits for its time can run now", func(t *trial) {
+			late := added("later")
+			late.Delay, late.Limit = 100*long, 3
+			id := t.must(late).Item.ID
+			t.must(added("later"))
+			before := t.get(id)
+			a := t.must(hand(work.RunNow, id))
+			it := t.get(id)
+			if it.Ready.After(a.Now) || it.Attempts != before.Attempts || it.Limit != 3 || it.State != work.Waiting {
+				t.Fatalf("after run-now: %+v", it)
+			}
+			t.must(hand(work.RunNow, id)) // its time has come: it stays where it is
+			if again := t.get(id); !again.Ready.Equal(it.Ready) {
+				t.Fatalf("ready at %s, and after another run-now at %s", it.Ready, again.Ready)
+			}
+			h := t.running("busy")
+			if a := t.step(hand(work.RunNow, h.ID)); !errors.Is(a.Err, work.ErrState) {
+				t.Fatalf("run-now of a running item: %v", a.Err)
 			}
 		}},
 		{"a long history keeps its newest part", func(t *trial) {

@@ -46,7 +46,7 @@ func completing() []check {
 		}},
 		{"a re-attempt uses the identity of the effect again", func(t *trial) {
 			h := t.lapsed("q")
-			t.must(requeue(h.Item))
+			t.rescue(h.Item)
 			next := t.claimed("q", long)
 			req := next.by(work.Complete)
 			req.Effects = []work.Emission{{Name: "charge"}}

@@ -87,10 +87,61 @@ func flaws() []flaw {
 	return slices.Concat(staleFlaws(), itemFlaws(), claimFlaws(), effectFlaws(), keepingFlaws(), handleFlaws(), damageFlaws(), guardFlaws(), ruleFlaws())
 }
 
+// ruled changes what claims know of rules.
+func ruled(change func(r *work.Rule)) func(*ledger.Law) {
+	return func(l *ledger.Law) {
+		l.Rule = func(r work.Rule) work.Rule {
+			change(&r)
+			return r
+		}
+	}
+}
+
+// inOrder makes a claim take items in an order that knows no partitions.
+func inOrder(earlier func(a, b work.Item) bool) func([]work.Item, func(string, string, int) time.Time) {
+	return func(items []work.Item, _ func(string, string, int) time.Time) {
+		slices.SortFunc(items, func(a, b work.Item) int {
+			if earlier(a, b) {
+				return -1
+			}
+			return 1
+		})
+	}
+}
+
 // ruleFlaws are about the rules of queues.
 func ruleFlaws() []flaw {
 	all := lawFlaws([]lawFlaw{
-		{"claims from paused queues", "rules", func(l *ledger.Law) { l.Paused = func(work.Rule) bool { return false } }},
+		{"claims from paused queues", "rules", ruled(func(r *work.Rule) { r.Paused = false })},
+		{"has no limit of running items", "limits", ruled(func(r *work.Rule) { r.Running = 0 })},
+		{"lets one more run", "limits", ruled(func(r *work.Rule) {
+			if r.Running > 0 {
+				r.Running++
+			}
+		})},
+		{"counts only what one claim takes", "limits", func(l *ledger.Law) { l.Running = func(int) int { return 0 } }},
+		{"has no limit of starts", "limits", ruled(func(r *work.Rule) { r.Starts = 0 })},
+		{"forgets starts too early", "limits", ruled(func(r *work.Rule) { r.Interval /= 2 })},
+		{"has no limits of partitions", "partitions", ruled(func(r *work.Rule) {
+			if r.Partition != "" {
+				r.Limit = work.Limit{}
+			}
+		})},
+		{"pauses no partition", "partitions", ruled(func(r *work.Rule) { r.Paused = r.Paused && r.Partition == "" })},
+		{"has no limit for each partition", "partitions", ruled(func(r *work.Rule) {
+			if r.Partition == work.EachPartition {
+				r.Limit = work.Limit{}
+			}
+		})},
+		{"lets partitions take no turns", "partitions", func(l *ledger.Law) { l.Turns = inOrder(work.Item.Before) }},
+		{"forgets whose turn it was", "partitions", func(l *ledger.Law) {
+			l.Turns = func(items []work.Item, _ func(string, string, int) time.Time) {
+				work.Turns(items, func(string, string, int) time.Time { return time.Time{} })
+			}
+		}},
+		{"keeps no partition", "partitions", before(func(it *work.Item, req *work.Request, _ time.Time) {
+			req.Partition = ""
+		})},
 		{"stays paused for ever", "rules", func(l *ledger.Law) {
 			l.Govern = func(r work.Rule, c work.RuleChange, now time.Time) (work.Rule, error) {
 				next, err := work.Govern(r, c, now)
@@ -323,6 +374,21 @@ func itemFlaws() []flaw {
 				out.Item.State = work.Waiting
 			}
 		})},
+		{"forgets why an item was rescued", "requeueing", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.Requeue {
+				out.Item.Error = was.Error
+			}
+		})},
+		{"tries a rescued item again at once", "requeueing", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, now time.Time) {
+			if req.Verb == work.Requeue && out.Changed {
+				out.Item.Ready = now
+			}
+		})},
+		{"takes attempts away from an item that runs now", "by hand", after(func(_ work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
+			if req.Verb == work.RunNow && out.Changed {
+				out.Item.Attempts++
+			}
+		})},
 		{"reassigns without burning a token", "by hand", after(func(was work.Item, req work.Request, out *work.Outcome, _ *error, _ time.Time) {
 			if req.Verb == work.Reassign && out.Changed && !was.Record.IsZero() {
 				out.Item.Record.Token = was.Record.Token
@@ -374,19 +440,21 @@ func claimFlaws() []flaw {
 			}
 		})},
 		{"ignores priority", "claiming", func(l *ledger.Law) {
-			l.Before = func(a, b work.Item) bool {
+			l.Turns = inOrder(func(a, b work.Item) bool {
 				a.Priority, b.Priority = 0, 0
 				return a.Before(b)
-			}
+			})
 		}},
-		{"takes the newest first", "claiming", func(l *ledger.Law) { l.Before = func(a, b work.Item) bool { return b.Before(a) } }},
+		{"takes the newest first", "claiming", func(l *ledger.Law) {
+			l.Turns = inOrder(func(a, b work.Item) bool { return b.Before(a) })
+		}},
 		{"takes equally old items in any order", "claiming", func(l *ledger.Law) {
-			l.Before = func(a, b work.Item) bool {
+			l.Turns = inOrder(func(a, b work.Item) bool {
 				if a.Priority == b.Priority && a.Ready.Equal(b.Ready) {
 					return a.ID[16:] < b.ID[16:] // the random half
 				}
 				return a.Before(b)
-			}
+			})
 		}},
 		{"does not count attempts", "claiming", func(l *ledger.Law) {
 			l.Grant = func(it work.Item, c work.Claim, now time.Time) (work.Item, error) {

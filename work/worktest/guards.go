@@ -155,6 +155,10 @@ func (t *trial) nextOwner(queue string, it work.Item) {
 		t.must(hand(work.Replay, it.ID))
 	case work.Running:
 		t.must(hand(work.Reassign, it.ID))
+	case work.Waiting:
+		if it.Ready.After(t.now()) { // requeued
+			t.must(hand(work.RunNow, it.ID))
+		}
 	}
 	got := t.claim(c)
 	if len(got) != 1 || got[0].Record.Token <= it.Record.Token || !slices.Equal(got[0].Guards, it.Guards) {

@@ -188,18 +188,50 @@ func (t *trial) all() map[work.ID]work.Item {
 	return items
 }
 
-// rules reads all rules, by their queues.
-func (t *trial) rules() map[string]work.Rule {
+// rules reads all rules.
+func (t *trial) rules() []work.Rule {
 	t.Helper()
-	all := map[string]work.Rule{}
-	for _, r := range collect(t, "Rules", t.ledger.Rules(t.ctx, work.RuleQuery{})) {
-		all[r.Queue] = r
+	return collect(t, "Rules", t.ledger.Rules(t.ctx, work.RuleQuery{}))
+}
+
+// start is a start that a rule counts at a time.
+type start struct {
+	queue, partition string
+	at               time.Time
+}
+
+// gate returns the gate of a queue for the next claim, given all items before
+// it. It knows the starts that this trial has seen.
+func (t *trial) gate(queue string, rules []work.Rule, items map[work.ID]work.Item, now time.Time) *work.Gate {
+	g := work.NewGate(now)
+	for _, r := range rules {
+		if r.Queue != queue {
+			continue
+		}
+		g.Rule(r)
 	}
-	return all
+	for _, s := range t.starts {
+		if s.queue == queue {
+			g.Started(s.partition, s.at, 1)
+		}
+	}
+	running := map[string]int{}
+	for _, it := range items {
+		if it.Queue == queue && it.State == work.Running {
+			running[""]++
+			if it.Partition != "" {
+				running[it.Partition]++
+			}
+		}
+	}
+	for p, n := range running {
+		g.Running(p, n)
+	}
+	return g
 }
 
 func (t *trial) judgeClaim(
-	c work.Claim, before map[work.ID]work.Item, rules map[string]work.Rule, got []work.Item, earliest, latest time.Time,
+	c work.Claim, before map[work.ID]work.Item, rules []work.Rule, got []work.Item, earliest, latest time.Time,
 ) {
 	t.Helper()
 	if len(got) > c.Limit && !c.Again {
@@ -207,6 +239,7 @@ func (t *trial) judgeClaim(
 	}
 	again := c.Again && slices.ContainsFunc(got, func(it work.Item) bool { return c.Granted(before[it.ID]) })
 	taken := map[work.ID]bool{}
+	gates := map[string]*work.Gate{} // of what was taken so far, at the time of the claim
 	for i, it := range got {
 		taken[it.ID] = true
 		was := before[it.ID]
@@ -219,12 +252,22 @@ func (t *trial) judgeClaim(
 			if at.Before(earliest) || at.After(latest) {
 				t.Fatalf("an item was acquired at %s, outside the time of its claim, %s to %s", at, earliest, latest)
 			}
-			if rules[was.Queue].Paused {
-				t.Fatalf("a claim got item %s of queue %s, which is paused", it.ID, was.Queue)
-			}
 			next, err := work.Grant(was, c, at)
 			if err != nil {
 				t.Fatalf("a claim got item %s, which the law does not grant: %v", it.ID, err)
+			}
+			if gates[it.Queue] == nil {
+				gates[it.Queue] = t.gate(it.Queue, rules, before, at)
+			}
+			if !gates[it.Queue].Admits(it.Partition) {
+				t.Fatalf("a claim got %s of queue %s, partition %q, against the rules %+v", describe(it), it.Queue,
+					it.Partition, rules)
+			}
+			gates[it.Queue].Take(it.Partition)
+			for _, p := range slices.Compact([]string{"", it.Partition}) {
+				if r := gates[it.Queue].RuleOf(p); r.Starts > 0 {
+					t.starts = append(t.starts, start{it.Queue, p, r.Slot(at)})
+				}
 			}
 			was = next
 		}
@@ -235,7 +278,7 @@ func (t *trial) judgeClaim(
 		if d := suite.Differ(was, it); d != "" {
 			t.Fatalf("the item claimed is not the law's: %s", d)
 		}
-		if i > 0 && !got[i-1].Before(it) {
+		if i > 0 && earlier(it, got[i-1]) {
 			t.Fatalf("a claim got %s before %s, against the order of claims", got[i-1].ID, it.ID)
 		}
 	}
@@ -243,16 +286,32 @@ func (t *trial) judgeClaim(
 		if again && c.Granted(it) && !taken[id] {
 			t.Fatalf("a claim sent again did not get item %s, which it had been granted", id)
 		}
-		if taken[id] || again || rules[it.Queue].Paused || !c.Grantable(it, earliest) {
+		if taken[id] || again || !c.Grantable(it, earliest) {
 			continue
 		}
-		if len(got) < c.Limit {
+		g := gates[it.Queue]
+		if g == nil {
+			g = t.gate(it.Queue, rules, before, earliest)
+		}
+		if len(got) < c.Limit && g.Admits(it.Partition) {
 			t.Fatalf("a claim of %d got %d items and left %s, which is ready", c.Limit, len(got), describe(it))
 		}
-		if last := got[len(got)-1]; it.Before(before[last.ID]) {
-			t.Fatalf("a claim left %s and took %s, which comes after it", describe(it), describe(before[last.ID]))
+		for _, other := range got {
+			first := it.Queue == other.Queue && it.Priority > other.Priority && g.Admits(it.Partition)
+			if first || earlier(it, before[other.ID]) && (other.Queue == it.Queue || g.Admits(it.Partition)) {
+				t.Fatalf("a claim left %s and took %s, which comes after it", describe(it), describe(before[other.ID]))
+			}
 		}
 	}
+}
+
+// earlier reports whether a claim must take one item before the other. Those of
+// different partitions take turns, so the check of fairness is another.
+func earlier(a, b work.Item) bool {
+	if a.Partition == b.Partition && (a.Partition == "" || a.Queue == b.Queue) {
+		return a.Before(b)
+	}
+	return false
 }
 
 func describe(it work.Item) string {

@@ -11,7 +11,7 @@ func refusals() []check {
 	return []check{
 		{"a refusal says who tried what and whose token is newer", func(t *trial) {
 			h := t.lapsed("q")
-			t.must(requeue(h.Item))
+			t.rescue(h.Item)
 			c := claimOf("q")
 			c.Owner = "bob"
 			next := t.claim(c)[0]

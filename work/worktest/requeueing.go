@@ -2,6 +2,7 @@ package worktest
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/croft-dev/croft/tenure"
@@ -22,6 +23,27 @@ func requeueing() []check {
 				t.Fatalf("requeued twice")
 			}
 		}},
+		{"a rescued item keeps why, and waits as after a failure", func(t *trial) {
+			h := t.lapsed("q")
+			a := t.must(requeue(h.Item))
+			it := t.get(h.ID)
+			if !strings.HasPrefix(it.Error, "its worker was lost") {
+				t.Fatalf("its error is %q", it.Error)
+			}
+			if wait := it.Ready.Sub(a.Now); wait < work.BackoffLeast {
+				t.Fatalf("it waits for %s, want at least %s", wait, work.BackoffLeast)
+			}
+			if t.Advance == nil {
+				return
+			}
+			if got := t.claim(claimOf("q")); len(got) > 0 {
+				t.Fatalf("it was claimed before its time")
+			}
+			t.pass(it.Ready)
+			if next := t.claimed("q", long); next.Attempts != 2 || next.Error != it.Error {
+				t.Fatalf("attempt %d begins with the error %q", next.Attempts, next.Error)
+			}
+		}},
 		{"an item whose owner is alive is left alone", func(t *trial) {
 			h := t.running("q")
 			if a := t.step(requeue(h.Item)); !errors.Is(a.Err, work.ErrState) {
@@ -36,7 +58,7 @@ func requeueing() []check {
 		}},
 		{"compare and swap on the token", func(t *trial) {
 			h := t.lapsed("q")
-			t.must(requeue(h.Item))
+			t.rescue(h.Item)
 			c := claimOf("q")
 			c.TTL = t.lapsing()
 			next := t.claim(c)[0]

@@ -19,7 +19,7 @@ func change(verb work.Verb, queue string) work.RuleChange {
 // rule that the ledger then keeps, with the law.
 func (t *trial) govern(c work.RuleChange) work.Rule {
 	t.Helper()
-	was := t.rules()[c.Queue]
+	was := t.rule(c.Queue, c.Partition)
 	earliest := t.now()
 	got, err := t.ledger.Govern(t.ctx, c)
 	if err != nil {
@@ -35,10 +35,21 @@ func (t *trial) govern(c work.RuleChange) work.Rule {
 	if d := suite.Differ(want, got); d != "" {
 		t.Fatalf("%s: the answer is not the law's: %s", c.Verb, d)
 	}
-	if d := suite.Differ(want, t.rules()[c.Queue]); d != "" {
+	if d := suite.Differ(want, t.rule(c.Queue, c.Partition)); d != "" {
 		t.Fatalf("after %s: the rule kept is not the law's: %s", c.Verb, d)
 	}
 	return got
+}
+
+// rule reads one rule. It returns the zero Rule if there is none.
+func (t *trial) rule(queue, partition string) work.Rule {
+	t.Helper()
+	for _, r := range t.rules() {
+		if r.Queue == queue && r.Partition == partition {
+			return r
+		}
+	}
+	return work.Rule{}
 }
 
 func rules() []check {
@@ -135,12 +146,25 @@ func rules() []check {
 		}},
 		{"bad changes of rules are named", func(t *trial) {
 			for name, spoil := range map[string]func(c *work.RuleChange){
-				"no queue":       func(c *work.RuleChange) { c.Queue = "" },
-				"a bad queue":    func(c *work.RuleChange) { c.Queue = "a\x00b" },
-				"a strange verb": func(c *work.RuleChange) { c.Verb = work.Cancel },
-				"no actor":       func(c *work.RuleChange) { c.Actor = " " },
-				"no note":        func(c *work.RuleChange) { c.Note = "" },
-				"a long note":    func(c *work.RuleChange) { c.Note = strings.Repeat("x", 1<<16) },
+				"no queue":         func(c *work.RuleChange) { c.Queue = "" },
+				"a bad queue":      func(c *work.RuleChange) { c.Queue = "a\x00b" },
+				"a strange verb":   func(c *work.RuleChange) { c.Verb = work.Cancel },
+				"no actor":         func(c *work.RuleChange) { c.Actor = " " },
+				"no note":          func(c *work.RuleChange) { c.Note = "" },
+				"a limit to pause": func(c *work.RuleChange) { c.Limit.Running = 1 },
+				"fewer than no items": func(c *work.RuleChange) {
+					c.Verb, c.Limit.Running = work.SetLimit, -1
+				},
+				"fewer than no starts": func(c *work.RuleChange) {
+					c.Verb, c.Limit = work.SetLimit, work.Limit{Starts: -1, Interval: long}
+				},
+				"starts in no time": func(c *work.RuleChange) { c.Verb, c.Limit.Starts = work.SetLimit, 1 },
+				"an interval of nothing": func(c *work.RuleChange) {
+					c.Verb, c.Limit.Interval = work.SetLimit, long
+				},
+				"a pause of each partition": func(c *work.RuleChange) { c.Partition = work.EachPartition },
+				"a bad partition":           func(c *work.RuleChange) { c.Partition = "a\x00b" },
+				"a long note":               func(c *work.RuleChange) { c.Note = strings.Repeat("x", 1<<16) },
 			} {
 				c := change(work.Pause, "q")
 				spoil(&c)

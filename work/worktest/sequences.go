@@ -87,7 +87,8 @@ func (by *author) request() work.Request {
 		}
 		return req
 	}
-	req := hand(pick(t, work.Cancel, work.Reassign, work.Reassign, work.Takeover, work.Replay, work.Replay), id)
+	req := hand(pick(t,
+		work.Cancel, work.Reassign, work.Reassign, work.Takeover, work.Replay, work.Replay, work.RunNow), id)
 	req.TTL = pick(t, 0, brief, long)
 	if req.Verb == work.Replay {
 		req.TTL, req.Again, req.Delay = 0, t.rand.IntN(3) == 0, pick(t, 0, brief)

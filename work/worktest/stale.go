@@ -56,7 +56,7 @@ func (t *trial) replaced(way string) held {
 	case "cancel", "takeover":
 		t.must(hand(work.Verb(way), h.ID))
 	default:
-		t.must(requeue(h.Item))
+		t.rescue(h.Item)
 	}
 	if way == "requeue and claim" || way == "reassign and claim" || way == "requeue, claim and complete" {
 		c := claimOf(queue)

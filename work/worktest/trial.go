@@ -31,6 +31,7 @@ type trial struct {
 	opened []work.Ledger
 	ctx    context.Context
 	rand   *rand.Rand
+	starts []start // those that rules count
 }
 
 func newTrial(tb testing.TB, h Harness) *trial {
@@ -213,6 +214,13 @@ func requeue(it work.Item) work.Request {
 		Verb: work.Requeue, ID: it.ID, Token: it.Record.Token, Secret: tenure.NewSecret(),
 		Owner: "reconciler",
 	}
+}
+
+// rescue requeues a lapsed item, and makes it ready at once.
+func (t *trial) rescue(it work.Item) {
+	t.Helper()
+	t.must(requeue(it))
+	t.must(hand(work.RunNow, it.ID))
 }
 
 // dispatcher returns the stamp of the n-th dispatcher.

@@ -14,7 +14,7 @@ func waking() []check {
 			for name, act := range map[string]func(h held){
 				"add":      func(h held) { t.must(added(h.Queue)) },
 				"release":  func(h held) { t.must(h.by(work.Release)) },
-				"requeue":  func(h held) { t.must(requeue(h.Item)) },
+				"run now":  func(h held) { t.rescue(h.Item) },
 				"reassign": func(h held) { t.must(hand(work.Reassign, h.ID)) },
 				"replay": func(h held) {
 					t.must(hand(work.Cancel, h.ID))

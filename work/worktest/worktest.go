@@ -47,6 +47,8 @@ func groups() []group {
 		{"adding", adding()},
 		{"claiming", claiming()},
 		{"rules", rules()},
+		{"limits", limits()},
+		{"partitions", partitions()},
 		{"owning", owning()},
 		{"stale", stale()},
 		{"completing", completing()},
@@ -77,7 +79,10 @@ func Run(t *testing.T, place func(tb testing.TB) Harness) { suite.Run(t, groups(
 // transactions. Use it after Run, for a second run of a slow ledger on its own
 // clock or with another kind of transaction.
 func RunTimed(t *testing.T, place func(tb testing.TB) Harness) {
-	timed := []string{"claiming", "owning", "failing", "requeueing", "outbox", "pruning", "transactions", "races"}
+	timed := []string{
+		"claiming", "limits", "partitions", "owning", "failing", "requeueing", "outbox", "pruning", "transactions",
+		"races",
+	}
 	suite.Run(t, suite.Only(t, groups(), timed...), begun(place))
 }
 

@@ -12,7 +12,7 @@ WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) $1::integer
 SELECT pg_catalog.to_regclass($1::text) IS NOT NULL
 
 -- name: work_there
-SELECT pg_catalog.to_regprocedure('croft.work_v1(bigint, integer, json, json, json)') IS NOT NULL
+SELECT pg_catalog.to_regprocedure('croft.version_19()') IS NOT NULL
 
 -- name: making
 -- Settings of the transaction that makes the schema.

@@ -13,7 +13,7 @@ WHERE croft.version_19()
 
 -- name: work_claim
 SELECT c::text
-FROM croft.claim_v1($1, $2::text::json, $3, $4::text::uuid, $5, $6, $7, $8, $9) AS c
+FROM croft.claim_v2($1, $2::text::json, $3, $4::text::uuid, $5, $6, $7, $8, $9) AS c
 WHERE croft.version_19()
 
 -- name: work_get
@@ -29,7 +29,7 @@ FROM (
     SELECT i.id, i.queue, i.uniq, i.state, i.priority, i.ready, i.created, i.finished,
            i.attempts, i.tries, i.generation, i.checkpoint_at, i.error,
            i.token, i.grant_id, i.owner, i.instance, i.held, i.cause, i.ended, i.actor, i.note,
-           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.guards
+           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.guards, i.partition
     FROM croft.item i
     WHERE ($1 = '' OR i.queue = $1)
       AND ($2::text::json IS NULL
@@ -49,7 +49,7 @@ FROM (
     SELECT i.id, i.queue, i.uniq, i.state, i.priority, i.ready, i.created, i.finished,
            i.attempts, i.tries, i.generation, i.checkpoint_at, i.error,
            i.token, i.grant_id, i.owner, i.instance, i.held, i.cause, i.ended, i.actor, i.note,
-           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.guards
+           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.guards, i.partition
     FROM croft.item i
     WHERE i.id IN (
         (SELECT w.id
@@ -91,7 +91,7 @@ FROM (
     SELECT i.id, i.queue, i.uniq, i.state, i.priority, i.ready, i.created, i.finished,
            i.attempts, i.tries, i.generation, i.checkpoint, i.checkpoint_at, i.result, i.error,
            i.token, i.grant_id, i.owner, i.instance, i.held, i.cause, i.ended, i.actor, i.note,
-           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.past, i.guards,
+           i.acquired, i.renewed, i.deadline, i.ttl, i.progress, i.progress_at, i.terms, i.past, i.guards, i.partition,
            CASE WHEN $2::boolean THEN i.payload END AS payload
     FROM croft.item i
     WHERE i.id = ANY (ARRAY(SELECT pg_catalog.json_array_elements_text($1::text::json)::uuid))
@@ -130,8 +130,8 @@ ON CONFLICT DO NOTHING
 RETURNING i.id::text
 
 -- name: work_update
--- An item's queue, idempotency key, priority, limit of attempts, time of
--- creation, payload and guards never change.
+-- An item's queue, idempotency key, partition, priority, limit of attempts,
+-- time of creation, payload and guards never change.
 UPDATE croft.item i
 SET state = n.state, ready = n.ready, finished = n.finished, attempts = n.attempts, generation = n.generation,
     checkpoint = n.checkpoint, checkpoint_at = n.checkpoint_at, result = n.result, error = n.error,
@@ -141,28 +141,6 @@ SET state = n.state, ready = n.ready, finished = n.finished, attempts = n.attemp
     progress = n.progress, progress_at = n.progress_at, terms = n.terms, past = n.past
 FROM pg_catalog.json_populate_recordset(NULL::croft.item, $1::text::json) AS n
 WHERE i.id = n.id
-
--- name: work_rule
--- Locks the rule of a queue, if it has one.
-SELECT pg_catalog.row_to_json(r)::text
-FROM croft.rule r
-WHERE r.queue = $1
-FOR UPDATE
-
--- name: work_rule_keep
-INSERT INTO croft.rule (queue, paused, actor, note, changed)
-SELECT r.queue, r.paused, r.actor, r.note, r.changed
-FROM pg_catalog.json_populate_record(NULL::croft.rule, $1::text::json) AS r
-ON CONFLICT (queue) DO UPDATE
-SET paused = excluded.paused, actor = excluded.actor, note = excluded.note, changed = excluded.changed
-
--- name: work_rules
-SELECT pg_catalog.row_to_json(r)::text
-FROM croft.rule r
-WHERE ($1 = '' OR r.queue = $1)
-  AND r.queue > $2
-ORDER BY r.queue
-LIMIT $3
 
 -- name: work_refuse
 INSERT INTO croft.refusal (

@@ -8,7 +8,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result, guards
+    past, payload, checkpoint, result, guards, partition
 FROM main.croft_item
 WHERE id = ?1
 
@@ -17,7 +17,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result, guards
+    past, payload, checkpoint, result, guards, partition
 FROM main.croft_item
 WHERE queue = ?1 AND uniq = ?2
 
@@ -27,43 +27,26 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result, guards
+    past, payload, checkpoint, result, guards, partition
 FROM main.croft_item
 WHERE state = 'running' AND queue = ?1 AND grant_id = ?2
-
--- name: work_level
-SELECT max(priority)
-FROM main.croft_item
-WHERE state = 'waiting' AND queue = ?1 AND priority < ?2
-
--- name: work_ready
--- The next items of one priority, after the item with ready ?4 and ID ?5.
-SELECT
-    id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
-    token, grant_id, owner, instance, held, cause, ended, actor, note,
-    acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result, guards
-FROM main.croft_item
-WHERE state = 'waiting' AND queue = ?1 AND priority = ?2 AND ready <= ?3 AND (ready, id) > (?4, ?5)
-ORDER BY ready, id
-LIMIT ?6
 
 -- name: work_insert
 INSERT INTO main.croft_item (
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    past, payload, checkpoint, result, guards)
+    past, payload, checkpoint, result, guards, partition)
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
     ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
     ?23, ?24, ?25, ?26, ?27, ?28, ?29,
-    ?30, ?31, ?32, ?33, ?34)
+    ?30, ?31, ?32, ?33, ?34, ?35)
 ON CONFLICT DO NOTHING
 
 -- name: work_update
--- Leaves out the columns that never change, such as the queue, the payload and
--- the guards.
+-- Leaves out the columns that never change, such as the queue, the partition,
+-- the payload and the guards.
 UPDATE main.croft_item
 SET state = ?4, ready = ?6, finished = ?8, attempts = ?9,
     generation = ?11, checkpoint_at = ?12, error = ?13,
@@ -99,7 +82,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    NULL, NULL, NULL, NULL, guards
+    NULL, NULL, NULL, NULL, guards, partition
 FROM main.croft_item
 WHERE (?1 = '' OR queue = ?1)
     AND (?2 = '[]' OR state IN (SELECT value FROM json_each(?2)))
@@ -116,7 +99,7 @@ SELECT
     id, queue, uniq, state, priority, ready, created, finished, attempts, tries, generation, checkpoint_at, error,
     token, grant_id, owner, instance, held, cause, ended, actor, note,
     acquired, renewed, deadline, ttl, progress, progress_at, terms,
-    NULL, NULL, NULL, NULL, guards
+    NULL, NULL, NULL, NULL, guards, partition
 FROM main.croft_item
 WHERE id IN (
     SELECT id FROM (
@@ -222,22 +205,6 @@ FROM (
     ORDER BY settled
     LIMIT ?4)
 GROUP BY dest
-
--- name: work_paused
-SELECT EXISTS (SELECT 1 FROM main.croft_rule WHERE queue = ?1 AND paused)
-
--- name: work_rules
-SELECT queue, paused, actor, note, changed
-FROM main.croft_rule
-WHERE (?1 = '' OR queue = ?1) AND queue > ?2
-ORDER BY queue
-LIMIT ?3
-
--- name: work_rule_keep
-INSERT INTO main.croft_rule (queue, paused, actor, note, changed)
-VALUES (?1, ?2, ?3, ?4, ?5)
-ON CONFLICT (queue) DO UPDATE
-SET paused = excluded.paused, actor = excluded.actor, note = excluded.note, changed = excluded.changed
 
 -- name: work_refuse
 INSERT INTO main.croft_refusal (

@@ -36,6 +36,7 @@ var suites = []suite{
 	{"backend/postgres", "PostgreSQL", true},
 	{"backend/etcd", "etcd", true},
 	{"boundary/httpfence", "proxy", false},
+	{"boundary/mcp", "MCP proxy", false},
 	{"proof/crash", "disk", false},
 	{"proof/history", "history", false},
 	{"proof/model", "model", true},

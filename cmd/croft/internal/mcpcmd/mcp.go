@@ -59,7 +59,8 @@ HTTP. Clients call it at --listen and the path of the URL. A write carries its
 stamp in the header Croft-Stamp (inside "croft run": $CROFT_STAMP), as at "croft
 proxy". One proxy serves many agents. It passes on no other header of a client
 than those of MCP, so no Authorization either: give the server's own secret with
---credential.
+--credential. It asks nobody for a password: everyone who can reach it can read
+with that secret, and write under a stamp that counts.
 
 Every call of a tool is a write, unless --read names the tool. Without --fence
 all writes are to one resource, which belongs to the lease's key. A RULE of
@@ -88,7 +89,8 @@ If the server repeats it in a message, croft hides it there.
 
 With --idempotency, a call that was answered under the same stamp and with the
 same arguments is answered again from memory, and not carried out again. A
-failure is not kept. When this croft has ended, nothing is kept.
+failure is not kept. A call in doubt has no answer: made again, it is carried out
+when the resource opens. When this croft has ended, nothing is kept.
 
 With --observe croft refuses nothing, and judges beside that: "croft inventory
 --refusals" and the metric croft_observed_refusals_total tell what would have

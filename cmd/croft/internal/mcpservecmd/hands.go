@@ -95,10 +95,12 @@ func (h *hands) all() []inHand {
 	return all
 }
 
-// add adds a claimed item, and forgets lost ones of which there are too many.
+// add adds a claimed item. It forgets an earlier claim of the same item, which
+// has lapsed, and lost items of which there are too many.
 func (h *hands) add(it work.Item, secret tenure.Secret) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.items = slices.DeleteFunc(h.items, func(other *inHand) bool { return other.id == it.ID })
 	h.items = append(h.items, &inHand{deed: it.Deed(secret), id: it.ID, queue: it.Queue, moved: monotonic.Now()})
 	lost := 0
 	for i := len(h.items) - 1; i >= 0; i-- {
@@ -285,8 +287,19 @@ func (h *hands) idle(it *inHand) bool {
 	return h.stallAfter > 0 && monotonic.Now().Sub(it.moved) >= h.stallAfter
 }
 
-// giveBack releases the claimed items.
+// giveBack releases the claimed items. If the last claim got no answer, it
+// first finds out whether that has taken one. No call may be under way.
 func (h *hands) giveBack() {
+	if c := h.unsure; c != nil {
+		items, err := h.ask(context.Background(), c)
+		for _, it := range items {
+			h.add(it, c.Secret)
+		}
+		if err != nil {
+			fmt.Fprintf(h.s.Stderr, "croft: a claim got no answer; if it has taken an item, that lapses after %s: %s\n",
+				h.ttl, cli.Line(h.s.Redact(err.Error())))
+		}
+	}
 	h.sending.Lock()
 	defer h.sending.Unlock()
 	var back []work.Request

@@ -57,13 +57,23 @@ func (p *place) item(id work.ID) work.Item {
 	return it
 }
 
-// take gives an item to another owner.
-func (p *place) take(id work.ID, owner string) {
+// take gives an item to another owner, and returns the secret of its grant.
+func (p *place) take(id work.ID, owner string) tenure.Secret {
 	p.t.Helper()
 	req := work.Request{
 		Verb: work.Takeover, ID: id, Owner: owner, Actor: "boss", Note: "reassigned", TTL: time.Hour,
 		Secret: tenure.NewSecret(),
 	}
+	if a := p.ledger.Apply(p.t.Context(), []work.Request{req})[0]; a.Err != nil {
+		p.t.Fatal(a.Err)
+	}
+	return req.Secret
+}
+
+// release lets an item wait again.
+func (p *place) release(id work.ID, secret tenure.Secret) {
+	p.t.Helper()
+	req := work.Request{Verb: work.Release, ID: id, Token: p.item(id).Record.Token, Secret: secret}
 	if a := p.ledger.Apply(p.t.Context(), []work.Request{req})[0]; a.Err != nil {
 		p.t.Fatal(a.Err)
 	}

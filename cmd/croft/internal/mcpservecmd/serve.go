@@ -49,7 +49,8 @@ func Command(a *cli.App, version string) *cobra.Command {
 		Long: `Be an MCP server over standard input and output, with leases and work items as
 tools. Name this command where the agent's host names a server.
 
-The agent can ask who owns a key, list keys and items, and read their history.
+The agent can ask who owns a key, list keys and items, and read their history:
+of all that is in the store.
 It can report progress and save a checkpoint under the lease of the "croft run",
 "croft hold" or "croft work run" around it, which croft takes from CROFT_LEASE.
 From the queues that --queue names, it can claim items, and then report,

@@ -2,6 +2,7 @@ package mcpservecmd
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/croft-dev/croft"
 	"github.com/croft-dev/croft/cmd/croft/internal/cli"
+	"github.com/croft-dev/croft/internal/test/testenv"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -231,6 +233,43 @@ func TestAClaimWhoseAnswerIsLostTakesOneItem(t *testing.T) {
 	if running != 1 {
 		t.Errorf("%d items were taken", running)
 	}
+}
+
+// TestAClaimWithoutAnAnswerIsGivenBack: the item that it has taken does not
+// stay behind when the server ends.
+func TestAClaimWithoutAnAnswerIsGivenBack(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	id := p.add("q", "x")
+	d := &deaf{Ledger: p.ledger, claims: math.MaxInt}
+	h := p.hands(usual(), d)
+	h.s.Timeout = 20 * time.Millisecond
+	if _, err := h.take(t.Context(), []string{"q"}); !errors.Is(err, work.ErrUnknown) {
+		t.Errorf("the claim was answered: %v", err)
+	}
+	d.claims, h.s.Timeout = 0, testenv.Patience
+	h.giveBack()
+	if it := p.item(id); it.State != work.Waiting || it.Attempts != 0 {
+		t.Errorf("the item is %+v", it)
+	}
+}
+
+// TestAnItemThatIsClaimedAgainIsTheNewOne: an agent that was silent for too
+// long loses its item, and may claim it once more.
+func TestAnItemThatIsClaimedAgainIsTheNewOne(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	id := p.add("q", "x")
+	f := usual()
+	f.most = 2
+	a := p.agent("ann", f)
+	first := a.call("claim")
+	p.release(id, p.take(id, "bob"))
+	if again := a.call("claim"); again["item"] != first["item"] {
+		t.Fatalf("the agent got %v", again)
+	}
+	a.call("report", "item", string(id), "marker", "on")
+	a.call("complete", "item", string(id))
 }
 
 // TestToolsActUnderTheLeaseAround this process, and are refused when it is

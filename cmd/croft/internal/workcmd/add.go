@@ -50,6 +50,10 @@ for both. A resource remembers one key, and every item has its own, so most
 targets need {id} or {key}. Without --guard croft takes the targets of the queue
 from CROFT_GUARDS, which lists QUEUE=TARGET separated by spaces.
 
+With --partition, items belong to parts of the queue, such as tenants. Partitions
+take turns: a million items of one do not hide ten of another. "croft work limit"
+bounds what runs of each.
+
 With --lines every line of the input is the payload of an item of its own, and
 --unique KEY gives line N the key KEY:N. Workers claim the items in the order of
 the lines.`,
@@ -57,6 +61,7 @@ the lines.`,
   croft work add mails --unique order-4711 --from mail.json
   croft work add reports '' --delay 1h --priority 5 --attempts 3
   croft work add reports '' --guard 'out/{id}.json'
+  croft work add mails --partition tenant-42 --from mail.json
   seq 1000 | croft work add pages --lines --unique crawl-2026-07 -`,
 		Args:              cli.Takes("QUEUE", "[PAYLOAD]"),
 		ValidArgsFunction: a.completeQueue,
@@ -78,6 +83,8 @@ the lines.`,
 	flags := c.Flags()
 	o.payload.Flag(c)
 	flags.StringVar(&o.request.Unique, "unique", "", "idempotency `key`: the queue has one item under it")
+	flags.StringVar(&o.request.Partition, "partition", "",
+		"the `part` of the queue that it belongs to, such as a tenant")
 	flags.IntVar(&o.request.Priority, "priority", 0, "higher is claimed first")
 	delayFlag(flags, &o.request.Delay, "delay", "how long it waits before it can be claimed")
 	flags.StringVar(&o.at, "at", "", "the `time` from which it can be claimed, as in 2026-01-31T08:00:00Z")

@@ -39,8 +39,9 @@ func (a *app) workClaimCommand() *cobra.Command {
 		Use:   "claim QUEUE...",
 		Short: "Take items that are ready and print their leases",
 		Long: `Take the items that are ready, oldest first within the highest priority, and
-print the lease of each on a line. With --json croft also prints its payload and
-checkpoint, in base64. Pass the lease to heartbeat, report, checkpoint,
+print the lease of each on a line. Standard error says which item it is, and the
+beginning of its payload. With --json croft prints payload and checkpoint whole,
+in base64. So does "croft work show ID --raw payload". Pass the lease to heartbeat, report, checkpoint,
 complete, fail and release.
 
 Nothing keeps the item alive by itself. Call "croft work heartbeat" well before
@@ -150,6 +151,17 @@ func quoted(words []string) []string {
 	return shown
 }
 
+// showClaimed says on standard error what was claimed. Standard output has the
+// leases alone.
+func (a *app) showClaimed(it work.Item) {
+	payload := "no payload"
+	if len(it.Payload) > 0 {
+		payload = cli.Excerpt(it.Payload)
+	}
+	fmt.Fprintf(a.Stderr, "croft: %s of %s, attempt %d of %d: %s\n", it.ID, cli.Word(it.Queue), it.Attempts, it.Limit,
+		payload)
+}
+
 // printClaimed prints leases. It gives back the items whose leases it cannot
 // print, because nobody has those leases.
 func (a *app) printClaimed(ctx context.Context, l work.Ledger, items []work.Item, secret tenure.Secret) error {
@@ -158,6 +170,7 @@ func (a *app) printClaimed(ctx context.Context, l work.Ledger, items []work.Item
 			a.Print(claimViewOf(it, secret))
 		} else {
 			fmt.Fprintln(a.Stdout, it.Deed(secret).Text())
+			a.showClaimed(it)
 		}
 		if a.Stdout.Err == nil {
 			continue

@@ -148,10 +148,10 @@ func (g *Glance) readRules(ctx context.Context, l work.Ledger, now time.Time) er
 		if err != nil {
 			return err
 		}
-		if r.Restricts() {
+		if r.Paused {
 			g.Paused.Add(GlanceRow{urgency: r.Changed.Sub(now), View: ruleViewOf(r), Cells: []cli.Cell{
-				cli.PlainCell("queue " + cli.Word(r.Queue)), cli.PlainCell(cli.Word(r.Actor)),
-				cli.PlainCell(ruleText(r) + " " + cli.Ago(now, r.Changed)), cli.PlainCell(firstLine(cli.Line(r.Note))),
+				cli.PlainCell("queue " + ruleName(r)), cli.PlainCell(cli.Word(r.Actor)),
+				cli.PlainCell("paused " + cli.Ago(now, r.Changed)), cli.PlainCell(firstLine(cli.Line(r.Note))),
 			}})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,8 @@ func (a *app) workReconcileCommand() *cobra.Command {
   recovered  an effect's dispatcher died: the effect is pending again
   doubtful   nobody knows whether an effect was delivered, and it must not be
              sent twice: settle it by hand
+  unserved   effects for a destination have been due for 5 minutes: see that a
+             dispatcher delivers to it
   pruned     items and refusals older than their retention are forgotten; an
              item with a pending or unknown effect is kept
 
@@ -137,7 +140,9 @@ func (a *app) printAction(dry bool) func(steward.Action) {
 		if what == "" {
 			what = string(act.Item)
 		}
-		if act.Kind == steward.Buried || act.Kind == steward.Stalled || act.Kind == steward.Doubtful {
+		if slices.Contains([]steward.ActionKind{
+			steward.Buried, steward.Stalled, steward.Doubtful, steward.Unserved,
+		}, act.Kind) {
 			colour = cli.Yellow
 		}
 		line := fmt.Sprintf("%s  %s", p.Paint(colour, fmt.Sprintf("%-9s", act.Kind)), cli.Lines(act.Why))
@@ -172,10 +177,24 @@ func (a *app) printPass(r steward.Report) {
 	fmt.Fprintln(a.Stdout, r.String())
 }
 
+// mostSaid bounds the destinations that a reconciler remembers to have named.
+// Others choose their names.
+const mostSaid = 1000
+
 func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions, where string) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	o.Retention, o.Observe, o.Owner = ledgerRetention(o.Retention), a.printAction(false), a.Owner
+	print, said := a.printAction(false), map[string]time.Time{}
+	o.Retention, o.Owner = ledgerRetention(o.Retention), a.Owner
+	o.Observe = func(act steward.Action) {
+		if act.Kind == steward.Unserved { // it is so in every pass: say it once an hour
+			if time.Since(said[act.To]) < time.Hour || len(said) > mostSaid {
+				return
+			}
+			said[act.To] = time.Now()
+		}
+		print(act)
+	}
 	o.Passed = func(r steward.Report, err error) {
 		switch {
 		case errors.Is(err, work.ErrUnfenced):
@@ -183,7 +202,7 @@ func (a *app) workReconcileLoop(ctx context.Context, o steward.ReconcileOptions,
 			a.printPass(r)
 		case err != nil && ctx.Err() == nil:
 			fmt.Fprintf(a.Stderr, "croft: a pass failed and is tried again: %s\n", cli.Lines(a.Redact(err.Error())))
-		case len(r.Actions) > 0:
+		case len(r.Actions) > r.Unserved:
 			a.printPass(r)
 		}
 	}

@@ -73,6 +73,9 @@ func (a *app) describeItem(it work.Item, now time.Time) {
 		fmt.Fprintf(a.Stdout, "  %s%s\n", p.Paint(cli.Faint, fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
 	say("queue", "%s", cli.Word(it.Queue))
+	if it.Partition != "" {
+		say("partition", "%s", cli.Word(it.Partition))
+	}
 	if it.Unique != "" {
 		say("unique", "%s", cli.Word(it.Unique))
 	}

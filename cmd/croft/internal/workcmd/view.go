@@ -14,6 +14,7 @@ type rowView struct {
 	ID           work.ID         `json:"id"`
 	Queue        string          `json:"queue"`
 	Unique       string          `json:"unique"`
+	Partition    string          `json:"partition"`
 	State        work.State      `json:"state"`
 	Priority     int             `json:"priority"`
 	Ready        cli.When        `json:"ready"`
@@ -30,7 +31,7 @@ type rowView struct {
 
 func rowViewOf(it work.Item, now time.Time) rowView {
 	v := rowView{
-		ID: it.ID, Queue: it.Queue, Unique: it.Unique, State: it.State, Priority: it.Priority,
+		ID: it.ID, Queue: it.Queue, Unique: it.Unique, Partition: it.Partition, State: it.State, Priority: it.Priority,
 		Ready:    cli.When(it.Ready),
 		Created:  cli.When(it.Created),
 		Finished: cli.When(it.Finished), Attempts: it.Attempts, Limit: it.Limit, Generation: it.Generation,

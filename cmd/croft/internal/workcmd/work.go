@@ -92,7 +92,8 @@ Exit codes, beyond those of every command:
 		}},
 		{hand, []*cobra.Command{
 			a.workReassignCommand(), a.workTakeoverCommand(), a.workCancelCommand(),
-			a.workReplayCommand(), a.workPauseCommand(), a.workResumeCommand(),
+			a.workReplayCommand(), a.workRunNowCommand(), a.workPauseCommand(), a.workResumeCommand(),
+			a.workLimitCommand(),
 		}},
 		{keep, []*cobra.Command{a.workReconcileCommand(), a.workDispatchCommand()}},
 	} {
