@@ -11,6 +11,7 @@ import (
 
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/internal/clerk"
+	"github.com/croft-dev/croft/internal/clock"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/work"
 )
@@ -31,41 +32,57 @@ func (l *Ledger) Govern(ctx context.Context, c work.RuleChange) (work.Rule, erro
 		return work.Rule{}, store.Unknown(explainWork(ctx, err))
 	}
 	var rule work.Rule
-	err := l.within(ctx, l.lockWait, func(tx *ledgerTx) (err error) {
-		if _, err := tx.session.texts(ctx, l.sql.workGovernEnter); err != nil {
+	var err error
+	for until := time.Now().Add(l.lockWait); ; {
+		err = l.within(ctx, l.briefly(), func(tx *ledgerTx) (err error) {
+			rule, err = tx.govern(ctx, c)
 			return err
+		})
+		// All claims stand behind a change that waits. Let them pass.
+		if !isKept(err) || time.Now().After(until) || clock.Sleep(ctx, 3*l.briefly()) != nil {
+			break
 		}
-		rules, err := tx.Rules(ctx, c.Queue, []string{c.Partition})
-		if err != nil {
-			return err
-		}
-		rule = work.Rule{}
-		if len(rules) > 0 {
-			rule = rules[0]
-		}
-		now, err := tx.Now(ctx)
-		if err != nil {
-			return err
-		}
-		if rule, err = work.Govern(rule, c, now); err != nil {
-			return err
-		}
-		text, err := json.Marshal(clerk.RuleRow(rule))
-		if err != nil {
-			return err
-		}
-		if err := tx.all(ctx, 1, l.sql.workRuleKeep, string(text)); err != nil {
-			return err
-		}
-		if _, err := tx.session.exec(ctx, l.sql.workWaitAnew, c.Queue, c.Partition, now.UnixMicro()); err != nil {
-			return err
-		}
-		return tx.tell(ctx, l.sql.workWake, clerk.Changed{Queues: []string{c.Queue}})
-	})
+	}
 	if err != nil {
 		return work.Rule{}, store.Unknown(explainWork(ctx, err))
 	}
 	return rule, nil
+}
+
+func (tx *ledgerTx) govern(ctx context.Context, c work.RuleChange) (work.Rule, error) {
+	none, sql := work.Rule{}, tx.ledger.sql
+	if _, err := tx.session.texts(ctx, sql.workGovernEnter); err != nil {
+		return none, err
+	}
+	rules, err := tx.Rules(ctx, c.Queue, []string{c.Partition})
+	if err != nil {
+		return none, err
+	}
+	var rule work.Rule
+	if len(rules) > 0 {
+		rule = rules[0]
+	}
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return none, err
+	}
+	if rule, err = work.Govern(rule, c, now); err != nil {
+		return none, err
+	}
+	text, err := json.Marshal(clerk.RuleRow(rule))
+	if err != nil {
+		return none, err
+	}
+	if err := tx.all(ctx, 1, sql.workRuleKeep, string(text)); err != nil {
+		return none, err
+	}
+	if err := tx.all(ctx, 1, sql.workRuleChanges, now.UnixMicro()); err != nil {
+		return none, err
+	}
+	if _, err := tx.session.exec(ctx, sql.workWaitAnew, c.Queue, c.Partition, now.UnixMicro()); err != nil {
+		return none, err
+	}
+	return rule, tx.tell(ctx, sql.workWake, clerk.Changed{Queues: []string{c.Queue}})
 }
 
 // Rules yields rules, ordered by queue and partition.

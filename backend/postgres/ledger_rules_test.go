@@ -1,9 +1,14 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/croft-dev/croft/backend/postgres"
 	"github.com/croft-dev/croft/internal/test/testenv"
@@ -110,6 +115,148 @@ func TestARuleWaitsForTheClaimsUnderWay(t *testing.T) {
 	}
 	if got, err := l.Claim(t.Context(), workClaim("q", 1)); err != nil || len(got) != 0 {
 		t.Fatalf("three run and three may; a claim got %d, and %v", len(got), err)
+	}
+}
+
+// TestAPauseThatWaitsLetsClaimsPass: a pause waits for the claim in a long
+// transaction. Claims from other queues must not wait with it.
+func TestAPauseThatWaitsLetsClaimsPass(t *testing.T) {
+	t.Parallel()
+	p := pool(t, testenv.Postgres(t).Database(t))
+	defer p.Close()
+	l := postgres.NewLedger(p, &postgres.LedgerOptions{LockWait: 10 * testenv.Patience})
+	defer l.Close()
+	addTo(t, l, "q")
+	addTo(t, l, "other")
+	tx, err := p.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if got, err := l.In(tx).Claim(t.Context(), workClaim("q", 1)); err != nil || len(got) != 1 {
+		t.Fatal(len(got), err)
+	}
+	set := make(chan error, 1)
+	go func() {
+		_, err := l.Govern(t.Context(), work.RuleChange{Verb: work.Pause, Queue: "q", Actor: "a", Note: "n"})
+		set <- err
+	}()
+	waitForLock(t, p, "advisory")
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if got, err := l.Claim(ctx, workClaim("other", 1)); err != nil || len(got) != 1 {
+		t.Errorf("a claim beside a pause that waits got %d items, and %v", len(got), err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-set; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnOldSnapshotHidesNoRule: a transaction with one snapshot may have begun
+// before a queue was paused. A claim in it must not get the items.
+func TestAnOldSnapshotHidesNoRule(t *testing.T) {
+	t.Parallel()
+	p := pool(t, testenv.Postgres(t).Database(t))
+	defer p.Close()
+	l := postgres.NewLedger(p, nil)
+	defer l.Close()
+	addTo(t, l, "q")
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		tx, err := p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "SELECT count(*) FROM croft.item"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Govern(t.Context(), work.RuleChange{Verb: work.Pause, Queue: "q", Actor: "a", Note: "n"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.In(tx).Claim(t.Context(), workClaim("q", 1)); err == nil {
+			t.Errorf("%s: a claim from a paused queue got %d items and no error", level, len(got))
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Govern(t.Context(), work.RuleChange{Verb: work.Resume, Queue: "q", Actor: "a", Note: "n"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAddsLockPartitionsInOneOrder: otherwise two batches that add to the same
+// new partitions would deadlock. An add that waits for one partition has not
+// yet locked those behind it.
+func TestAddsLockPartitionsInOneOrder(t *testing.T) {
+	t.Parallel()
+	p := pool(t, testenv.Postgres(t).Database(t))
+	defer p.Close()
+	l := postgres.NewLedger(p, nil)
+	defer l.Close()
+	addTo(t, l, "q")
+	begin := func() pgx.Tx {
+		tx, err := p.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '60s'"); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	add := func(partition string, id work.ID) work.Request {
+		return work.Request{Verb: work.Add, ID: id, Queue: "q", Partition: partition}
+	}
+	first, second := begin(), begin()
+	if a := l.In(first).Apply(t.Context(), []work.Request{add("b", work.NewID())})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+	low, high := work.NewID(), work.NewID()
+	if high < low {
+		low, high = high, low
+	}
+	done := make(chan error, 1)
+	go func() {
+		answers := l.In(second).Apply(t.Context(), []work.Request{add("c", low), add("b", high)})
+		done <- errors.Join(answers[0].Err, answers[1].Err, second.Commit(t.Context()))
+	}()
+	waitForLock(t, p, "transactionid")
+	third := begin()
+	if _, err := third.Exec(t.Context(), "SET LOCAL lock_timeout = '300ms'"); err != nil {
+		t.Fatal(err)
+	}
+	if a := l.In(third).Apply(t.Context(), []work.Request{add("c", work.NewID())})[0]; a.Err != nil {
+		t.Errorf("a batch that waits for partition b has locked c: %v", a.Err)
+	}
+	for _, tx := range []pgx.Tx{third, first} {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func addTo(t *testing.T, l *postgres.Ledger, queue string) {
+	t.Helper()
+	if a := l.Apply(t.Context(), []work.Request{{Verb: work.Add, ID: work.NewID(), Queue: queue}})[0]; a.Err != nil {
+		t.Fatal(a.Err)
+	}
+}
+
+// waitForLock waits until somebody waits for a lock of this type.
+func waitForLock(t *testing.T, p *pgxpool.Pool, kind string) {
+	t.Helper()
+	for n := 0; n == 0; {
+		err := p.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = $1 AND NOT granted
+			AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())`, kind).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

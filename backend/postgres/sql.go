@@ -56,11 +56,12 @@ type queries struct {
 	workInsert, workUpdate, workRefuse, workRefusals             string
 	workStats, workBacklog, workByIndex, workPrunable, workPrune string
 
-	workClaimEnter, workGovernEnter, workLimited, workTurnTake, workTurnTry string
-	workGranted, workReady, workLevel, workTurns, workWait, workWaitAnew    string
-	workGrant, workSettle, workRunning                                      string
-	workStarts, workStart, workStartForget                                  string
-	workRuled, workRulesOf, workRules, workRuleKeep                         string
+	workClaimEnter, workGovernEnter, workRuleChanges                     string
+	workLimited, workTurnTake, workTurnTry                               string
+	workGranted, workReady, workLevel, workTurns, workWait, workWaitAnew string
+	workGrant, workSettle, workRunning                                   string
+	workStarts, workStart, workStartForget                               string
+	workRuled, workRulesOf, workRules, workRuleKeep                      string
 
 	workArm, workWake, workNotify, workListen string
 
@@ -126,6 +127,7 @@ func newQueries(schema string) *queries {
 
 		workClaimEnter:  q("work_claim_enter"),
 		workGovernEnter: q("work_govern_enter"),
+		workRuleChanges: q("work_rule_changes"),
 		workLimited:     q("work_limited"),
 		workTurnTake:    q("work_turn_take"),
 		workTurnTry:     q("work_turn_try"),

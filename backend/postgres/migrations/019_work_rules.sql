@@ -22,6 +22,11 @@ CREATE TABLE IF NOT EXISTS croft.rule (
     PRIMARY KEY (queue, partition)
 );
 
+-- The row of no queue changes with every rule. See claim_v2.
+INSERT INTO croft.rule (queue, partition, paused, running, starts, span, actor, note, changed)
+VALUES ('', '', false, 0, 0, 0, '', '', 0)
+ON CONFLICT DO NOTHING;
+
 -- What claims have started where a rule limits the starts. The slot is the time
 -- at which n starts count.
 CREATE TABLE IF NOT EXISTS croft.start (
@@ -206,6 +211,11 @@ BEGIN
         END IF;
     END IF;
     PERFORM pg_advisory_xact_lock_shared(hashtext('croft.rule'), 0);
+    -- A snapshot that is older than the newest change of a rule must not hide
+    -- it. There this fails, and the transaction is to be tried again.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM FROM croft.rule r WHERE r.queue = '' FOR SHARE;
+    END IF;
     IF EXISTS (SELECT FROM unnest(queues) AS q WHERE croft.governed_v1(q)) THEN
         RETURN NEXT '{"governed": true}'::json;
         RETURN;
@@ -290,16 +300,19 @@ END
 $$;
 
 -- For older clients, which know no rules and no partitions: they find nothing
--- in queues that have some.
+-- in queues that have some. If a queue gets its first one meanwhile, they find
+-- nothing at all, for once.
 CREATE OR REPLACE FUNCTION croft.claim_v1(
     set_at bigint, queue_list json, n integer, g uuid, who text, run text, ttl_us bigint, again boolean, arm boolean
 ) RETURNS SETOF json
 LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT croft.claim_v2(set_at, (
+    SELECT c
+    FROM croft.claim_v2(set_at, (
         SELECT coalesce(json_agg(q), '[]') FROM json_array_elements_text(queue_list) AS q WHERE NOT croft.governed_v1(q)
-    ), n, g, who, run, ttl_us, again, arm)
+    ), n, g, who, run, ttl_us, again, arm) AS c
+    WHERE c::text <> '{"governed": true}'
 $$;
 
 -- The next ready items of each partition of a queue, at most n of each, behind

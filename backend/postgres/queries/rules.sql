@@ -11,6 +11,12 @@ SELECT pg_catalog.pg_advisory_xact_lock_shared(pg_catalog.hashtext('croft.rule')
 -- Waits until no claim is under way, and lets none begin.
 SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('croft.rule'), 0)::text
 
+-- name: work_rule_changes
+-- Makes claims in transactions with older snapshots fail: see claim_v2.
+UPDATE croft.rule
+SET changed = $1
+WHERE queue = ''
+
 -- name: work_limited
 -- The queues with rules that restrict them. Claims from each go one after the
 -- other.

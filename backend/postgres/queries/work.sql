@@ -121,11 +121,12 @@ WHERE i.id = ANY (ARRAY(SELECT pg_catalog.json_array_elements_text($1::text::jso
           FOR UPDATE SKIP LOCKED) AS free)
 
 -- name: work_insert
--- Returns the items that did not exist yet.
+-- Returns the items that did not exist yet. Triggers lock the partitions in the
+-- order of the rows, so two adds to the same ones do not deadlock.
 INSERT INTO croft.item AS i
 SELECT n.*
 FROM pg_catalog.json_populate_recordset(NULL::croft.item, $1::text::json) AS n
-ORDER BY n.id
+ORDER BY n.queue, n.partition, n.priority, n.id
 ON CONFLICT DO NOTHING
 RETURNING i.id::text
 

@@ -47,7 +47,8 @@ complete, fail and release.
 Nothing keeps the item alive by itself. Call "croft work heartbeat" well before
 the TTL has passed, or use "croft work run", which does all of it. The printed
 lease holds a secret. Keep it in a file that only you can read. Exit code 11
-says that nothing is ready.
+says that nothing is ready. If a queue is paused or full, croft says so, and who
+paused or limited it and why.
 
 Croft raises the fence at the guards that an item names before it prints the
 lease. If it cannot, it gives the item back for 30s and says why.
@@ -134,7 +135,7 @@ func (a *app) workClaim(
 			claim.Again, silent = false, time.Time{}
 			a.Answered()
 			if wait != croft.Forever && time.Since(began)+pause > wait {
-				return fmt.Errorf("%w in %s", cli.ErrNothingReady, strings.Join(quoted(claim.Queues), ", "))
+				return a.nothingReady(ctx, l, claim.Queues)
 			}
 		}
 		if clock.Sleep(ctx, pause) != nil {
