@@ -114,8 +114,9 @@ func (s *survey) backlog() (open work.Backlog, age time.Duration, ok bool) {
 	return s.last, now.Sub(s.read), true
 }
 
-// collect shows what is open. Queues and destinations without a label of their
-// own are added up: their counts, and the longest of their ages.
+// collect shows the open items and effects. It adds up the queues and
+// destinations without a label of their own: their counts, and the longest of
+// their ages.
 func (s *survey) collect(to chan<- prometheus.Metric, queues, destinations *spaces) {
 	open, age, ok := s.backlog()
 	if !ok {

@@ -148,6 +148,9 @@ func New(st store.Store, o *Options) *Server {
 	s.sweeps, s.long, s.huge = newSlots(1), newSlots(maxLong), newSlots(maxHuge)
 	s.transfers = newSlots(maxTransfers)
 	s.uploads = uploads{root: s.o.Uploads, most: maxUploads, writes: map[string]*write{}}
+	if s.o.Uploads != nil {
+		s.uploads.removeOld()
+	}
 	s.share()
 	s.life, s.drain = context.WithCancel(context.Background())
 	s.batcher = &batcher[tenure.Request, store.Answer]{

@@ -29,6 +29,8 @@ const (
 	// After uploadIdle it may have to make room for another.
 	uploadFor  = time.Hour
 	uploadIdle = time.Minute
+	// uploadLook is how often the server looks for uploads that were given up.
+	uploadLook = 10 * time.Minute
 	// maxWhole is the longest content that is kept in memory, if it comes in
 	// one part.
 	maxWhole = 1 << 20
@@ -51,6 +53,7 @@ type uploads struct {
 	mu     sync.Mutex // guards the fields below, and the making of files
 	writes map[string]*write
 	order  []string // of the finished ones, the oldest first
+	timer  bool     // removeOld runs again later
 }
 
 // write is the write of a content that is whole.
@@ -189,33 +192,66 @@ func (k *uploads) open(name string, offset int64) (*os.File, error) {
 	if err := k.makeRoom(name); err != nil {
 		return nil, err
 	}
+	k.lookLater()
 	return k.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// makeRoom removes uploads that were given up. If there are too many, the one
-// that is idle the longest has to go. The caller holds k.mu.
-func (k *uploads) makeRoom(name string) error {
+// removeOld removes uploads that were given up, and looks again while there are
+// others. A server begins with it, because it may have been restarted.
+func (k *uploads) removeOld() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.timer = false
+	if all, err := k.unfinished(); err == nil && len(all) > 0 {
+		k.lookLater()
+	}
+}
+
+// lookLater runs removeOld after a while. The caller holds k.mu.
+func (k *uploads) lookLater() {
+	if !k.timer {
+		k.timer = true
+		time.AfterFunc(uploadLook, k.removeOld)
+	}
+}
+
+// unfinished returns the files of all uploads. It removes those that were given
+// up. The caller holds k.mu.
+func (k *uploads) unfinished() ([]fs.FileInfo, error) {
 	folder, err := k.root.Open(".")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer folder.Close()
 	entries, err := folder.ReadDir(-1)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	client, _, _ := strings.Cut(name, "-")
-	var all, own []fs.FileInfo
+	var all []fs.FileInfo
 	for _, entry := range entries {
 		info, err := entry.Info()
 		if err != nil {
 			continue // it has just been removed
 		}
 		if time.Since(info.ModTime()) > uploadFor {
-			_ = k.root.Remove(info.Name()) // another one tries again
+			_ = k.root.Remove(info.Name()) // the next look tries again
 			continue
 		}
 		all = append(all, info)
+	}
+	return all, nil
+}
+
+// makeRoom makes room for an upload. If there are too many, the one that is
+// idle the longest has to go. The caller holds k.mu.
+func (k *uploads) makeRoom(name string) error {
+	all, err := k.unfinished()
+	if err != nil {
+		return err
+	}
+	client, _, _ := strings.Cut(name, "-")
+	var own []fs.FileInfo
+	for _, info := range all {
 		if strings.HasPrefix(info.Name(), client+"-") {
 			own = append(own, info)
 		}

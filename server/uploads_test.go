@@ -10,12 +10,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/croft-dev/croft/backend/mem"
 	"github.com/croft-dev/croft/fence"
 	"github.com/croft-dev/croft/guard"
 	"github.com/croft-dev/croft/internal/test/testenv"
@@ -290,4 +293,59 @@ func TestUploadsAreBounded(t *testing.T) {
 	if left := len(files(t, r.uploads)); left != 1 {
 		t.Errorf("%d uploads are kept after all the others were given up", left)
 	}
+}
+
+// TestUploadsThatWereGivenUpAreRemoved, also if nobody begins another one, and
+// after a restart of the server. Otherwise they fill the disk for good.
+func TestUploadsThatWereGivenUpAreRemoved(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	start := func() (k *uploads, kill func()) {
+		t.Helper()
+		root, err := os.OpenRoot(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &New(mem.New(nil), &Options{Uploads: root}).uploads, func() { _ = root.Close() }
+	}
+	left := func(what string, want ...string) {
+		t.Helper()
+		if got := files(t, folder); !slices.Equal(got, want) {
+			t.Errorf("%s: the folder has %q, want %q", what, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		keep := func(k *uploads, name string, offset int64) {
+			t.Helper()
+			if err := k.receive(name, offset, strings.NewReader("1234")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(filepath.Join(folder, name), time.Now(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first, kill := start()
+		keep(first, "a-1", 0)
+		keep(first, "a-2", 0)
+		time.Sleep(uploadFor - time.Minute)
+		keep(first, "a-2", 4)
+		time.Sleep(2 * uploadLook)
+		left("an hour later", "a-2")
+		time.Sleep(uploadFor)
+		left("after another hour")
+
+		keep(first, "b-1", 0)
+		kill()
+		time.Sleep(uploadFor + time.Minute)
+		left("while no server runs", "b-1")
+		second, kill := start()
+		left("after a start")
+		keep(second, "b-2", 0)
+		kill()
+		_, kill = start()
+		defer kill()
+		left("after a restart", "b-2")
+		time.Sleep(uploadFor + 2*uploadLook)
+		left("an hour after the restart")
+	})
 }

@@ -1,11 +1,16 @@
 package remote
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
+	"hash/fnv"
+	"iter"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +21,7 @@ import (
 	"github.com/croft-dev/croft/server"
 	"github.com/croft-dev/croft/store"
 	"github.com/croft-dev/croft/store/storetest"
+	"github.com/croft-dev/croft/tenure"
 )
 
 // serve starts a server on a store until the test ends, and returns its URL.
@@ -45,7 +51,7 @@ func connect(tb testing.TB, base string, o *Options) *Store {
 
 // overMem is a place in memory behind servers, one for each handle, as clients
 // of different servers on one store have it.
-func overMem(reach func(tb testing.TB, st store.Store) *Store) func(testing.TB) storetest.Harness {
+func overMem(reach func(tb testing.TB, st store.Store) store.Store) func(testing.TB) storetest.Harness {
 	return func(testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
 		base := mem.New(&mem.Options{Now: clock.Now})
@@ -60,7 +66,9 @@ func overMem(reach func(tb testing.TB, st store.Store) *Store) func(testing.TB) 
 	}
 }
 
-func plainly(tb testing.TB, st store.Store) *Store { return connect(tb, serve(tb, st, nil).URL, nil) }
+func plainly(tb testing.TB, st store.Store) store.Store {
+	return connect(tb, serve(tb, st, nil).URL, nil)
+}
 
 // TestConformance runs the whole suite of lease stores, through a server.
 func TestConformance(t *testing.T) {
@@ -94,20 +102,178 @@ func TestConformanceOverADirectory(t *testing.T) {
 	})
 }
 
-// TestConformanceThroughABadNetwork delays everything, through TLS.
+// TestConformanceThroughABadNetwork delays everything, through TLS, and breaks
+// connections at random.
 func TestConformanceThroughABadNetwork(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, overMem(func(tb testing.TB, st store.Store) *Store {
+	n := &tries{}
+	t.Cleanup(func() { n.check(t) })
+	storetest.Run(t, overMem(func(tb testing.TB, st store.Store) store.Store {
 		front, ca := serveTLS(tb, st, nil)
-		link, err := faultnet.New(func() string { return front.Listener.Addr().String() })
+		slow, frail := badLinks(tb, front)
+		return &insistent{
+			Store: connect(tb, slow, &Options{CAFile: ca}),
+			frail: connect(tb, frail, &Options{CAFile: ca}),
+			n:     n,
+		}
+	}))
+}
+
+// badLinks makes two ways to a server, through networks that delay everything.
+// The frail one also loses requests and replies, and breaks streams.
+func badLinks(tb testing.TB, front *httptest.Server) (slow, frail string) {
+	tb.Helper()
+	seed := fnv.New64a()
+	_, _ = seed.Write([]byte(tb.Name()))
+	link := func(f faultnet.Fault) string {
+		l, err := faultnet.New(func() string { return front.Listener.Addr().String() })
 		if err != nil {
 			tb.Fatal(err)
 		}
-		tb.Cleanup(link.Close)
-		link.Set(faultnet.Fault{Kind: faultnet.Slow, Delay: 500 * time.Microsecond})
-		return connect(tb, "https://"+link.Addr(), &Options{CAFile: ca})
-	}))
+		tb.Cleanup(l.Close)
+		l.Set(f)
+		return "https://" + l.Addr()
+	}
+	f := faultnet.Fault{Delay: 500 * time.Microsecond, OneIn: 40, Seed: seed.Sum64()}
+	f.Kind = faultnet.Slow
+	slow = link(f)
+	f.Kind = faultnet.Frail
+	return slow, link(f)
 }
+
+// tries counts calls over a frail network, and those that were asked again.
+type tries struct{ calls, lost atomic.Int64 }
+
+// check checks that the network was bad enough to prove something.
+func (n *tries) check(tb testing.TB) {
+	tb.Helper()
+	calls, lost := n.calls.Load(), n.lost.Load()
+	tb.Logf("of %d calls, %d were asked again", calls, lost)
+	if lost < calls/500 {
+		tb.Errorf("of %d calls, only %d were asked again", calls, lost)
+	}
+}
+
+// insistent is a store over a frail network. It asks again until it has an
+// answer, as clients do. Calls whose second copy is another call go over the
+// embedded Store, whose network is only slow: a sweep counts what it drops, and
+// a watch that breaks tells its waiter so.
+type insistent struct {
+	*Store
+
+	frail *Store
+	n     *tries
+}
+
+// insist calls do until its outcome is known, or ctx has ended.
+func insist(ctx context.Context, n *tries, do func() error) error {
+	for {
+		n.calls.Add(1)
+		err := do()
+		if !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+			return err
+		}
+		n.lost.Add(1)
+	}
+}
+
+func (s *insistent) Apply(ctx context.Context, requests []tenure.Request) []store.Answer {
+	if twice(requests, func(q tenure.Request) string { return q.Key }) {
+		return s.Store.Apply(ctx, requests)
+	}
+	return insistAll(ctx, s.n, requests, s.frail.Apply, func(a store.Answer) error { return a.Err })
+}
+
+// twice reports whether a batch has two requests about one thing. Such a batch
+// has other answers the second time, because each request then meets what the
+// later ones have done.
+func twice[Q any](requests []Q, about func(Q) string) bool {
+	seen := map[string]bool{}
+	for _, q := range requests {
+		if seen[about(q)] {
+			return true
+		}
+		seen[about(q)] = true
+	}
+	return false
+}
+
+// insistAll sends a batch until all its requests have answers.
+func insistAll[Q, A any](
+	ctx context.Context, n *tries, requests []Q,
+	apply func(context.Context, []Q) []A, failed func(A) error,
+) []A {
+	answers := make([]A, len(requests))
+	open := make([]int, len(requests)) // the requests without an answer
+	for i := range requests {
+		open[i] = i
+	}
+	_ = insist(ctx, n, func() (err error) {
+		var some []Q
+		for _, i := range open {
+			some = append(some, requests[i])
+		}
+		var still []int
+		for k, a := range apply(ctx, some) {
+			i := open[k]
+			if answers[i] = a; errors.Is(failed(a), store.ErrUnknown) {
+				still, err = append(still, i), failed(a)
+			}
+		}
+		open = still
+		return err
+	})
+	return answers
+}
+
+func (s *insistent) Get(ctx context.Context, key string) (rec tenure.Record, err error) {
+	err = insist(ctx, s.n, func() error {
+		rec, err = s.frail.Get(ctx, key)
+		return err
+	})
+	return rec, err
+}
+
+func (s *insistent) Now(ctx context.Context) (now time.Time, err error) {
+	err = insist(ctx, s.n, func() error {
+		now, err = s.frail.Now(ctx)
+		return err
+	})
+	return now, err
+}
+
+// List gathers the records first, because a listing that breaks begins anew.
+func (s *insistent) List(ctx context.Context, prefix string) iter.Seq2[tenure.Record, error] {
+	return again(ctx, s.n, func() iter.Seq2[tenure.Record, error] { return s.frail.List(ctx, prefix) })
+}
+
+// again yields what a listing yields once it has not broken.
+func again[T any](ctx context.Context, n *tries, list func() iter.Seq2[T, error]) iter.Seq2[T, error] {
+	type line struct {
+		one T
+		err error
+	}
+	return func(yield func(T, error) bool) {
+		var all []line
+		_ = insist(ctx, n, func() (broken error) {
+			all = nil
+			for one, err := range list() {
+				all = append(all, line{one, err})
+				if err != nil {
+					broken = err
+				}
+			}
+			return broken
+		})
+		for _, l := range all {
+			if !yield(l.one, l.err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *insistent) Close() error { return errors.Join(s.Store.Close(), s.frail.Close()) }
 
 // serveTLS starts a server with a certificate for 127.0.0.1. It returns a file
 // with the authority to trust.

@@ -332,7 +332,7 @@ func TestTablesThatWereRemovedAreMadeAnew(t *testing.T) {
 	st := open(t, file, nil)
 	defer st.Close()
 	must(t, one(st, acquire("k", "ann")).Err)
-	execute(t, file, "DROP TABLE croft_lease; DROP TABLE croft_migration; DROP TABLE croft_fence; DROP TABLE croft_rekeying; DROP TABLE croft_item; DROP TABLE croft_effect; DROP TABLE croft_dispatcher; DROP TABLE croft_refusal; DROP TABLE croft_act; DROP TABLE croft_rule")
+	execute(t, file, "DROP TABLE croft_lease; DROP TABLE croft_migration; DROP TABLE croft_fence; DROP TABLE croft_rekeying; DROP TABLE croft_item; DROP TABLE croft_effect; DROP TABLE croft_dispatcher; DROP TABLE croft_refusal; DROP TABLE croft_act; DROP TABLE croft_rule; DROP TABLE croft_partition; DROP TABLE croft_start")
 	mine := acquire("k", "bob")
 	if a := one(st, mine); !errors.Is(a.Err, store.ErrUnknown) || !strings.Contains(a.Err.Error(), "ask again") {
 		t.Errorf("at first: %v", a.Err)

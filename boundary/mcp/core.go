@@ -225,8 +225,8 @@ func (c *core) observe(ctx context.Context, w admission.Write, err error) {
 	c.gate.Observed(w, err)
 }
 
-// received returns a message of the upstream without what it must not say: what
-// only the proxy says, and the credential.
+// received returns a message of the upstream. It leaves out members that only
+// the proxy may set, and the credential.
 func (c *core) received(m message) message {
 	m = unclaimed(m)
 	if c.o.Credential.Value != "" && m.body != nil {

@@ -263,6 +263,9 @@ func TestARefusedMessageIsNotAwaited(t *testing.T) {
 		if err != nil || resp.StatusCode != want || !resp.Close {
 			t.Errorf("%q was answered with %v %v, want %d and the end of the connection", text, resp, err, want)
 		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
 		_ = conn.Close()
 	}
 	if a := u.ask("POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`); a.status != 200 || a.header.Get("Connection") != "" {

@@ -91,7 +91,8 @@ type host struct {
 	nextID int
 }
 
-// unguarded is the program of agents without a proxy. They show what it is for.
+// unguarded stands for no proxy at all. It shows that stale writes are not
+// stopped then.
 const unguarded = "none"
 
 // connect starts the proxy, with the server behind it. It gets the lease as any

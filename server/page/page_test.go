@@ -562,7 +562,8 @@ func TestServersWithOneKeyShareTheirVisitors(t *testing.T) {
 		return newRigWith(t, &server.Options{Access: rules{"opal": "a/"}}, Options{SessionKey: []byte(key)})
 	}
 	one, two, other := at("the key of both servers, 32 bytes"), at("the key of both servers, 32 bytes"), at("the key of another, with 32 bytes")
-	for _, r := range []*rig{one, two, other} {
+	revoked := newRigWith(t, &server.Options{Access: revoked{rules{"opal": "a/"}}}, Options{SessionKey: []byte("the key of both servers, 32 bytes")})
+	for _, r := range []*rig{one, two, other, revoked} {
 		r.hold("a/b", "ann")
 	}
 	b := one.signIn("opal")
@@ -586,6 +587,17 @@ func TestServersWithOneKeyShareTheirVisitors(t *testing.T) {
 	has(t, "a server with another key", resp, "", http.StatusSeeOther)
 	resp, _ = elsewhere(other).post("key", form)
 	has(t, "a form there", resp, "", http.StatusUnauthorized)
+	resp, _ = elsewhere(revoked).get("key?key=a%2Fb")
+	has(t, "a server whose policy has the token no more", resp, "", http.StatusSeeOther)
+	resp, _ = elsewhere(revoked).post("key", form)
+	has(t, "a form there", resp, "", http.StatusUnauthorized)
+}
+
+// revoked is a policy without tokens.
+type revoked struct{ rules }
+
+func (revoked) Identify(*http.Request) (server.Identity, error) {
+	return server.Identity{}, errors.New("no identity has this token")
 }
 
 // TestTheBrowserRunsNothingOfStrangers: what records say is text, and the

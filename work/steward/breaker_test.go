@@ -16,10 +16,11 @@ func TestABreakerPausesWhatFails(t *testing.T) {
 			t.Fatalf("paused after %d failures", n)
 		}
 	}
-	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+	for i, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		want := time.Duration(seconds) * time.Second
 		begun := now
-		if !b.failed(begun, now) || b.until.Sub(now) != want*time.Second {
-			t.Fatalf("pause %d is %s, want %s", i, b.until.Sub(now), want*time.Second)
+		if !b.failed(begun, now) || b.until.Sub(now) != want {
+			t.Fatalf("pause %d is %s, want %s", i, b.until.Sub(now), want)
 		}
 		for range 16 { // those that were in flight
 			if b.failed(begun.Add(-time.Second), now) {

@@ -45,7 +45,7 @@ func UndeliveredFor(err error, d time.Duration) error { return verdict(err, notD
 // Busy is UndeliveredFor, and the receiver asks for a pause: for that long, and
 // at most an hour, the dispatcher sends it nothing else.
 func Busy(err error, d time.Duration) error {
-	v := verdict(err, notDelivered, d).(*verdictError)
+	v := verdict(err, notDelivered, d)
 	v.busy = true
 	return v
 }
@@ -73,7 +73,7 @@ type verdictError struct {
 
 func (e *verdictError) Unwrap() error { return e.error }
 
-func verdict(err error, o outcome, d time.Duration) error {
+func verdict(err error, o outcome, d time.Duration) *verdictError {
 	if err == nil {
 		err = errNoReason
 	}

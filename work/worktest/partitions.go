@@ -163,6 +163,7 @@ func partitions() []check {
 				"requeue": func(h held) {
 					t.pass(t.get(h.ID).Record.Deadline)
 					t.must(requeue(h.Item))
+					t.pass(t.get(h.ID).Ready)
 				},
 				"reassign": func(h held) {
 					req := hand(work.Reassign, h.ID)

@@ -64,7 +64,8 @@ BEGIN
 END;
 
 -- A file of an older version lacks these.
-CREATE INDEX IF NOT EXISTS croft_effect_due ON croft_effect (dest, ready, item, generation, name) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS croft_effect_due ON croft_effect (dest, ready, item, generation, name)
+    WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS croft_effect_line ON croft_effect (dest, created, item, generation, name)
     WHERE state = 'pending' OR state = 'unknown';
 CREATE INDEX IF NOT EXISTS croft_effect_failed ON croft_effect (settled) WHERE state = 'failed';

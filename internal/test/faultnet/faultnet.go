@@ -11,6 +11,7 @@ package faultnet
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type Link struct {
 
 	mu      sync.Mutex
 	fault   Fault
+	dice    *rand.Rand    // of a Frail fault
 	changed chan struct{} // closed when the fault changes
 	closed  bool
 	pairs   map[*pair]bool
@@ -34,7 +36,11 @@ type Link struct {
 // on.
 type Fault struct {
 	Kind  Kind
-	Delay time.Duration // for Slow
+	Delay time.Duration // for Slow and Frail
+	// For Frail: one in so many parcels breaks its connection, as random
+	// numbers from the seed say.
+	OneIn int
+	Seed  uint64
 }
 
 // Kind is a kind of fault.
@@ -45,6 +51,9 @@ const (
 	None Kind = ""
 	// Slow: everything arrives later, by the delay.
 	Slow Kind = "slow"
+	// Frail: as Slow, and now and then a connection breaks instead of
+	// delivering a request or a reply.
+	Frail Kind = "frail"
 	// Deaf: no request arrives. The connection breaks when one is sent.
 	Deaf Kind = "deaf"
 	// Cut: requests arrive. The connection breaks when the reply is sent.
@@ -108,7 +117,7 @@ func (l *Link) BreakAll() {
 func (l *Link) Set(f Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fault = f
+	l.fault, l.dice = f, rand.New(rand.NewPCG(f.Seed, 0))
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -222,7 +231,7 @@ func (l *Link) admit(p *pair, next parcel, up bool) bool {
 			if !up {
 				return false
 			}
-		case Slow:
+		case Slow, Frail:
 			if wait := f.Delay - time.Since(next.at); wait > 0 {
 				timer := time.NewTimer(wait)
 				select {
@@ -233,6 +242,9 @@ func (l *Link) admit(p *pair, next parcel, up bool) bool {
 				}
 			}
 		}
+		if f.Kind == Frail && l.breaks(f) {
+			return false
+		}
 		switch {
 		case swallowed == Vault && up:
 			p.late.Store(true)
@@ -242,4 +254,11 @@ func (l *Link) admit(p *pair, next parcel, up bool) bool {
 		}
 		return up || !p.late.Load()
 	}
+}
+
+// breaks throws the dice of a Frail fault.
+func (l *Link) breaks(f Fault) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dice.IntN(f.OneIn) == 0
 }

@@ -183,3 +183,46 @@ func TestAMuteLinkDeliversTheRequestAndKeepsTheReply(t *testing.T) {
 		t.Fatalf("the reply came: %q", got)
 	}
 }
+
+// TestAFrailNetworkLosesTheSameWithTheSameSeed: some requests, some replies,
+// and not all of them.
+func TestAFrailNetworkLosesTheSameWithTheSameSeed(t *testing.T) {
+	t.Parallel()
+	const exchanges = 40
+	run := func(seed uint64) (answered string, reached int64) {
+		addr, heard := echo(t)
+		l := open(t, addr)
+		l.Set(Fault{Kind: Frail, OneIn: 4, Seed: seed})
+		for range exchanges {
+			conn, err := net.Dial("tcp", l.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			_, _ = io.WriteString(conn, "hello\n")
+			text, err := bufio.NewReader(conn).ReadString('\n')
+			_ = conn.Close()
+			var late net.Error
+			switch {
+			case err == nil && text == "hello\n":
+				answered += "+"
+			case err == nil || errors.As(err, &late) && late.Timeout():
+				t.Fatalf("%q, %v; want an answer or a broken connection", text, err)
+			default:
+				answered += "-"
+			}
+		}
+		return answered, heard.Load()
+	}
+	first, reached := run(1)
+	n := int64(strings.Count(first, "+"))
+	if n == 0 || reached <= n || reached >= exchanges {
+		t.Errorf("%s: %d reached the server; want some requests and some replies to be lost", first, reached)
+	}
+	if again, _ := run(1); again != first {
+		t.Errorf("with the same seed %s, then %s", first, again)
+	}
+	if other, _ := run(2); other == first {
+		t.Errorf("with another seed also %s", other)
+	}
+}

@@ -26,7 +26,7 @@ type proxyFlags struct {
 	resources, exempt  []string
 	reads              []string
 	unstamped, stream  bool
-	maxBody, maxBodies bytesFlag
+	maxBody, maxBodies cli.Bytes
 	o                  httpfence.ProxyOptions
 }
 

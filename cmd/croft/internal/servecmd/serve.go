@@ -54,6 +54,7 @@ type flags struct {
 	hosts, guards               []string
 	insecure                    bool
 	streams                     int
+	maxFile                     cli.Bytes
 }
 
 // maxCalls is how many calls the server works on at a time.
@@ -63,7 +64,7 @@ const maxCalls = 1024
 const drainWithin = 15 * time.Second
 
 func (a *app) serveCommand() *cobra.Command {
-	f := &flags{listen: "127.0.0.1:7117"}
+	f := &flags{listen: "127.0.0.1:7117", maxFile: 1 << 30}
 	c := &cobra.Command{
 		Use:     "serve",
 		GroupID: cli.GroupTool,
@@ -135,6 +136,8 @@ under way, and closes streams. To change certificates or the policy, restart it.
 	flags.StringVar(&f.sessionKey, "session-key", "", "sign visitors of the page in for all servers that have this "+
 		"`file`, of mode 0600; make it with openssl rand -base64 32")
 	flags.StringVar(&f.files, "files", "", "offer the files below this `folder` as targets: https://HOST/files/PATH")
+	flags.Var(&f.maxFile, "max-file", "the longest content of a file, in bytes or as in 64MiB; there are at most 64 "+
+		"unfinished uploads on the disk of --files")
 	flags.StringArrayVar(&f.guards, "guards", nil, "also show on the page the marks of guards in this `place`: "+
 		"a folder, or a URL such as s3://bucket/reports (repeatable)")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a `name` by which clients call the server, beside its address and "+
@@ -167,7 +170,9 @@ func (a *app) serve(ctx context.Context, f *flags) error {
 			return err
 		}
 	}
-	o := &server.Options{Hosts: f.hosts, CallTimeout: a.Timeout, MaxCalls: maxCalls, MaxStreams: f.streams}
+	o := &server.Options{
+		Hosts: f.hosts, CallTimeout: a.Timeout, MaxCalls: maxCalls, MaxStreams: f.streams, MaxFile: int64(f.maxFile),
+	}
 	if f.policy != "" {
 		policy, err := readPolicy(f.policy)
 		if err != nil {

@@ -1,4 +1,4 @@
-package proxycmd
+package cli
 
 import (
 	"fmt"
@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// bytesFlag is a number of bytes.
-type bytesFlag int64
+// Bytes is a flag with a number of bytes.
+type Bytes int64
 
 // Set reads the flag.
-func (b *bytesFlag) Set(text string) error {
+func (b *Bytes) Set(text string) error {
 	number, unit := text, int64(1)
 	for suffix, size := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
 		if n, found := strings.CutSuffix(text, suffix); found {
@@ -21,13 +21,14 @@ func (b *bytesFlag) Set(text string) error {
 	if err != nil || n < 1 || n > 1<<40/unit {
 		return fmt.Errorf("not a number of bytes; write it as in 65536, 512KiB or 64MiB, at most 1024GiB")
 	}
-	*b = bytesFlag(n * unit)
+	*b = Bytes(n * unit)
 	return nil
 }
 
-func (b *bytesFlag) String() string {
+// String writes the number as it can be read again.
+func (b *Bytes) String() string {
 	for _, u := range []struct {
-		size   bytesFlag
+		size   Bytes
 		suffix string
 	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
 		if *b >= u.size && *b%u.size == 0 {
@@ -38,4 +39,4 @@ func (b *bytesFlag) String() string {
 }
 
 // Type names the flag's value in help texts.
-func (b *bytesFlag) Type() string { return "bytes" }
+func (b *Bytes) Type() string { return "bytes" }
