@@ -25,9 +25,9 @@ type Taking struct {
 	// were created, one at a time: at most the first that is not yet sent or
 	// failed. So whichever dispatchers there are, at most one effect for the
 	// destination is under way. An effect that waits for another attempt holds
-	// up those after it. One whose fate is unknown holds up all others, also an
-	// earlier one that is made pending again. Effects of transactions that
-	// overlap have no order.
+	// up those after it. An effect whose fate is unknown holds up all others,
+	// even an earlier effect that an operator makes pending again. Effects of
+	// transactions that overlap have no order.
 	Ordered bool
 	// Limit is the largest number of effects to take: 0 to MaxClaim. 0 only
 	// raises the mark, and so shuts out older dispatchers.

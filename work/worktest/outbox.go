@@ -63,7 +63,7 @@ func outbox() []check {
 				s := work.Settlement{
 					Effect: got[0].EffectID, Attempt: 1, Stamp: d, State: work.Pending, Delay: t.lapsing(),
 				}
-				a := t.settle(s) // a delivery that failed holds up the others
+				a := t.settle(s)      // a delivery that failed holds up the others
 				if t.Advance != nil { // else the time may have come already
 					if got := t.take(by); len(got) > 0 {
 						t.Fatalf("took %s while the one before it waits for another attempt", got[0].EffectID)
