@@ -157,7 +157,7 @@ func (a *app) workDispatch(
 		return err
 	}
 	defer m.end()
-	l = m.counted(l)
+	taken := newUnderWay(m.counted(l))
 	client, end, err := a.ledgerClient(ctx, m.client())
 	if err != nil {
 		return err
@@ -171,12 +171,11 @@ func (a *app) workDispatch(
 	o.CallTimeout, o.Observe, o.Logger = a.Timeout, m.delivery(a.printDelivery), slog.New(log)
 	run, done := context.WithCancelCause(ctx)
 	defer done(nil)
-	tracked := newTakenLedger(l)
 	if untilEmpty {
 		log.stuck = done
-		go func() { done(a.awaitDelivered(run, tracked, names)) }()
+		go func() { done(a.awaitDelivered(run, taken, names)) }()
 	}
-	if err := steward.RunDispatcher(run, client, tracked, to, &o); err != nil {
+	if err := steward.RunDispatcher(run, client, taken, to, &o); err != nil {
 		return err
 	}
 	if err := context.Cause(run); ctx.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -244,11 +243,12 @@ func (i *dispatchLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// awaitDelivered returns when no effect for these destinations is due, and the
-// dispatcher has none. Effects that wait for a later attempt do not count.
-func (a *app) awaitDelivered(ctx context.Context, l *takenLedger, to []string) error {
+// awaitDelivered returns when no effect for these destinations is due, and none
+// is under way. Effects that wait for a later attempt do not count.
+func (a *app) awaitDelivered(ctx context.Context, l *underWay, to []string) error {
 	for silent := (time.Time{}); ; {
 		open, err := a.deliverable(ctx, l, to)
+		open = open || l.any()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -267,9 +267,8 @@ func (a *app) awaitDelivered(ctx context.Context, l *takenLedger, to []string) e
 	}
 }
 
-// deliverable reports whether an effect is due, or the dispatcher has taken one
-// and not settled it.
-func (a *app) deliverable(ctx context.Context, l *takenLedger, to []string) (bool, error) {
+// deliverable reports whether an effect is due that nobody has taken.
+func (a *app) deliverable(ctx context.Context, l work.Ledger, to []string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	now, err := l.Now(ctx)
@@ -284,6 +283,5 @@ func (a *app) deliverable(ctx context.Context, l *takenLedger, to []string) (boo
 			return true, nil
 		}
 	}
-	// Only now: an effect that the list above lacks may just have been taken.
-	return l.busy(), nil
+	return false, nil
 }
