@@ -24,9 +24,10 @@ type Taking struct {
 	// Ordered takes the effects for one destination in the order in which they
 	// were created, one at a time: at most the first that is not yet sent or
 	// failed. So whichever dispatchers there are, at most one effect for the
-	// destination is under way. An effect that waits for another attempt, or
-	// whose fate is unknown, holds up those after it. Effects of transactions
-	// that overlap have no order.
+	// destination is under way. An effect that waits for another attempt holds
+	// up those after it. An effect whose fate is unknown holds up all others,
+	// even an earlier effect that an operator makes pending again. Effects of
+	// transactions that overlap have no order.
 	Ordered bool
 	// Limit is the largest number of effects to take: 0 to MaxClaim. 0 only
 	// raises the mark, and so shuts out older dispatchers.
@@ -82,11 +83,13 @@ func (q Taking) Takes(e Effect, now time.Time) bool {
 }
 
 // Next returns the effect that an ordered taking may take of all effects, if
-// there is one.
+// there is one. Otherwise it returns the effect that holds up the others.
 func (q Taking) Next(all iter.Seq[Effect], now time.Time) (next Effect, ok bool) {
 	for e := range all {
-		if slices.Contains(q.To, e.To) && (e.State == Pending || e.State == Unknown) &&
-			(next.IsZero() || e.Precedes(next)) {
+		switch {
+		case !slices.Contains(q.To, e.To) || e.State != Pending && e.State != Unknown:
+		case next.IsZero(), e.State == Unknown && next.State == Pending,
+			e.State == next.State && e.Precedes(next):
 			next = e
 		}
 	}

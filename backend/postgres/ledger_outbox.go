@@ -38,6 +38,11 @@ func (l *Ledger) take(ctx context.Context, q work.Taking) ([]work.Effect, error)
 			if _, err := tx.session.exec(ctx, l.sql.workByIndex); err != nil {
 				return nil, err
 			}
+			if q.Ordered {
+				if _, err := tx.session.texts(ctx, l.sql.workLineEnter, q.To[0]); err != nil {
+					return nil, err
+				}
+			}
 			text, args := l.sql.taking(q, now.UnixMicro())
 			rows, err := tx.session.texts(ctx, text, args...)
 			if err != nil {

@@ -67,7 +67,7 @@ type queries struct {
 
 	workEmit, workEffects, workEffectsOrphaned, workEffectsByID string
 	workEffectUpdate, workTake, workTakeAny, workTakeNext       string
-	workMarkEnter, workMarks, workMark                          string
+	workMarkEnter, workMarks, workMark, workLineEnter           string
 }
 
 func newQueries(schema string) *queries {
@@ -161,6 +161,7 @@ func newQueries(schema string) *queries {
 		workTake:            q("work_take"),
 		workTakeAny:         q("work_take_any"),
 		workTakeNext:        q("work_take_next"),
+		workLineEnter:       q("work_line_enter"),
 		workMarkEnter:       q("work_mark_enter"),
 		workMarks:           q("work_marks"),
 		workMark:            q("work_mark"),

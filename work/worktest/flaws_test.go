@@ -534,6 +534,17 @@ func effectFlaws() []flaw {
 				}, now)
 			}
 		}},
+		{"takes the first again while a later one is under way", "outbox", func(l *ledger.Law) {
+			l.Next = func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (first work.Effect, ok bool) {
+				for e := range all {
+					open := e.State == work.Pending || e.State == work.Unknown
+					if open && slices.Contains(q.To, e.To) && (first.IsZero() || e.Precedes(first)) {
+						first = e
+					}
+				}
+				return first, q.Limit > 0 && q.Takes(first, now)
+			}
+		}},
 		{"takes a second while the first is under way", "outbox", func(l *ledger.Law) {
 			l.Next = func(q work.Taking, all iter.Seq[work.Effect], now time.Time) (work.Effect, bool) {
 				return q.Next(func(yield func(work.Effect) bool) {

@@ -63,7 +63,7 @@ func outbox() []check {
 				s := work.Settlement{
 					Effect: got[0].EffectID, Attempt: 1, Stamp: d, State: work.Pending, Delay: t.lapsing(),
 				}
-				a := t.settle(s) // a delivery that failed holds up the others
+				a := t.settle(s)      // a delivery that failed holds up the others
 				if t.Advance != nil { // else the time may have come already
 					if got := t.take(by); len(got) > 0 {
 						t.Fatalf("took %s while the one before it waits for another attempt", got[0].EffectID)
@@ -79,6 +79,7 @@ func outbox() []check {
 			if got := t.take(q); len(got) > 0 {
 				t.Fatalf("took %s, though all are sent", got[0].EffectID)
 			}
+			t.oneUnderWay(q)
 			if got := t.take(work.Taking{Stamp: d, To: []string{"y"}, Limit: 5, Hold: long}); len(got) != 3 {
 				t.Fatalf("took %d effects for another destination, want 3", len(got))
 			}
@@ -341,6 +342,43 @@ func (t *trial) inTurn(q work.Taking, before map[work.EffectID]work.Effect, got 
 	case len(got) == 0 && due:
 		t.Fatalf("an ordered taking left %s, which was its turn", next.EffectID)
 	}
+}
+
+// oneUnderWay checks that an effect under way holds up an earlier one that an
+// operator makes pending again.
+func (t *trial) oneUnderWay(q work.Taking) {
+	t.Helper()
+	q.To = []string{"again"}
+	t.emits("q", "again")
+	if t.Advance != nil {
+		t.Advance(time.Millisecond)
+	}
+	t.emits("q", "again")
+	settle := func(e work.Effect, state work.EffectState) {
+		t.settle(work.Settlement{Effect: e.EffectID, Attempt: e.Attempts, Stamp: q.Stamp, State: state})
+	}
+	var both []work.Effect
+	for range 2 {
+		got := t.take(q)
+		if len(got) != 1 {
+			t.Fatalf("took %d effects, want one", len(got))
+		}
+		if both = append(both, got...); len(both) == 1 {
+			settle(both[0], work.Failed)
+		}
+	}
+	t.settle(work.Settlement{
+		Effect: both[0].EffectID, Attempt: 1, State: work.Pending, Actor: "olga", Note: "the receiver is back",
+	})
+	if got := t.take(q); len(got) > 0 {
+		t.Fatalf("took %s again while %s is under way", got[0].EffectID, both[1].EffectID)
+	}
+	settle(both[1], work.Sent)
+	got := t.take(q)
+	if len(got) != 1 || got[0].EffectID != both[0].EffectID {
+		t.Fatalf("took %+v, want %s again", got, both[0].EffectID)
+	}
+	settle(got[0], work.Sent)
 }
 
 // settle sends one settlement and compares the answer, and the stored effect,

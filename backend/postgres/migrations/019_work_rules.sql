@@ -7,6 +7,9 @@ CREATE INDEX IF NOT EXISTS effect_line ON croft.effect (dest, created, item, gen
     WHERE state IN ('pending', 'unknown');
 CREATE INDEX IF NOT EXISTS effect_failed ON croft.effect (settled) WHERE state = 'failed';
 
+-- An effect that is unknown holds up the others of an ordered destination.
+CREATE INDEX IF NOT EXISTS effect_unknown ON croft.effect (dest) WHERE state = 'unknown';
+
 -- How queues hand out their items, and partitions of queues. A queue without
 -- rows hands out all that is ready.
 CREATE TABLE IF NOT EXISTS croft.rule (

@@ -87,8 +87,9 @@ ORDER BY e.ready, e.item, e.generation, e.name
 LIMIT $2
 
 -- name: work_take_next
--- Locks the first open effect for a destination, if it is due. If another
--- transaction has it, none is taken.
+-- Locks the first open effect for a destination, if it is due and none is
+-- unknown. If another transaction has it, none is taken. The caller has called
+-- work_line_enter.
 SELECT pg_catalog.row_to_json(e)::text
 FROM (
     SELECT o.item, o.generation, o.name
@@ -100,7 +101,16 @@ FROM (
 JOIN croft.effect e ON e.item = first.item AND e.generation = first.generation AND e.name = first.name
 WHERE e.state = 'pending'
   AND e.ready <= $1
+  AND NOT EXISTS (
+      SELECT FROM croft.effect u
+      WHERE u.state = 'unknown' AND u.dest = $2)
 FOR UPDATE OF e SKIP LOCKED
+
+-- name: work_line_enter
+-- Lets one ordered taking at a time look at a destination. Otherwise a second
+-- one would not see what the first is just taking.
+SELECT pg_catalog.pg_advisory_xact_lock(
+    pg_catalog.hashtext('croft.effect.line'), pg_catalog.hashtext($1::text))::text
 
 -- name: work_mark_enter
 -- Creates the marks of dispatchers that come for the first time.

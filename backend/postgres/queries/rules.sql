@@ -13,9 +13,10 @@ SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('croft.rule'), 0)::t
 
 -- name: work_rule_changes
 -- Makes claims in transactions with older snapshots fail: see claim_v2.
-UPDATE croft.rule
-SET changed = $1
-WHERE queue = ''
+INSERT INTO croft.rule (queue, partition, paused, running, starts, span, actor, note, changed)
+VALUES ('', '', false, 0, 0, 0, '', '', $1)
+ON CONFLICT (queue, partition) DO UPDATE
+SET changed = excluded.changed
 
 -- name: work_limited
 -- The queues with rules that restrict them. Claims from each go one after the

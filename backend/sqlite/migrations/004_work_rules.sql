@@ -69,3 +69,6 @@ CREATE INDEX IF NOT EXISTS croft_effect_due ON croft_effect (dest, ready, item, 
 CREATE INDEX IF NOT EXISTS croft_effect_line ON croft_effect (dest, created, item, generation, name)
     WHERE state = 'pending' OR state = 'unknown';
 CREATE INDEX IF NOT EXISTS croft_effect_failed ON croft_effect (settled) WHERE state = 'failed';
+
+-- An effect that is unknown holds up the others of an ordered destination.
+CREATE INDEX croft_effect_unknown ON croft_effect (dest) WHERE state = 'unknown';

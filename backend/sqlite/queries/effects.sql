@@ -76,7 +76,7 @@ ORDER BY ready, item, generation, name
 LIMIT ?2
 
 -- name: work_take_next
--- The first open effect for a destination, if it is due.
+-- The first open effect for a destination, if it is due and none is unknown.
 SELECT
     item, generation, name, queue, dest, at_most_once, token, grant_id, owner,
     state, attempts, ready, sender, created, settled, error, actor, note, body
@@ -87,6 +87,10 @@ FROM (
     ORDER BY created, item, generation, name
     LIMIT 1)
 WHERE state = 'pending' AND ready <= ?1
+    AND NOT EXISTS (
+        SELECT 1
+        FROM main.croft_effect INDEXED BY croft_effect_unknown
+        WHERE state = 'unknown' AND dest = ?3)
 LIMIT ?2
 
 -- name: work_mark

@@ -157,7 +157,7 @@ func (a *app) workDispatch(
 		return err
 	}
 	defer m.end()
-	l = m.counted(l)
+	taken := newUnderWay(m.counted(l))
 	client, end, err := a.ledgerClient(ctx, m.client())
 	if err != nil {
 		return err
@@ -173,9 +173,9 @@ func (a *app) workDispatch(
 	defer done(nil)
 	if untilEmpty {
 		log.stuck = done
-		go func() { done(a.awaitDelivered(run, l, names)) }()
+		go func() { done(a.awaitDelivered(run, taken, names)) }()
 	}
-	if err := steward.RunDispatcher(run, client, l, to, &o); err != nil {
+	if err := steward.RunDispatcher(run, client, taken, to, &o); err != nil {
 		return err
 	}
 	if err := context.Cause(run); ctx.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -243,11 +243,12 @@ func (i *dispatchLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// awaitDelivered returns when no effect for these destinations is due. Effects
-// that wait for a later attempt do not count.
-func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) error {
+// awaitDelivered returns when no effect for these destinations is due, and none
+// is under way. Effects that wait for a later attempt do not count.
+func (a *app) awaitDelivered(ctx context.Context, l *underWay, to []string) error {
 	for silent := (time.Time{}); ; {
 		open, err := a.deliverable(ctx, l, to)
+		open = open || l.any()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -266,8 +267,7 @@ func (a *app) awaitDelivered(ctx context.Context, l work.Ledger, to []string) er
 	}
 }
 
-// deliverable reports whether an effect is due. Effects under way do not count,
-// because the dispatcher itself waits for them.
+// deliverable reports whether an effect is due that nobody has taken.
 func (a *app) deliverable(ctx context.Context, l work.Ledger, to []string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
