@@ -27,9 +27,9 @@ func (o outbox) Settle(_ context.Context, all []work.Settlement) []work.EffectAn
 	return answers
 }
 
-// TestWhatWasTakenIsUnderWayUntilItIsSettled: --until-empty waits for that.
+// TestATakenEffectIsUnderWayUntilItIsSettled: --until-empty waits for that.
 // Otherwise the dispatcher would give back what it has taken and not sent.
-func TestWhatWasTakenIsUnderWayUntilItIsSettled(t *testing.T) {
+func TestATakenEffectIsUnderWayUntilItIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := outbox{taken: make(chan []work.Effect)}
 		u := newUnderWay(&o)
