@@ -82,6 +82,11 @@ func (m *mcpBench) measure(ctx context.Context, memory bool, t *table) (map[stri
 	}
 	server := []string{"mcp", "serve"}
 	var servers []*mcpServer
+	defer func() {
+		for _, s := range servers {
+			s.end()
+		}
+	}()
 	for _, args := range [][]string{
 		server,
 		append([]string{"mcp", "--read", mcpTool, "--", m.program}, server...),
@@ -91,7 +96,6 @@ func (m *mcpBench) measure(ctx context.Context, memory bool, t *table) (map[stri
 		if err != nil {
 			return nil, err
 		}
-		defer s.end()
 		servers = append(servers, s)
 	}
 	const warm = 20
