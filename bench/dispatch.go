@@ -197,8 +197,8 @@ func (o *outbox) deliver(
 	start := time.Now()
 	for range dispatchers {
 		c := croft.New(o.store, nil)
-		defer c.Close()
 		all.Go(func() {
+			defer c.Close()
 			if err := steward.RunDispatcher(ctx, c, o.ledger, map[string]steward.Deliverer{
 				"hook": steward.Webhook{URL: o.receiver.URL},
 			}, &steward.DispatchOptions{Observe: func(d steward.Delivery) {
