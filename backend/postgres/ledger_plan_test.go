@@ -45,7 +45,7 @@ func TestDoneItemsAreNotRead(t *testing.T) {
 		{l.sql.workListFew.Text(false), "item_owned", []any{"", maybe([]work.State{work.Running}), "", nil, page}},
 		{l.sql.workListFew.Text(false), "item_next", []any{"q", maybe([]work.State{work.Waiting}), "ann", nil, page}},
 		{l.sql.workListFew.Text(true), "item_given_up", []any{"", maybe([]work.State{work.Waiting, work.Dead}), "", nil, page}},
-		{l.sql.workEffectsOrphaned, "effect_open", []any{nil, "", nil, &now, nil, 0, "", page}},
+		{l.sql.workEffectsOrphaned, "effect_unknown", []any{nil, "", nil, &now, nil, 0, "", page}},
 		{l.sql.workBacklog, "item_next", backlog},
 		{l.sql.workBacklog, "effect_failed", backlog},
 	} {

@@ -12,22 +12,23 @@ type Fault int
 // The faults of messages. Each is drawn whenever a message is sent, served or
 // answered.
 const (
-	LostRequest Fault = iota // it does not arrive
-	LostReply                // it takes effect, but its reply is lost
-	SlowRequest              // it arrives within the time of a call
-	SlowReply                // its reply arrives within the time of a call
-	LateRequest              // it arrives after its sender gave up, perhaps after the TTL
-	Doubled                  // it arrives twice, the second time at any time
-	StaleRead                // a read returns the state of a moment ago
-	Conflict                 // an object store answers 409, for another request in flight, and does nothing
-	Throttled                // an object store answers 429 and does nothing
-	LostHint                 // a waiter is not woken
-	LateHint                 // a waiter learns late that a key is free
-	SlowCommit               // a transaction takes long to commit, with its rows locked
-	Aborted                  // a transaction is rolled back at the end
-	PausedSend               // the sender is stopped between reading its clock and sending
-	PausedStep               // a writer is stopped between the steps of a guard, perhaps with its lock
-	GuardCrash               // a writer dies between the steps of a guard
+	LostRequest  Fault = iota // it does not arrive
+	LostReply                 // it takes effect, but its reply is lost
+	SlowRequest               // it arrives within the time of a call
+	SlowReply                 // its reply arrives within the time of a call
+	LateRequest               // it arrives after its sender gave up, perhaps after the TTL
+	Doubled                   // it arrives twice, the second time at any time
+	StaleRead                 // a read returns the state of a moment ago
+	Conflict                  // an object store answers 409, for another request in flight, and does nothing
+	Throttled                 // an object store answers 429 and does nothing
+	LostHint                  // a waiter is not woken
+	LateHint                  // a waiter learns late that a key is free
+	SlowCommit                // a transaction takes long to commit, with its rows locked
+	Aborted                   // a transaction is rolled back at the end
+	PausedSend                // the sender is stopped between reading its clock and sending
+	PausedStep                // a writer is stopped between the steps of a guard, perhaps with its lock
+	GuardCrash                // a writer dies between the steps of a guard
+	ServerKilled              // one of croft's servers dies with what it carries
 	// The faults of the world, one at a time, at random times.
 	Crash      // a client dies and comes back as another instance
 	Shutdown   // a client is closed, and comes back as another instance
@@ -52,7 +53,7 @@ const (
 var faultNames = [faults]string{
 	"lost request", "lost reply", "slow request", "slow reply", "late request", "doubled",
 	"stale read", "409", "429", "lost hint", "late hint", "slow commit", "aborted", "paused send",
-	"paused step", "guard crash",
+	"paused step", "guard crash", "server killed",
 	"crash", "shutdown", "pause", "suspend", "cut off", "client rate", "store rate", "store step",
 	"restart", "failover", "rewind", "wipe", "row locked", "operator", "forgery", "by deed",
 	"sweep",

@@ -232,6 +232,10 @@ var Mutants = []*Mutant{
 		Profile: "postgres", Laws: []Law{LocalDeadline},
 	},
 	{
+		Name: "mixes-answers", Part: "store", Says: "a server of croft gives clients the answers of others",
+		Profile: "served", Laws: []Law{OneTruth},
+	},
+	{
 		Name: "clock-before-lock", Part: "store", Says: "the deadline is reckoned before the row is locked",
 		Profile: "postgres", Laws: []Law{LocalDeadline, NoEarlyGrant},
 	},

@@ -132,6 +132,14 @@ var Profiles = []*Profile{
 		Restart: 1, Rewind: 4, Wipe: 1,
 	}),
 	(&Profile{
+		Name: "served",
+		Says: "two of croft's servers before such a store: requests of many clients go to it in one call, and " +
+			"servers die with what they carry",
+		store:   func(w *world) server { return newServedStore(w) },
+		further: []Sight{{"server", "calls of clients together"}},
+	}).with(network, steps, map[Fault]float64{LateHint: 0.3, SlowCommit: 0.04, ServerKilled: 0.03}).
+		nemesis(hosts, people, map[Fault]int{Restart: 1}),
+	(&Profile{
 		Name: "s3", Says: "conditional puts, 409, 412 and 429, a clock of whole seconds, no hints",
 		Skew:  3 * time.Second,
 		store: func(w *world) server { return newCASServer(w, true) },

@@ -30,21 +30,27 @@ func newEtcdServer(w *world) *redisServer {
 func (s *redisServer) apply(c *client, requests []tenure.Request, done func([]store.Answer, error)) func() {
 	s.w.ops += len(requests)
 	s.w.carry(s.conn(c), func(m message, reply func(func())) {
-		now := s.now()
-		answers := make([]store.Answer, len(requests))
-		for i, req := range requests {
-			next, changed, err := s.w.law(s.held(req.Key), req, now)
-			if err == nil && changed {
-				s.write(req, kept{record: next}, m)
-			}
-			answers[i] = store.Answer{
-				Record: next, Now: tenure.Time(now), Err: err,
-				Awaited: req.Verb == tenure.Release && s.awaited(req.Key, c),
-			}
-		}
+		answers := s.carryOut(c, requests, m)
 		reply(func() { done(answers, nil) })
 	}, func(err error) { done(nil, err) })
 	return func() {}
+}
+
+// carryOut applies a client's requests, in one step.
+func (s *redisServer) carryOut(c *client, requests []tenure.Request, m message) []store.Answer {
+	now := s.now()
+	answers := make([]store.Answer, len(requests))
+	for i, req := range requests {
+		next, changed, err := s.w.law(s.held(req.Key), req, now)
+		if err == nil && changed {
+			s.write(req, kept{record: next}, m)
+		}
+		answers[i] = store.Answer{
+			Record: next, Now: tenure.Time(now), Err: err,
+			Awaited: req.Verb == tenure.Release && s.awaited(req.Key, c),
+		}
+	}
+	return answers
 }
 
 // get sometimes reads from a replica.
