@@ -62,8 +62,10 @@ func TestAPositionNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 			t.Parallel()
 			server := testenv.Redis(t)
 			client, key := dial(t, server), "position/"+name
-			ann := waits(t, server, key, "ann")
-			ann.takes()
+			ann := New(client, &Options{Prefix: server.Prefix()}) // holds the key, and never waits
+			if a := one(t.Context(), ann, claim(key, "ann")); a.Err != nil {
+				t.Fatal(a.Err)
+			}
 			bob := waits(t, server, key, "bob")
 			warm(t, bob.Store) // its connection is open
 			var lost deaf
@@ -73,9 +75,9 @@ func TestAPositionNobodyKnowsOfIsGivenUpAsWell(t *testing.T) {
 				t.Fatalf("a request whose reply was lost: %v, want unknown", a.Err)
 			}
 			lost.Store(false)
-			inQueue(t, client, ann.Store, key, 1)
+			inQueue(t, client, ann, key, 1)
 			goes(bob)
-			inQueue(t, client, ann.Store, key, 0)
+			inQueue(t, client, ann, key, 0)
 		})
 	}
 }
