@@ -82,8 +82,8 @@ func (s *survey) describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// backlog returns what is open and how old that is. It reads the ledger if that
-// is due. ok is false if nothing is known.
+// backlog returns the counts of open items and effects, and their age. It reads
+// the ledger again if they are too old. ok is false if there are none yet.
 func (s *survey) backlog() (open work.Backlog, age time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

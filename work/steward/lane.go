@@ -267,8 +267,8 @@ func (l *lane) onResult(r result) {
 	}
 }
 
-// pause tells that the destination is paused, and gives back what was taken for
-// it.
+// pause gives back the effects that are not sent yet, and tells that the
+// destination is paused.
 func (l *lane) pause(why error, now time.Time) {
 	d := l.breaker.until.Sub(now)
 	l.giveBack(d)
